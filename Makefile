@@ -1,0 +1,44 @@
+# Everything starts from nothing: each target first builds the environment it needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow check format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## fit, forecast and score the demo data
+	$(BIN)/forecaster demo
+
+test: $(STAMP) ## run the fast tests
+	$(BIN)/python -m pytest -q
+
+slow: $(STAMP) ## run the slow proofs
+	$(BIN)/python -m pytest -q -m slow
+
+check: $(STAMP) ## check format, lint, types and the direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## format the code and mend what lint can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove caches and builds; the environment, models and runs stay
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find forecaster tests data -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is the last link of the chain: a failed install leaves none, and the next make tries again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found %s: make PYTHON=python3.12" % sys.version.split()[0])'
+	@echo "Installing into $(VENV); the first time takes a minute or two."
+	@$(PYTHON) -m venv $(VENV) \
+		&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]" \
+		&& touch $@

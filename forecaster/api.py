@@ -1,0 +1,233 @@
+"""The Python face: fit · load · check, and `Forecaster` with predict, backtest, save.
+
+What comes in: a path, a glob, or a pandas, polars or Arrow frame. What goes out: forecasts and scores
+as the same kind of frame. Everything heavy loads when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from rich.console import Console
+
+from forecaster.config import Config, DataConfig, load_config, parse_config
+from forecaster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forecaster.evaluation.backtest import Backtest
+    from forecaster.forecast.artifact import Artifact
+    from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.predictor import Progress
+    from forecaster.panel.audit import Finding
+    from forecaster.panel.panel import Panel
+
+Names = str | Sequence[str]
+
+
+class Roles(TypedDict, total=False):
+    """Which column is what; everything left out is inferred and printed."""
+
+    time: str
+    series: Names
+    target: Names
+    known: Names
+    past: Names
+    static: Names
+    freq: str
+    layout: str
+
+
+class FitOptions(Roles, total=False):
+    """What `fit` may be told beyond data and horizon."""
+
+    config: str | Path | Mapping[str, Any] | Config | None
+    future: object | None
+    covariates: object | None
+    until: str | None
+    out: str | Path | None
+    quiet: bool
+
+
+def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions]) -> Forecaster:
+    """Returns a model fitted to a table.
+
+    Args:
+        data: path of a CSV or Parquet file, a glob, or a pandas, polars or Arrow frame.
+        horizon: steps to forecast; may come from the config instead.
+        options: roles of columns (`time`, `series`, `target`, `known`, `past`, `static`, `freq`,
+            `layout`), `config` (a file, a mapping or a Config), `future` (a table whose covariates
+            are known in advance), `covariates` (a second table, joined on series and time), `until`
+            (a date; later rows are a holdout), `out` (a folder to save to), `quiet` (say nothing).
+
+    Raises:
+        DataError: the table cannot be understood.
+        ConfigError: a setting is wrong.
+        FitError: the loss is not finite.
+
+    Example:
+        >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
+    """
+    from forecaster.forecast.writer import check_writable
+    from forecaster.panel.build import open_panel
+    from forecaster.runs.job import run_fit
+
+    config = _config(options.get("config"), horizon, options)
+    out = options.get("out")
+    if out is not None:
+        check_writable(Path(out))
+    panel = open_panel(
+        data, config.data, covariates=options.get("covariates"), future=options.get("future")
+    )
+    until = options.get("until")
+    if until is not None:
+        panel = panel.until(panel.calendar.parse(until))
+    console = Console(quiet=options.get("quiet", False))
+    artifact = run_fit(panel, config, Path(out) if out is not None else None, console)
+    return Forecaster(artifact)
+
+
+def load(path: str | Path) -> Forecaster:
+    """Returns the model saved in a folder; runs no code from it.
+
+    Raises:
+        ArtifactError: there is none, it is damaged, or a newer version wrote it.
+    """
+    from forecaster.forecast.artifact import load_artifact
+
+    return Forecaster(load_artifact(path))
+
+
+def check(data: object, horizon: int | None = None, **roles: Unpack[Roles]) -> list[Finding]:
+    """Returns what is remarkable about a table, worst first; empty when nothing is.
+
+    Args:
+        data: path, glob or frame.
+        horizon: steps that will be forecast, to find series too short for it.
+        roles: of columns, as in `fit`.
+
+    Raises:
+        DataError: the table cannot be understood at all.
+    """
+    from forecaster.panel.audit import check_panel
+    from forecaster.panel.build import open_panel
+
+    return check_panel(open_panel(data, _config(None, horizon, roles).data), horizon)
+
+
+class Forecaster:
+    """A fitted model."""
+
+    def __init__(self, artifact: Artifact):
+        self.artifact = artifact
+
+    @property
+    def config(self) -> Config:
+        """The resolved config it was fitted with."""
+        return self.artifact.config
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Validation scores beside seasonal naive's, and the loss curves."""
+        return self.artifact.metrics
+
+    def open(
+        self, data: object, future: object | None = None, covariates: object | None = None
+    ) -> Panel:
+        """Returns a table opened with this model's roles, categories and frequency."""
+        from forecaster.panel.build import open_panel
+
+        return open_panel(data, self.artifact.schema, covariates=covariates, future=future)
+
+    def predict(
+        self,
+        data: object,
+        future: object | None = None,
+        covariates: object | None = None,
+        cutoff: str = "own",
+        horizon: int | None = None,
+        progress: Progress | None = None,
+    ) -> Forecast:
+        """Returns the forecast of every series in a table.
+
+        Args:
+            data: history, with the columns the model was fitted to.
+            future: covariates known in advance, for the steps to forecast.
+            covariates: a second table, joined on series and time.
+            cutoff: "own" = each series from its own last observation; "last" = all from the latest;
+                or a date.
+            horizon: fewer steps than the model was fitted for; None = all of them.
+            progress: called with (series done, series wanted).
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+        """
+        from forecaster.forecast.predictor import Predictor
+
+        panel = self.open(data, future, covariates)
+        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress)
+
+    def backtest(
+        self,
+        data: object,
+        windows: int = 8,
+        refit: str = "once",
+        stride: int | None = None,
+        covariates: object | None = None,
+        quiet: bool = False,
+    ) -> Backtest:
+        """Returns forecasts at past cutoffs with the truth beside them, and scores.
+
+        Args:
+            data: history, with the columns the model was fitted to.
+            windows: how many cutoffs.
+            refit: "once" = fit the same config before the first cutoff; "each" = before every one;
+                "never" = use these weights, refused if they have seen a scored row.
+            stride: steps between cutoffs; None = the horizon.
+            covariates: a second table, joined on series and time.
+            quiet: say nothing.
+
+        Raises:
+            ConfigError: `refit` is unknown, or "never" would be dishonest.
+        """
+        from forecaster.runs.job import BacktestPlan, run_backtest_job
+
+        if refit not in ("once", "each", "never"):
+            raise ConfigError(f"refit {refit!r}: expected once, each or never")
+        if windows < 1 or (stride is not None and stride < 1):
+            raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
+        plan = BacktestPlan(windows, refit, stride)  # type: ignore[arg-type]
+        panel = self.open(data, covariates=covariates)
+        return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model to a folder, whole or not at all.
+
+        Raises:
+            OutputError: the folder cannot be written, or holds something else.
+        """
+        self.artifact.save(path)
+
+
+def _config(
+    config: str | Path | Mapping[str, Any] | Config | None,
+    horizon: int | None,
+    roles: Mapping[str, Any],
+) -> Config:
+    if config is None or isinstance(config, str | Path):
+        config = load_config(config)
+    elif not isinstance(config, Config):
+        config = parse_config(config, source="config")
+    declared = {
+        name: [value] if isinstance(value, str) and name in _LISTS else value
+        for name, value in roles.items()
+        if name in DataConfig.model_fields
+    }
+    unknown = set(roles) - set(DataConfig.model_fields) - set(FitOptions.__annotations__)
+    if unknown:
+        parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
+    return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
+
+
+_LISTS = ("series", "target", "known", "past", "static")

@@ -1,0 +1,72 @@
+"""The shell's face: one file per verb, no arithmetic.
+
+What comes in: arguments. What goes out: an exit code — 0, or 2 with one line for what the user can
+mend, or 130 after Ctrl-C. Start-up imports typer and pydantic only.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from forecaster import __version__
+from forecaster.cli import backtest, check, demo, fit, predict, runs
+from forecaster.errors import ForecasterError
+
+app = typer.Typer(
+    name="forecaster",
+    help="Attention forecasts for any table of time series.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("check")(check.check)
+app.command("fit")(fit.fit)
+app.command("predict")(predict.predict)
+app.command("backtest")(backtest.backtest)
+app.add_typer(runs.app, name="runs")
+app.command("demo")(demo.demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"forecaster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Attention forecasts for any table of time series."""
+
+
+def main() -> None:
+    """Runs the command line and leaves with its exit code."""
+    try:
+        code = app(standalone_mode=False)
+    except ForecasterError as error:
+        code = _refuse(str(error))
+    except typer.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        # Usage errors of the parser, whichever library raised them: they can format themselves.
+        formatted = getattr(error, "format_message", None)
+        if formatted is None:
+            raise
+        code = _refuse(formatted())
+    sys.exit(code or 0)
+
+
+def _refuse(message: str) -> int:
+    for line in message.splitlines():
+        typer.echo(f"error: {line}", err=True)
+    return 2

@@ -1,0 +1,50 @@
+"""`forecaster backtest`: a model and a table in, scores at past cutoffs out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forecaster.cli import options
+
+
+def backtest(
+    model: options.Model,
+    data: options.Data,
+    windows: Annotated[int, typer.Option(min=1, help="How many cutoffs.")] = 8,
+    refit: Annotated[
+        str, typer.Option(metavar="once|each|never", help="What is fitted before which cutoff.")
+    ] = "once",
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="Steps between cutoffs; the horizon if left out.")
+    ] = None,
+    covariates: options.Covariates = None,
+    out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
+) -> None:
+    """Score a model at past cutoffs, beside seasonal naive.
+
+    By default the model's config is fitted again on the rows before the first cutoff, so that no
+    scored row has been seen.
+    """
+    from rich.console import Console
+
+    from forecaster import api
+    from forecaster.forecast.writer import check_format, check_writable, write_figure
+    from forecaster.runs import announce
+
+    for path in (out, plot):
+        if path is not None:
+            check_writable(path)
+    if out is not None:
+        check_format(out)
+    result = api.load(model).backtest(data, windows, refit, stride, covariates)
+    announce.summary(Console(), result)
+    if out is not None:
+        result.write(out)
+        typer.echo(f"wrote {out}")
+    if plot is not None:
+        write_figure(result.plot(), plot)
+        typer.echo(f"drew {plot}")

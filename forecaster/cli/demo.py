@@ -1,0 +1,53 @@
+"""`forecaster demo`: the main job from a CSV to scores, on data that comes with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path("demo"),
+) -> None:
+    """Fit, forecast and score the demo data, tracked in a local MLflow store."""
+    from rich.console import Console
+
+    from forecaster import api
+    from forecaster.config import TrackingConfig
+    from forecaster.forecast.writer import write_figure
+    from forecaster.runs import announce
+    from forecaster.runs.tracking import tracking_uri, ui_command
+
+    console = Console()
+    data, future = (_demo_file(name) for name in ("demo.csv", "demo_future.csv"))
+    known = ["price", "promo"]
+    console.rule(f"fit {data.name}: 28 days ahead", align="left")
+    model = api.fit(data, horizon=28, known=known, out=out / "model")
+
+    console.rule("predict the next 28 days", align="left")
+    forecast = model.predict(data, future=future)
+    forecast.write(out / "forecasts.csv")
+    console.print(forecast.report)
+
+    console.rule("backtest on the past", align="left")
+    backtest = model.backtest(data, windows=4)
+    backtest.write(out / "backtest.parquet")
+    announce.summary(console, backtest)
+
+    picture = out / "forecast.png"
+    write_figure(forecast.plot(), picture)
+    console.rule(align="left")
+    console.print(f"forecasts  {out / 'forecasts.csv'}", soft_wrap=True)
+    console.print(f"picture    {picture.absolute()}", soft_wrap=True)
+    console.print(f"runs       {ui_command(tracking_uri(TrackingConfig()))}", soft_wrap=True)
+
+
+def _demo_file(name: str) -> Path:
+    """Returns the demo file of this checkout, or of the installed package."""
+    package = Path(__file__).parents[1]
+    for folder in (package.parent / "data", package / "demo_data"):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(f"{name} is missing from this installation")

@@ -1,0 +1,51 @@
+"""`forecaster fit`: a table in, a saved model and a tracked run out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forecaster.cli import options
+
+
+def fit(
+    data: options.Data,
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    horizon: options.Horizon = None,
+    config: options.ConfigFile = None,
+    sets: options.Sets = None,
+    future: options.Future = None,
+    covariates: options.Covariates = None,
+    until: Annotated[str | None, typer.Option(metavar="DATE", help="Later rows are a holdout.")] = None,
+    time: options.Time = None,
+    series: options.Series = None,
+    target: options.Target = None,
+    known: options.Known = None,
+    past: options.Past = None,
+    static: options.Static = None,
+    freq: options.Freq = None,
+    layout: options.Layout = None,
+) -> None:
+    """Fit a model to a table.
+
+    Says what every column is taken for, trains, scores the validation rows beside seasonal naive,
+    and writes the model and an MLflow run.
+    """
+    wanted = options.settings(
+        config,
+        sets,
+        horizon,
+        time=time,
+        series=series,
+        target=target,
+        known=known,
+        past=past,
+        static=static,
+        freq=freq,
+        layout=layout,
+    )
+    from forecaster import api
+
+    api.fit(data, config=wanted, future=future, covariates=covariates, until=until, out=out)

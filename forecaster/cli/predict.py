@@ -1,0 +1,58 @@
+"""`forecaster predict`: a model and a table in, a file of keyed forecasts out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forecaster.cli import options
+
+
+def predict(
+    model: options.Model,
+    data: options.Data,
+    out: Annotated[Path, typer.Option(help="File for the forecasts: .csv or .parquet.")],
+    future: options.Future = None,
+    covariates: options.Covariates = None,
+    horizon: options.Horizon = None,
+    cutoff: Annotated[
+        str,
+        typer.Option(metavar="own|last|DATE", help="Where each forecast starts: own end, or a date."),
+    ] = "own",
+    plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
+) -> None:
+    """Forecast every series of a table.
+
+    Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from forecaster import api
+    from forecaster.forecast.writer import check_format, check_writable
+
+    for path in (out, plot):
+        if path is not None:
+            check_writable(path)
+    check_format(out)
+    loaded = api.load(model)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("forecasting", total=None)
+        forecast = loaded.predict(
+            data,
+            future=future,
+            covariates=covariates,
+            cutoff=cutoff,
+            horizon=horizon,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    forecast.write(out)
+    typer.echo(forecast.report)
+    typer.echo(f"wrote {out}")
+    if plot is not None:
+        from forecaster.forecast.writer import write_figure
+
+        write_figure(forecast.plot(), plot)
+        typer.echo(f"drew {plot}")

@@ -1,0 +1,240 @@
+"""The whole YAML schema: what comes in is a mapping, what goes out is one frozen `Config`.
+
+One YAML file is one run. A default lives here and nowhere else; unknown keys fail with the nearest
+name; `null` means off or, where a field says so, "chosen from the data" — the choice is then fixed
+in the resolved config that travels with the artifact.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from forecaster.errors import ConfigError
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class DataConfig(Section):
+    """Which column is what. Everything left at null is inferred and printed before work starts."""
+
+    time: str | None = None
+    """Column of timestamps; "row" numbers the rows instead (a table without a clock)."""
+    series: tuple[str, ...] | None = None
+    """Columns that together name a series."""
+    target: tuple[str, ...] | None = None
+    """Columns to forecast, the channels."""
+    known: tuple[str, ...] = ()
+    """Covariates known in advance. Never guessed: declared here, or given in the future table."""
+    past: tuple[str, ...] | None = None
+    """Covariates seen only up to the cutoff; null = every remaining usable column."""
+    static: tuple[str, ...] | None = None
+    """Columns constant within a series; null = found."""
+    freq: str | None = None
+    """Step of the time axis, such as "1h", "1d", "1mo"; null = found."""
+    layout: Literal["wide", "long"] | None = None
+    """wide: value columns are channels of one series; long: rows of many series; null = found."""
+
+
+class ModelConfig(Section):
+    """The network. The config chooses; there is no class per variant."""
+
+    width: int = Field(64, ge=4)
+    """Size of a token."""
+    heads: int = Field(4, ge=1)
+    """Attention heads; divides `width`."""
+    encoder_layers: int = Field(2, ge=1)
+    """Layers over the context."""
+    decoder_layers: int = Field(1, ge=1)
+    """Layers over the horizon."""
+    feed_forward: int = Field(128, ge=1)
+    """Hidden size of the feed-forward layers."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Share of activations dropped while training: attention, feed-forward and residuals."""
+    context_length: int | None = Field(None, ge=2)
+    """Steps read before the cutoff; null = chosen from the horizon and the season."""
+    patch: int | None = Field(None, ge=1)
+    """Steps per token of the context; null = chosen from the season."""
+    decoder: Literal["direct"] = "direct"
+    """direct: all leads in one pass, from time encodings and known covariates."""
+    decoder_patch: int | None = Field(None, ge=1)
+    """Steps per token of the horizon; 1 makes the decoder causal per lead; null = `patch`."""
+    decoder_mask: Literal["causal", "full"] = "causal"
+    """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
+    harmonics: int = Field(4, ge=1)
+    """Sine and cosine pairs per calendar cycle."""
+    quantile_levels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    """Levels forecast, rising, strictly between 0 and 1, with the median."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.width % 2:
+            raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
+        levels = self.quantile_levels
+        if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
+            raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
+        if 0.5 not in levels:
+            raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
+        return self
+
+
+class FitConfig(Section):
+    """Training."""
+
+    steps: int = Field(600, ge=1)
+    """Optimiser steps at most."""
+    batch_size: int = Field(256, ge=1)
+    """Channel-windows per step."""
+    seed: int = Field(0, ge=0)
+    """Fixes initial weights, dropout and the order of windows."""
+    learning_rate: float = Field(2e-3, gt=0)
+    """Peak rate of AdamW."""
+    weight_decay: float = Field(0.05, ge=0)
+    """Decoupled weight decay of AdamW, on matrices only."""
+    warmup: float = Field(0.05, ge=0, le=1)
+    """Share of the steps in which the rate rises; a cosine to zero follows."""
+    gradient_clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm; null = off."""
+    average_decay: float | None = Field(0.99, gt=0, lt=1)
+    """Decay of the moving average of weights that is validated and kept; null = off."""
+    validation: float | None = Field(0.15, gt=0, lt=0.9)
+    """Share of the time axis, at its end, that early stopping watches; null = off."""
+    validation_windows: int = Field(1024, ge=1)
+    """Validation cutoffs are thinned evenly to at most about this many channel-windows."""
+    validate_every: int = Field(50, ge=1)
+    """Steps between validations."""
+    patience: int | None = Field(5, ge=1)
+    """Validations without a better loss before training stops; null = never."""
+    stride: int = Field(1, ge=1)
+    """Steps between the cutoffs of neighbouring training windows."""
+
+
+class TrackingConfig(Section):
+    """Where a run is recorded."""
+
+    enabled: bool = True
+    """Record the run in MLflow."""
+    uri: str | None = None
+    """MLflow tracking store; null = MLFLOW_TRACKING_URI, else SQLite in the working directory."""
+    experiment: str = "forecaster"
+    """MLflow experiment."""
+
+
+class Config(Section):
+    """One run."""
+
+    horizon: int | None = Field(None, ge=1)
+    """Steps to forecast after the cutoff; required to fit."""
+    data: DataConfig = DataConfig()
+    """Roles of the columns."""
+    model: ModelConfig = ModelConfig()
+    """The network."""
+    fit: FitConfig = FitConfig()
+    """Training."""
+    tracking: TrackingConfig = TrackingConfig()
+    """Where the run is recorded."""
+
+    def replaced(self, **sections: Mapping[str, Any] | int | None) -> Config:
+        """Returns a copy with some settings replaced and everything validated again.
+
+        Example:
+            >>> Config().replaced(horizon=28, fit={"steps": 10}).fit.steps
+            10
+        """
+        merged = _merge(self.model_dump(mode="json"), sections)
+        return parse_config(merged, source="config")
+
+
+def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Returns the config of a YAML file with `dotted.key=value` overrides on top.
+
+    Args:
+        path: YAML file; None starts from the defaults.
+        overrides: assignments such as `"model.width=64"`; the value is read as YAML.
+
+    Raises:
+        ConfigError: the file cannot be read, or settings are wrong; all of them are listed at once.
+    """
+    settings: dict[str, Any] = {}
+    if path is not None:
+        try:
+            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise ConfigError(f"config {path}: cannot be read ({error.strerror})") from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"config {path}: not YAML ({' '.join(str(error).split())})") from error
+        if not isinstance(settings, dict):
+            raise ConfigError(
+                f"config {path}: expected settings by name, found {type(settings).__name__}"
+            )
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {override}: expected dotted.key=value, as model.width=64")
+        try:
+            parsed = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {override}: the value is not YAML") from error
+        nested: Any = parsed
+        for part in reversed(key.strip().split(".")):
+            nested = {part: nested}
+        settings = _merge(settings, nested)
+    return parse_config(settings, source=str(path) if path is not None else "config")
+
+
+def parse_config(settings: Mapping[str, Any], source: str) -> Config:
+    """Returns the validated config of a mapping.
+
+    Raises:
+        ConfigError: one line per fault, all faults at once, unknown names with the nearest known.
+    """
+    try:
+        return Config.model_validate(settings)
+    except ValidationError as error:
+        lines = [f"{source}: {_explain(fault)}" for fault in error.errors()]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _explain(fault: Any) -> str:
+    path = [str(part) for part in fault["loc"]]
+    name = ".".join(path) or "config"
+    if fault["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], _names_at(path[:-1]), n=1, cutoff=0.5)
+        hint = f", did you mean '{near[0]}'?" if near else ""
+        return f"{name}: unknown setting{hint} (got {fault['input']!r})"
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "value_error":
+        return f"{name}: {message}"
+    return f"{name}: {message} (got {fault['input']!r})"
+
+
+def _names_at(path: list[str]) -> list[str]:
+    section: type[BaseModel] = Config
+    for part in path:
+        annotation = section.model_fields[part].annotation if part in section.model_fields else None
+        candidates = [annotation, *get_args(annotation)]
+        found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if not found:
+            return []
+        section = found[0]
+    return list(section.model_fields)
+
+
+def _merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        merged[key] = _merge(below, value) if both else value  # type: ignore[arg-type]
+    return merged

@@ -1,0 +1,36 @@
+"""The faults a caller can act on.
+
+    ForecasterError          one clear line: what was expected, what was found, where, what to do
+    ├── DataError            a table cannot be understood, or does not hold what the task needs
+    ├── ConfigError          a setting is unknown, of the wrong kind, or contradicts another
+    ├── ArtifactError        a saved model is missing, damaged, or of a format this version cannot read
+    ├── FitError             training cannot go on (a loss that is not finite)
+    └── OutputError          a result cannot be written; nothing half-written is left
+
+The command line prints the message as one line and exits with code 2. Anything else that is raised
+is a fault of ours and keeps its traceback.
+"""
+
+
+class ForecasterError(Exception):
+    """Base of every fault that the caller can mend."""
+
+
+class DataError(ForecasterError):
+    """A table cannot be understood, or does not hold what the task needs."""
+
+
+class ConfigError(ForecasterError):
+    """A setting is unknown, of the wrong kind, or contradicts another."""
+
+
+class ArtifactError(ForecasterError):
+    """A saved model is missing, damaged, or of a format this version cannot read."""
+
+
+class FitError(ForecasterError):
+    """Training cannot go on."""
+
+
+class OutputError(ForecasterError):
+    """A result cannot be written."""

@@ -1,0 +1,1 @@
+"""Forecasts meet truth: metrics, baselines, rolling backtests and the report."""

@@ -1,0 +1,1 @@
+"""Quantiles become rows."""

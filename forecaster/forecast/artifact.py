@@ -1,0 +1,250 @@
+"""A saved model: data, never code.
+
+What comes in: a trained ensemble and all that is needed to use it. What goes out: a folder of JSON and
+safetensors, and the same ensemble back from it. Promised: loading runs no code; a damaged or foreign
+folder is refused with the reason; older formats keep loading.
+
+    contract.json   format, columns with roles, categories, frequency, members, weights, calibration,
+                    trained_until, fingerprint of the data, versions
+    config.json     the resolved config
+    member-00.safetensors …
+    metrics.json    validation scores, loss curves
+    card.md         the same for people
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from forecaster.config import Config, parse_config
+from forecaster.errors import ArtifactError, ConfigError
+from forecaster.forecast.writer import atomic_folder
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.network import Network, Shape
+from forecaster.panel.panel import Panel
+from forecaster.panel.schema import Schema
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT = 1
+"""The format this version writes; it reads every earlier one."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A trained ensemble with its contract."""
+
+    schema: Schema
+    """Columns, categories and frequency the model was trained on."""
+    config: Config
+    """The resolved config."""
+    shape: Shape
+    """Counts the networks were built for."""
+    ensemble: Ensemble
+    """Inputs → quantiles."""
+    trained_until: int
+    """Time of the last target that weights, scalers or early stopping have seen."""
+    data: str
+    """What the table that was trained on was called."""
+    fingerprint: str
+    """Of that table's panel."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Validation scores and loss curves."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of the packages that trained it, and the git commit if there was one."""
+
+    @property
+    def horizon(self) -> int:
+        """Steps that one forecast reaches."""
+        return self.shape.horizon
+
+    @property
+    def context_length(self) -> int:
+        """The longest lookback of all members."""
+        return max(member.context_length for member in self.ensemble.members)  # type: ignore[type-var, return-value]
+
+    def save(self, path: str | Path, figures: Mapping[str, Figure] | None = None) -> None:
+        """Writes the folder, whole or not at all; replaces an artifact that is there.
+
+        Args:
+            path: the folder.
+            figures: pictures to keep beside the card, by file name.
+
+        Raises:
+            OutputError: the folder cannot be written, or holds something else.
+        """
+        with atomic_folder(Path(path), replaces="contract.json") as folder:
+            members = []
+            for number, member in enumerate(self.ensemble.members):
+                name = f"member-{number:02d}.safetensors"
+                weights = save_tensors({k: v.contiguous() for k, v in member.state_dict().items()})
+                (folder / name).write_bytes(weights)
+                members.append({"file": name, "sha256": hashlib.sha256(weights).hexdigest()})
+            contract = {
+                "format": FORMAT,
+                "columns": self.schema.to_dict(),
+                "shape": asdict(self.shape),
+                "members": members,
+                "weights": list(self.ensemble.weights),
+                "calibration": None,
+                "trained_until": self.trained_until,
+                "data": self.data,
+                "fingerprint": self.fingerprint,
+                "versions": self.versions,
+            }
+            _write_json(folder / "contract.json", contract)
+            _write_json(folder / "config.json", self.config.model_dump(mode="json"))
+            _write_json(folder / "metrics.json", self.metrics)
+            (folder / "card.md").write_text(_card(self), encoding="utf-8")
+            for name, figure in (figures or {}).items():
+                figure.savefig(folder / name)
+
+
+def load_artifact(path: str | Path) -> Artifact:
+    """Returns the artifact of a folder.
+
+    Raises:
+        ArtifactError: there is none, it is damaged, or a newer version wrote it.
+    """
+    folder = Path(path)
+    contract = _read_json(folder, "contract.json")
+    found = contract.get("format")
+    if not isinstance(found, int) or not 1 <= found <= FORMAT:
+        raise ArtifactError(
+            f"{folder}: artifact format {found!r}; this version reads formats 1 to {FORMAT}: "
+            "upgrade attention-forecaster, or fit the model again"
+        )
+    try:
+        config = parse_config(_read_json(folder, "config.json"), source=f"{folder}/config.json")
+        schema = Schema.from_dict(contract["columns"])
+        shape = _shape_from(contract["shape"])
+        members = []
+        for entry in contract["members"]:
+            members.append(_load_member(folder, entry, config, shape))
+        return Artifact(
+            schema=schema,
+            config=config,
+            shape=shape,
+            ensemble=Ensemble(members, contract["weights"]).eval(),
+            trained_until=contract["trained_until"],
+            data=contract["data"],
+            fingerprint=contract["fingerprint"],
+            metrics=_read_json(folder, "metrics.json"),
+            versions=contract.get("versions", {}),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{folder}/contract.json: damaged ({error!r}); save it again") from error
+    except ConfigError as error:
+        raise ArtifactError(str(error)) from error
+
+
+def shape_of(panel: Panel, horizon: int) -> Shape:
+    """Returns the counts that a network for this panel is built from."""
+    schema = panel.schema
+
+    def sizes(names: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(len(schema.categories[name]) for name in names)
+
+    return Shape(
+        horizon=horizon,
+        channels=panel.n_channels,
+        past=len(schema.past_numeric),
+        known=len(schema.known_numeric),
+        static=len(schema.static_numeric),
+        past_categories=sizes(schema.past_category),
+        known_categories=sizes(schema.known_category),
+        static_categories=sizes(schema.static_category),
+        cycles=len(panel.calendar.cycles),
+        regular=panel.regular,
+    )
+
+
+def _shape_from(stored: dict[str, Any]) -> Shape:
+    known = {item.name for item in fields(Shape)}
+    counts: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in stored.items() if k in known
+    }
+    return Shape(**counts)
+
+
+def _load_member(folder: Path, entry: dict[str, str], config: Config, shape: Shape) -> Network:
+    # The name comes from a file: only a plain name inside the folder is opened.
+    file = folder / Path(entry["file"]).name
+    try:
+        weights = file.read_bytes()
+        found = hashlib.sha256(weights).hexdigest()
+        if found != entry["sha256"]:
+            raise ArtifactError(
+                f"{file}: damaged: expected sha256 {entry['sha256'][:12]}…, found {found[:12]}…; "
+                "copy the artifact again, or fit it again"
+            )
+        network = Network(config.model, shape)
+        network.load_state_dict(load_tensors(weights))
+    except OSError as error:
+        raise ArtifactError(f"{file}: cannot be read ({error.strerror})") from error
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"{file}: does not fit its contract ({reason})") from error
+    return network
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{folder}: not a saved model: {name} is missing; expected a folder written by "
+            "forecaster fit --out"
+        ) from None
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise ArtifactError(f"{path}: damaged, not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ArtifactError(f"{path}: damaged, expected an object, found {type(content).__name__}")
+    return content
+
+
+def _card(artifact: Artifact) -> str:
+    schema, config = artifact.schema, artifact.config
+    scores = artifact.metrics.get("validation", {}).get("scores", {})
+    lines = [
+        "# Forecast model",
+        "",
+        f"Forecasts {', '.join(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
+        f"last {artifact.context_length} steps.",
+        "",
+        f"- series: {', '.join(schema.series) or 'one'} · layout {schema.layout}",
+        f"- known in advance: {', '.join(schema.known) or 'nothing'}",
+        f"- past covariates: {', '.join(schema.past) or 'none'}",
+        f"- static covariates: {', '.join(schema.static) or 'none'}",
+        f"- decoder: {config.model.decoder}, mask {config.model.decoder_mask}"
+        + (" (a forecast sees the covariates of later leads)" * (config.model.decoder_mask == "full")),
+        f"- members: {len(artifact.ensemble.members)}",
+        f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
+        "",
+        "## Validation",
+        "",
+    ]
+    if scores:
+        lines += [f"| | {' | '.join(scores)} |", "|---" * (1 + len(scores)) + "|"]
+        for name in next(iter(scores.values())):
+            lines.append(f"| {name} | {' | '.join(f'{s[name]:.4g}' for s in scores.values())} |")
+    else:
+        lines.append("No rows were set aside for validation: no scores.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,140 @@
+"""`Forecast`: what a model says, keyed in the caller's own names.
+
+What comes in: quantile arrays and the panel they belong to. What goes out: rows, a wide table, files
+and pictures. Promised: one row per (series, cutoff, channel, lead) that was asked for, nothing
+dropped, nothing twice; a series that could not be forecast keeps its rows, empty, with the reason.
+
+Axes: N forecast (one series at one cutoff) · H lead · C channel · Q quantile level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.errors import DataError
+from forecaster.forecast.writer import write_rows
+from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.read import to_kind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Quantiles of the future, or of a past that is known by now."""
+
+    panel: Panel
+    """History, names and clock; for pictures also the truth where it is there."""
+    series: NDArray[np.int64]
+    """[N] number of the series in the panel."""
+    cutoff: NDArray[np.int64]
+    """[N] time of the last step the forecast knows; NO_TIME = no forecast."""
+    time: NDArray[np.int64]
+    """[N, H] time of each lead."""
+    quantiles: NDArray[np.float32]
+    """[N, H, C, Q] data units, rising along Q; NaN = no forecast."""
+    levels: tuple[float, ...]
+    """[Q] quantile levels."""
+    status: tuple[str, ...]
+    """[N] "ok", or why there is no forecast."""
+    actual: NDArray[np.float32] | None = None
+    """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
+
+    @property
+    def median(self) -> NDArray[np.float32]:
+        """[N, H, C] the forecast itself, data units."""
+        median: NDArray[np.float32] = self.quantiles[..., self.levels.index(0.5)]
+        return median
+
+    @property
+    def rows(self) -> Any:
+        """A polars frame with a row per (series, cutoff, channel, lead), in that order."""
+        n, horizon, channels, _ = self.quantiles.shape
+
+        def per_lead(values: NDArray[Any]) -> NDArray[Any]:
+            """[N, H, C] → [N·C·H]: the order of the rows."""
+            return values.transpose(0, 2, 1).reshape(-1)
+
+        lead = np.arange(1, horizon + 1, dtype=np.int32)
+        columns: dict[str, NDArray[Any]] = {
+            "lead": np.tile(lead, n * channels),
+            "channel": np.tile(np.repeat(np.array(self.panel.schema.target), horizon), n),
+            "forecast": per_lead(self.median),
+        }
+        for number, level in enumerate(self.levels):
+            columns[f"q{level:g}"] = per_lead(self.quantiles[..., number])
+        if self.actual is not None:
+            columns["actual"] = per_lead(self.actual)
+        columns["status"] = np.repeat(np.array(self.status, dtype=object), horizon * channels)
+        return self.panel.frame(
+            np.repeat(self.series, horizon * channels),
+            np.repeat(self.time, channels, axis=0).reshape(-1),
+            cutoff=np.repeat(self.cutoff, horizon * channels),
+            **columns,
+        )
+
+    @property
+    def frame(self) -> Any:
+        """The rows as the kind of frame the caller came with (a file gives polars)."""
+        return to_kind(self.rows, self.panel.kind)
+
+    @property
+    def report(self) -> str:
+        """One line: how many forecasts, from when, and which series had none."""
+        n, horizon, channels, _ = self.quantiles.shape
+        text = self.panel.calendar.text
+        line = f"{n:,} series, {n * horizon * channels:,} rows"
+        placed = self.cutoff[self.cutoff != NO_TIME]
+        if len(placed):
+            latest = placed.max()
+            line += f", from {text(int(latest))}"
+            earlier = int((placed < latest).sum())
+            if earlier:
+                line += f" ({earlier:,} series end earlier and are forecast from their own end)"
+        failed = [status for status in self.status if status != "ok"]
+        if failed:
+            line += f"; {len(failed):,} without a forecast: {failed[0]}"
+        return line
+
+    def wide(self) -> Any:
+        """Returns a row per time and a column per series and channel: the medians."""
+        time = self.panel.schema.time or "time"
+        keys = [*self.panel.schema.series, *(["channel"] if self.panel.n_channels > 1 else [])]
+        rows = self.rows
+        wide = rows.pivot(on=keys or ["channel"], index=time, values="forecast").sort(time)
+        return to_kind(wide, self.panel.kind)
+
+    def write(self, path: str | Path) -> None:
+        """Writes the rows to a .csv or .parquet file, whole or not at all.
+
+        Raises:
+            OutputError: the suffix is neither, or the file cannot be written.
+        """
+        write_rows(self.rows, Path(path))
+
+    def plot(self, series: str | None = None) -> Figure:
+        """Returns a figure of history, median and bands; a panel per series and channel.
+
+        Args:
+            series: the key of one series (several key columns joined with "/"); None = the first few.
+
+        Raises:
+            DataError: there is no such series.
+        """
+        from forecaster.forecast.plots import plot_forecast
+
+        labels = self.panel.labels
+        if series is None:
+            return plot_forecast(self, np.arange(len(self.series)))
+        if str(series) not in labels:
+            raise DataError(
+                f"no series {series!r} in {self.panel.name}; it has {', '.join(labels[:5])}"
+                + ("…" if len(labels) > 5 else "")
+            )
+        return plot_forecast(self, np.flatnonzero(self.series == labels.index(str(series))))

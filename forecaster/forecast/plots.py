@@ -1,0 +1,131 @@
+"""Pictures of forecasts: history, median, bands, and the truth where it is known.
+
+What comes in: a `Forecast`. What goes out: a matplotlib `Figure`, free of any global state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from forecaster.forecast.forecast import Forecast
+
+_PANELS = 6  # more do not fit a screen
+_HISTORY, _FORECAST, _TRUTH = "#33373d", "#1f6fb2", "#d1662c"
+_HISTORY_HORIZONS = 3  # history shown, in horizons
+
+
+def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
+    """Returns a figure with a panel per forecast and channel, at most six.
+
+    Args:
+        forecast: quantiles and the panel they belong to.
+        which: numbers of the forecasts to show.
+    """
+    from matplotlib.figure import Figure
+
+    channels = forecast.panel.schema.target
+    shown = [(int(n), c) for n in which for c in range(len(channels))][:_PANELS]
+    columns = 1 if len(shown) == 1 else 2
+    rows = max(1, -(-len(shown) // columns))
+    figure = Figure(figsize=(6.4 * columns, 2.9 * rows + 0.4), dpi=110, layout="constrained")
+    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    for axis, (number, channel) in zip(axes, shown, strict=False):
+        _draw(axis, forecast, number, channel)
+    for axis in axes[len(shown) :]:
+        axis.set_visible(False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    return figure
+
+
+def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    """Returns the loss curves of a training over its steps.
+
+    Args:
+        curves: (step, loss) pairs by name, as the learner records them.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.2), dpi=110, layout="constrained")
+    axis = figure.subplots()
+    for (name, points), color in zip(curves.items(), (_HISTORY, _FORECAST), strict=False):
+        steps, losses = zip(*points, strict=True)
+        axis.plot(steps, losses, color=color, label=name.replace("_", " "), linewidth=1.4)
+    axis.set_xlabel("step")
+    axis.set_ylabel("pinball loss, scaled units")
+    axis.legend(frameon=False)
+    _quiet(axis)
+    return figure
+
+
+def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    panel, series = forecast.panel, int(forecast.series[number])
+    horizon = forecast.time.shape[1]
+    begin, end = int(panel.indptr[series]), int(panel.indptr[series + 1])
+    own_time = panel.time[begin:end]
+    past = begin + int(np.searchsorted(own_time, forecast.cutoff[number], side="right"))
+    rows = slice(max(begin, past - _HISTORY_HORIZONS * horizon), past)
+    axis.plot(
+        _stamps(forecast, panel.time[rows]),
+        panel.values[rows, channel],
+        color=_HISTORY,
+        linewidth=1.1,
+        label="history",
+    )
+    time = _stamps(forecast, forecast.time[number])
+    quantiles = forecast.quantiles[number, :, channel]
+    for (low, high), alpha in zip(_bands(forecast.levels), (0.16, 0.32), strict=False):
+        axis.fill_between(
+            time,
+            quantiles[:, low],
+            quantiles[:, high],
+            color=_FORECAST,
+            alpha=alpha,
+            linewidth=0,
+            label=f"{100 * (forecast.levels[high] - forecast.levels[low]):.0f} % band",
+        )
+    median = forecast.median[number, :, channel]
+    axis.plot(time, median, color=_FORECAST, linewidth=1.5, label="forecast")
+    if forecast.actual is not None:
+        truth = forecast.actual[number, :, channel]
+        axis.plot(time, truth, color=_TRUTH, linewidth=1.1, label="actual")
+    name = panel.labels[series]
+    channels = panel.schema.target
+    title = f"{name} · {channels[channel]}" if len(channels) > 1 or panel.n_series > 1 else channels[0]
+    if forecast.status[number] != "ok":
+        title += f" — {forecast.status[number]}"
+    axis.set_title(title, fontsize=10, loc="left")
+    axis.margins(x=0.01)
+    _quiet(axis)
+    if not panel.calendar.integer:
+        locator = AutoDateLocator(maxticks=7)
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _bands(levels: tuple[float, ...]) -> list[tuple[int, int]]:
+    """Returns the outermost and a middle pair of levels around the median."""
+    middle = levels.index(0.5)
+    reach = min(middle, len(levels) - 1 - middle)
+    return [(middle - r, middle + r) for r in sorted({reach, reach // 2}, reverse=True) if r > 0]
+
+
+def _stamps(forecast: Forecast, time: NDArray[np.int64]) -> NDArray[Any]:
+    # int64 microseconds since 1970 are numpy's own datetime64[us].
+    return time if forecast.panel.calendar.integer else time.view("datetime64[us]")
+
+
+def _quiet(axis: Axes) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.tick_params(labelsize=8)

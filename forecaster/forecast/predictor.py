@@ -1,0 +1,188 @@
+"""Artifact + panel → `Forecast`.
+
+What comes in: a saved model and a table of the same columns. What goes out: quantiles at any cutoff of
+any series. Promised: nothing after the cutoff but what is known in advance changes a forecast; the
+order of series does not; neither Lightning nor MLflow nor Optuna is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from forecaster.errors import ConfigError, DataError
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.forecast import Forecast
+from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.windows.index import Int64
+from forecaster.windows.store import WindowStore
+
+_BATCH = 1024  # channel-windows per pass: large enough to be fast, small enough for a laptop
+
+Progress = Callable[[int, int], None]
+"""Called with (forecasts made, forecasts wanted)."""
+
+
+class Predictor:
+    """Forecasts with one artifact."""
+
+    def __init__(self, artifact: Artifact):
+        self.artifact = artifact
+        self._ensemble = artifact.ensemble.eval()
+
+    def predict(
+        self,
+        panel: Panel,
+        cutoff: str = "own",
+        horizon: int | None = None,
+        progress: Progress | None = None,
+    ) -> Forecast:
+        """Returns the forecast of every series of a panel.
+
+        Args:
+            panel: opened with the artifact's schema.
+            cutoff: "own" = each series from its own last observed target; "last" = all from the
+                latest of these; or a date.
+            horizon: leads wanted, at most the trained ones; a shorter forecast is an exact prefix.
+            progress: told how far the work is.
+
+        Raises:
+            ConfigError: the horizon is longer than the trained one.
+            DataError: a covariate known in advance is missing after the cutoff.
+        """
+        trained = self.artifact.horizon
+        if horizon is not None and not 1 <= horizon <= trained:
+            raise ConfigError(
+                f"horizon {horizon}: this model forecasts 1 to {trained} steps; "
+                f"fit one with --horizon {horizon} to reach further"
+            )
+        wanted = horizon or trained
+        times = cutoff_times(panel, cutoff)
+        reached, at = self._reach(panel, times)
+        self._check_known(panel, reached, at, wanted)
+        return self._forecast(reached, times, at, wanted, progress)
+
+    def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
+        """Returns the forecast of every series at one past cutoff, with the truth that followed.
+
+        Args:
+            panel: with rows after the cutoff.
+            cutoff: time of the last step that may be seen.
+        """
+        times = np.full(panel.n_series, cutoff, dtype=np.int64)
+        reached, at = self._reach(panel, times)
+        forecast = self._forecast(reached, times, at, self.artifact.horizon, None)
+        ahead = at[:, None] + np.arange(1, self.artifact.horizon + 1)
+        return replace(forecast, actual=reached.values[ahead, : reached.n_channels])
+
+    def quantiles(
+        self, panel: Panel, series: Int64, cutoff: Int64, progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """Returns [N, H, C, Q] quantiles at given cutoffs, data units.
+
+        Args:
+            panel: every cutoff has the model's horizon in rows after it.
+            series: [N] number of the series.
+            cutoff: [N] row of the last step that may be seen.
+            progress: told how far the work is.
+        """
+        artifact = self.artifact
+        names = artifact.schema.target
+        code = [names.index(name) + 1 if name in names else 0 for name in panel.schema.target]
+        store = WindowStore(panel, artifact.context_length, artifact.horizon, np.array(code))
+        levels = len(artifact.config.model.quantile_levels)
+        result = np.empty((len(series), artifact.horizon, panel.n_channels, levels), np.float32)
+        size = max(1, _BATCH // panel.n_channels)
+        with torch.inference_mode():
+            for start in range(0, len(series), size):
+                part = slice(start, start + size)
+                batch = store.batch(series[part], None, cutoff[part])
+                result[part] = self._ensemble(batch.inputs).numpy()
+                if progress is not None:
+                    progress(min(start + size, len(series)), len(series))
+        return result
+
+    def _reach(self, panel: Panel, times: Int64) -> tuple[Panel, Int64]:
+        """Returns the panel with the horizon's rows after every cutoff, and the cutoffs' rows."""
+        located = times != NO_TIME
+        # A series without a cutoff still gets rows in the output; their times follow the latest one.
+        anchor = times[located].max() if located.any() else panel.time.max()
+        reached = panel.reaching(np.where(located, times, anchor), self.artifact.horizon)
+        return reached, reached.row_at(np.where(located, times, anchor))
+
+    def _forecast(
+        self, panel: Panel, times: Int64, at: Int64, horizon: int, progress: Progress | None
+    ) -> Forecast:
+        length = self.artifact.context_length
+        observed = ~np.isnan(panel.values[:, : panel.n_channels]).all(axis=1)
+        seen = np.concatenate([[0], np.cumsum(observed)])  # observed rows before each row
+        begin = panel.indptr[:-1]
+        ever = (times != NO_TIME) & (seen[at + 1] > seen[begin])
+        usable = ever & (seen[at + 1] > seen[np.maximum(begin, at - length + 1)])
+        reasons = np.where(
+            ever,
+            f"no target observed in the {length} steps before the cutoff",
+            "no target observed before the cutoff",
+        )
+        levels = self.artifact.config.model.quantile_levels
+        shape = (panel.n_series, self.artifact.horizon, panel.n_channels, len(levels))
+        quantiles = np.full(shape, np.nan, dtype=np.float32)
+        chosen = np.flatnonzero(usable)
+        quantiles[chosen] = self.quantiles(panel, chosen, at[chosen], progress)
+        return Forecast(
+            panel=panel,
+            series=np.arange(panel.n_series),
+            cutoff=times,
+            time=panel.time[at[:, None] + np.arange(1, horizon + 1)],
+            quantiles=quantiles[:, :horizon],
+            levels=levels,
+            status=tuple(np.where(usable, "ok", reasons).tolist()),
+        )
+
+    def _check_known(self, panel: Panel, reached: Panel, at: Int64, horizon: int) -> None:
+        """Refuses a future whose known covariates are not all given."""
+        schema = panel.schema
+        if not schema.known:
+            return
+        ahead = at[:, None] + np.arange(1, horizon + 1)
+        last = panel.time[np.maximum(panel.indptr[1:] - 1, 0)]
+        # A row that had to be added holds nothing; that of a category would read as "unknown".
+        absent = reached.time[ahead] > last[:, None]
+        first_known = panel.n_channels + len(schema.past_numeric)
+        for name in schema.known:
+            missing = absent
+            if name in schema.known_numeric:
+                column = first_known + schema.known_numeric.index(name)
+                missing = absent | np.isnan(reached.values[ahead, column])
+            if missing.any():
+                series, lead = np.argwhere(missing)[0]
+                when = panel.calendar.text(int(reached.time[ahead[series, lead]]))
+                raise DataError(
+                    f"{panel.name}: '{name}' is known in advance, but has no value for series "
+                    f"{panel.labels[series]} at {when} (lead {lead + 1} of {horizon}); "
+                    f"{missing.any(axis=1).sum()} of {panel.n_series} series lack some: "
+                    "give them with --future FILE, or shorten --horizon"
+                )
+
+
+def cutoff_times(panel: Panel, cutoff: str) -> Int64:
+    """Returns [series] the time of each series' cutoff, NO_TIME where it has no observed target.
+
+    Args:
+        panel: the table.
+        cutoff: "own" = the series' last observed target; "last" = the latest of these, for all; or
+            a date, for all.
+
+    Raises:
+        DataError: the date cannot be read.
+    """
+    last = panel.last_observed
+    own = np.where(last >= 0, panel.time[last], NO_TIME)
+    if cutoff == "own":
+        return own
+    common = int(own.max()) if cutoff == "last" else panel.calendar.parse(cutoff)
+    return np.full(panel.n_series, common, dtype=np.int64)

@@ -1,0 +1,137 @@
+"""Files and folders that appear whole or not at all.
+
+What comes in: something to write and where. What goes out: the finished file or folder under its
+name, or an `OutputError` and nothing. Promised: a reader never sees half a result, a failed write
+leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forecaster.errors import OutputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".csv", ".parquet")
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yields a temporary name beside `path`; on success it is flushed and takes the name.
+
+    Raises:
+        OutputError: the folder cannot be written to, or the disk is full.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        _flush(partial)
+        partial.replace(path)
+    except OSError as error:
+        raise OutputError(_explain(path, error)) from error
+    finally:
+        partial.unlink(missing_ok=True) if partial.parent.is_dir() else None
+
+
+@contextmanager
+def atomic_folder(path: Path, replaces: str) -> Iterator[Path]:
+    """Yields a temporary folder beside `path`; on success it takes the name.
+
+    Args:
+        path: the final folder. One that is there already is replaced only if it is of the same kind.
+        replaces: a file that every folder of this kind holds.
+
+    Raises:
+        OutputError: `path` is something else, cannot be written, or the disk is full.
+    """
+    if path.exists() and not (path / replaces).is_file() and not _is_empty_folder(path):
+        raise OutputError(f"{path}: exists and is not a saved model; choose another --out")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        yield partial
+        for file in partial.iterdir():
+            _flush(file)
+        if path.exists():
+            old = path.with_name(f".{path.name}.{os.getpid()}.old")
+            path.rename(old)
+            partial.rename(path)
+            shutil.rmtree(old)
+        else:
+            partial.rename(path)
+    except OSError as error:
+        raise OutputError(_explain(path, error)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raises before long work what writing to `path` would raise after it.
+
+    Raises:
+        OutputError: the nearest existing parent is not a folder that can be written to.
+    """
+    parent = path.parent
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if not parent.is_dir():
+        raise OutputError(f"{path}: cannot be written: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: cannot be written: no permission in {parent}")
+
+
+def check_format(path: Path) -> None:
+    """Raises `OutputError` when the suffix of `path` is not one that rows can be written in."""
+    if path.suffix.lower() not in FORMATS:
+        raise OutputError(f"{path}: expected a name ending in .csv or .parquet")
+
+
+def write_rows(frame: Any, path: Path) -> None:
+    """Writes a polars frame to CSV or Parquet, by suffix, whole or not at all.
+
+    Raises:
+        OutputError: the suffix is unknown, or the file cannot be written.
+    """
+    check_format(path)
+    with atomic_file(path) as partial, partial.open("wb") as file:
+        # Our own handle: its errors are OSErrors with a reason, whatever the writer wraps.
+        if path.suffix.lower() == ".csv":
+            frame.write_csv(file)
+        else:
+            frame.write_parquet(file)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Writes a matplotlib figure, whole or not at all; the suffix names the format.
+
+    Raises:
+        OutputError: the suffix is not a picture's, or the file cannot be written.
+    """
+    formats = figure.canvas.get_supported_filetypes()
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in formats:
+        raise OutputError(f"{path}: expected a picture's name, ending in .png, .svg or .pdf")
+    with atomic_file(path) as partial:
+        figure.savefig(partial, format=kind)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _explain(path: Path, error: OSError) -> str:
+    return f"{path}: cannot be written: {error.strerror or error}"

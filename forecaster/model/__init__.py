@@ -1,0 +1,1 @@
+"""Batches become quantiles: knows nothing of frames, panels and files."""

@@ -1,0 +1,1 @@
+"""A table becomes arrays: the only folder that knows polars, pandas and narwhals."""

@@ -1,0 +1,194 @@
+"""Which column is what, told from the data: the single questions `schema.infer_schema` asks.
+
+What comes in is a frame and some names; what goes out is names and the reason in the reader's words.
+Nothing here parses more than a sample of dates; whole columns are only compared and counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+import polars as pl
+
+from forecaster.errors import DataError
+from forecaster.panel.read import Table, did_you_mean
+from forecaster.panel.stamps import guess_formats
+
+TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period")
+COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp")
+SERIES_WORDS = {"id", "series", "store", "item", "sku"}
+WIDE_TARGETS = ("target", "y", "value", "values")
+LONG_TARGETS = (*WIDE_TARGETS, "sales", "demand")
+MOST_CATEGORIES = 100
+_SAMPLE = 10_000
+
+
+def is_category(column: pl.Series) -> bool:
+    """Whether values are categories: text and booleans. An empty column counts as numbers."""
+    kinds = (pl.String, pl.Categorical, pl.Enum, pl.Boolean)
+    return column.dtype in kinds and column.null_count() < len(column)
+
+
+def is_number(column: pl.Series) -> bool:
+    """Whether values are numbers (an empty column is, too)."""
+    text = (pl.String, pl.Categorical, pl.Enum, pl.Boolean)
+    empty = column.dtype in (*text, pl.Null) and column.null_count() == len(column)
+    return column.dtype.is_numeric() or empty
+
+
+def require_columns(names: Sequence[str], known: list[str], where: str, flag: str) -> None:
+    """Refuses names that are no columns.
+
+    Raises:
+        DataError: naming the missing ones, the nearest, and all columns there are.
+    """
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}; "
+                f"the columns are {', '.join(known)}"
+            )
+
+
+def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
+    """Returns the time column (None: rows are numbered) and why.
+
+    Raises:
+        DataError: the declared column is missing or holds no times, or none is found.
+    """
+    frame = table.frame
+    if declared == "row" and "row" not in frame.columns:
+        return None, "declared: rows are numbered"
+    if declared is not None:
+        require_columns([declared], frame.columns, table.name, "--time")
+        dtype = frame[declared].dtype
+        if not (dtype.is_temporal() or dtype.is_integer() or dtype == pl.String):
+            raise DataError(
+                f"{table.name}: --time {declared}: expected dates or integers, found {dtype}"
+            )
+        return declared, "declared"
+    dated = date_like(frame)
+    for name in dated:
+        if frame[name].dtype.is_temporal():
+            return name, "first column of dates"
+    for name in sorted(dated, key=lambda name: name.lower() not in TIME_NAMES):
+        return name, "text that reads as dates"
+    for name in frame.columns:
+        if name.lower() in COUNTED_TIME_NAMES and frame[name].dtype.is_integer():
+            return name, "integers, by its name"
+    raise DataError(
+        f"{table.name}: no time column found among {', '.join(frame.columns)}; "
+        "pass --time COLUMN, or --time row to number the rows"
+    )
+
+
+def date_like(frame: pl.DataFrame) -> list[str]:
+    """Returns the columns that hold dates, as such or as text (judged on a sample)."""
+    return [
+        column.name
+        for column in frame.iter_columns()
+        if column.dtype in (pl.Date, pl.Datetime)
+        or (column.dtype == pl.String and guess_formats(column))
+    ]
+
+
+def find_series(table: Table, time: str | None, taken: set[str]) -> tuple[tuple[str, ...], str]:
+    """Returns the smallest set of columns that makes (series, time) unique, and why.
+
+    Text columns are tried before integers, names such as store_id before others, and single columns
+    before pairs. Where nothing works, the set that repeats least: the duplicates are then reported.
+    """
+    frame = table.frame
+    free = [name for name in frame.columns if name != time and name not in taken]
+    free = [name for name in free if name.lower() not in LONG_TARGETS]
+    dated = set(date_like(frame.select(free)))
+    text = [name for name in free if name not in dated and _is_text(frame[name])]
+    integers = [name for name in free if frame[name].dtype.is_integer()]
+    named = [name for name in (*text, *integers) if _names_series(name)]
+    if time is None or is_unique(frame, (), time):
+        # One series that carries its own id: kept, so that forecasts carry it too.
+        own = [name for name in named if name in text and _repeats(frame[name])]
+        return tuple(own[:1]), "names the series" if own else ""
+    candidates = list(dict.fromkeys((*named, *text, *integers)))
+    candidates = [name for name in candidates if _repeats(frame[name])][:8]
+    for size in (1, 2, 3):
+        for keys in itertools.combinations(candidates, size):
+            if is_unique(frame, keys, time):
+                ordered = tuple(name for name in frame.columns if name in keys)
+                return ordered, f"with {time} it names every row"
+    likely = [name for name in dict.fromkeys((*named, *text)) if name in candidates]
+    if not likely:
+        return (), ""
+    best = max(likely, key=lambda name: frame.n_unique(subset=[name, time]))
+    return (best,), f"repeats least with {time}"
+
+
+def is_unique(frame: pl.DataFrame, keys: Sequence[str], time: str) -> bool:
+    """Whether no (keys, time) occurs twice."""
+    columns = [*keys, time]
+    head = frame.head(_SAMPLE)
+    if head.n_unique(subset=columns) < head.height:
+        return False
+    # Whole blocks with strictly rising times prove it at a tenth of the cost of hashing.
+    new = pl.lit(False)
+    for key in keys:
+        new = new | pl.col(key).ne_missing(pl.col(key).shift(1))
+    rises = (pl.col(time) > pl.col(time).shift(1)) | new
+    if not frame.select(rises.slice(1).fill_null(True).all()).item():
+        return frame.n_unique(subset=columns) == frame.height
+    # Every key starts a block (the first row too), so block starts hold all distinct keys.
+    if not keys or frame.lazy().filter(new).select(keys).collect().is_unique().all():
+        return True
+    return frame.n_unique(subset=columns) == frame.height
+
+
+def constant_columns(frame: pl.DataFrame, keys: Sequence[str], names: Sequence[str]) -> set[str]:
+    """Returns the columns with one value per series at most, nulls aside."""
+
+    def constant(rows: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+        if not columns:
+            return []
+        counts = rows.group_by(keys).agg(pl.col(columns).drop_nulls().n_unique() <= 1)
+        return [name for name in columns if counts[name].all()]
+
+    # A few rows rule out nearly every column, so the whole table is grouped for the rest only.
+    left = constant(frame.head(_SAMPLE), names)
+    if not left:
+        return set()
+    first = frame.head(1).select(keys)
+    one = frame.lazy().join(first.lazy(), on=list(keys), how="semi", nulls_equal=True).collect()
+    return set(constant(frame, constant(one, left)))
+
+
+def find_target(
+    frame: pl.DataFrame, free: list[str], keys: tuple[str, ...], constant: set[str]
+) -> tuple[tuple[str, ...], str]:
+    """Returns the columns to forecast among the free ones, and why; none where none is a number."""
+    numbers = [name for name in free if is_number(frame[name])]
+    names = LONG_TARGETS if keys else WIDE_TARGETS
+    for name in numbers:
+        if name.lower() in names:
+            return (name,), "by its name"
+    if not keys:
+        return tuple(numbers), "every column of numbers is a channel"
+    for name in numbers:
+        if name not in constant:
+            return (name,), "first column of numbers that varies"
+    return (), ""
+
+
+def _is_text(column: pl.Series) -> bool:
+    return column.dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+def _names_series(name: str) -> bool:
+    # storeId and store_id hold the same words.
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return bool(SERIES_WORDS & set(re.split(r"[^a-z]+", words)))
+
+
+def _repeats(column: pl.Series) -> bool:
+    head = column.head(_SAMPLE)
+    return head.n_unique() * 2 <= len(head) or column.n_unique() * 2 <= len(column)

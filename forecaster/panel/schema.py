@@ -1,0 +1,248 @@
+"""Which column is what: a table and its declared roles come in, one frozen `Schema` goes out.
+
+A schema says all that is needed to read another table the same way, travels with the artifact as
+JSON, and carries the reason for every column's role, shown before work starts. Old files keep
+loading: unknown keys are passed over and absent ones have defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import polars as pl
+
+from forecaster.config import DataConfig
+from forecaster.errors import DataError
+from forecaster.panel import roles
+from forecaster.panel.covariates import (
+    find_known,
+    find_past,
+    find_static,
+    gather,
+    require_declared,
+)
+from forecaster.panel.read import Table
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Roles, kinds and time axis of a table's columns."""
+
+    time: str | None
+    """Column of times; None = rows are numbered."""
+    time_dtype: str = "datetime"
+    """"date", "datetime", "integer" or "string" (a frame held text, and gets text back)."""
+    time_unit: str | None = None
+    """"ms", "us" or "ns" of the caller's timestamps."""
+    time_zone: str | None = None
+    """Zone of the wall clock; "UTC" where text carried offsets."""
+    time_format: str | None = None
+    """strftime format of times written as text."""
+    series: Names = ()
+    """Columns that together name a series."""
+    target: Names = ()
+    """Columns to forecast, the channels."""
+    known: Names = ()
+    """Covariates known in advance."""
+    past: Names = ()
+    """Covariates seen only up to the cutoff."""
+    static: Names = ()
+    """Columns constant within a series."""
+    categorical: Names = ()
+    """Names among known, past and static that are categories."""
+    dtypes: dict[str, str] = field(default_factory=dict)
+    """The caller's dtypes of the key columns."""
+    freq: str = ""
+    """Step of the time axis."""
+    layout: str = "wide"
+    """"wide": value columns are channels of one series; "long": independent series."""
+    categories: dict[str, Names] = field(default_factory=dict)
+    """Code c >= 1 is categories[name][c - 1]; 0 = unknown or missing."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why each column has its role, ignored ones included."""
+    regular: bool = True
+    """Whether rows lie on a grid of `freq`, so that gaps are filled with empty rows."""
+    melted: Names = ()
+    """Columns of a wide table that were made series of one channel each (layout "long")."""
+
+    @property
+    def known_numeric(self) -> Names:
+        return tuple(name for name in self.known if name not in self.categorical)
+
+    @property
+    def known_category(self) -> Names:
+        return tuple(name for name in self.known if name in self.categorical)
+
+    @property
+    def past_numeric(self) -> Names:
+        return tuple(name for name in self.past if name not in self.categorical)
+
+    @property
+    def past_category(self) -> Names:
+        return tuple(name for name in self.past if name in self.categorical)
+
+    @property
+    def static_numeric(self) -> Names:
+        return tuple(name for name in self.static if name not in self.categorical)
+
+    @property
+    def static_category(self) -> Names:
+        return tuple(name for name in self.static if name in self.categorical)
+
+    @property
+    def columns(self) -> Names:
+        """Columns of `Panel.values`, in order."""
+        return self.target + self.past_numeric + self.known_numeric
+
+    @property
+    def code_columns(self) -> Names:
+        """Columns of `Panel.codes`, in order."""
+        return self.past_category + self.known_category
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the schema as what JSON can hold."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: plain(item) for key, item in value.items()}
+            return list(value) if isinstance(value, tuple) else value
+
+        return {item.name: plain(getattr(self, item.name)) for item in fields(self)}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Schema:
+        """Returns the schema that `to_dict` stored, also by another version of this package."""
+
+        def tupled(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: tupled(item) for key, item in value.items()}
+            return tuple(value) if isinstance(value, list) else value
+
+        names = {item.name for item in fields(cls)}
+        return cls(**{key: tupled(value) for key, value in stored.items() if key in names})
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Returns (column, role, kind, reason) for every column, ignored ones last."""
+        role = {name: "target" for name in self.melted or self.target}
+        role |= {name: "known" for name in self.known} | {name: "past" for name in self.past}
+        role |= {name: "static" for name in self.static}
+        found = [] if self.time is None else [(self.time, "time", self.time_dtype)]
+        found += [(name, "series", self.dtypes.get(name, "")) for name in self.series]
+        if self.melted:
+            found = [row for row in found if row[1] != "series"]
+        for name, part in role.items():
+            found.append((name, part, "category" if name in self.categorical else "number"))
+        seen = {row[0] for row in found}
+        found += [(name, "ignored", "") for name in self.reasons if name not in seen]
+        return [(*row, self.reasons.get(row[0], "")) for row in found]
+
+
+def infer_schema(
+    table: Table, data: DataConfig, future: Table | None = None, covariates: Table | None = None
+) -> Schema:
+    """Returns the roles of a table's columns: what is declared holds, the rest is found.
+
+    Frequency and categories stay empty: they are found once times are read. A covariate is known in
+    advance only where declared or where the future table holds values of it.
+
+    Args:
+        table: the rows of the past.
+        data: declared roles.
+        future: rows after the end, with the covariates known in advance.
+        covariates: further columns, joined on the keys they share.
+
+    Raises:
+        DataError: a declared column is missing or has two roles, or time or target cannot be found.
+
+    Example:
+        >>> frame = pl.DataFrame({"day": ["2024-01-01", "2024-01-02"], "sales": [1.0, 2.0]})
+        >>> infer_schema(Table(frame, "shop.csv", "file"), DataConfig()).target
+        ('sales',)
+    """
+    time, time_reason = roles.find_time(table, data.time)
+    pool, timeless = gather(table, covariates, time, data)
+    require_declared(data, list(pool), table, time)
+    declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
+    reasons = {time: time_reason} if time is not None else {}
+    series, reason = _series(table, time, declared, data)
+    reasons |= dict.fromkeys(series, reason)
+    own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
+    for name in roles.date_like(own):
+        if name not in series and name not in declared:
+            pool.pop(name)
+            reasons[name] = "ignored: dates, and time is another column"
+    free = [name for name in pool if name not in series]
+    known = find_known(pool, free, data, future)
+    left = [name for name in free if name not in known and name not in timeless]
+    left = [name for name in left if name not in declared or name in (data.target or ())]
+    constant = _constant(table, series, left)
+    target, reason = _target(table, data, series, left, constant)
+    reasons |= dict.fromkeys(target, reason) | known
+    left = [name for name in free if name not in target and name not in known]
+    static = find_static(pool, left, data, constant | set(timeless))
+    past, ignored = find_past(pool, [n for n in left if n not in static], data)
+    reasons |= static | past | ignored
+    melted = target if data.layout == "long" and not series and len(target) > 1 else ()
+    return Schema(
+        time=time,
+        time_dtype="integer" if time is None else _time_dtype(table, time),
+        series=("channel",) if melted else series,
+        target=("value",) if melted else target,
+        known=tuple(known),
+        past=tuple(past),
+        static=tuple(static),
+        categorical=tuple(name for name in (*known, *past, *static) if roles.is_category(pool[name])),
+        dtypes={name: str(table.frame[name].dtype) for name in series},
+        layout="long" if series or melted else data.layout or "wide",
+        reasons=reasons,
+        melted=melted,
+    )
+
+
+def _series(table: Table, time: str | None, declared: set[str], data: DataConfig) -> tuple[Names, str]:
+    if data.series is not None:
+        series, reason = data.series, "declared"
+    else:
+        series, reason = roles.find_series(table, time, declared)
+    if data.layout == "wide" and series:
+        raise DataError(
+            f"{table.name}: layout wide expects one row per time, but {', '.join(series)} names "
+            "several series; drop --layout, or pivot the table to one column per series"
+        )
+    return series, reason
+
+
+def _constant(table: Table, series: Names, names: list[str]) -> set[str]:
+    own = [name for name in names if name in table.frame.columns]
+    keys = table.frame.select(series)
+    # Most tables end with another series than they start with; only others are counted.
+    if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
+        return set()
+    return roles.constant_columns(table.frame, series, own)
+
+
+def _target(
+    table: Table, data: DataConfig, series: Names, left: list[str], constant: set[str]
+) -> tuple[Names, str]:
+    if data.target is not None:
+        return data.target, "declared"
+    own = [name for name in left if name in table.frame.columns]
+    target, reason = roles.find_target(table.frame, own, series, constant)
+    if not target:
+        raise DataError(
+            f"{table.name}: no column of numbers left to forecast among "
+            f"{', '.join(table.frame.columns)}; pass --target COLUMN"
+        )
+    return target, reason
+
+
+def _time_dtype(table: Table, time: str) -> str:
+    dtype = table.frame[time].dtype
+    if dtype == pl.String:
+        # Whether text in a file holds dates or stamps is known once it is parsed.
+        return "datetime" if table.kind == "file" else "string"
+    return "integer" if dtype.is_integer() else "date" if dtype == pl.Date else "datetime"

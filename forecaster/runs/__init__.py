@@ -1,0 +1,1 @@
+"""Work that is tracked: fit, backtest with refitting, MLflow."""

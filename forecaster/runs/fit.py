@@ -1,0 +1,248 @@
+"""Panel + config → artifact.
+
+What comes in: a panel and a config with a horizon. What goes out: an artifact that knows until when it
+was trained, and its scores on the validation windows beside seasonal naive's. Promised: scalers and
+categories come from training rows only; early stopping returns the best weights; the same seed gives
+the same artifact.
+
+    resolve what was left to the data → split at one date → learn scales → train → score
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import subprocess
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from numpy.typing import NDArray
+from pytorch_lightning.loggers.logger import Logger
+
+from forecaster.config import Config
+from forecaster.errors import ConfigError
+from forecaster.evaluation.backtest import MODEL, NAIVE, naive_at, score_models
+from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.learner import KeepBest, Learner
+from forecaster.model.network import Network
+from forecaster.model.scaling import Standardizer
+from forecaster.panel.panel import Panel
+from forecaster.windows.datamodule import WindowDataModule
+from forecaster.windows.split import Split, split_panel
+from forecaster.windows.store import WindowStore
+
+_PACKAGES = ("attention-forecaster", "torch", "pytorch-lightning", "polars", "numpy")
+
+
+def fit_panel(
+    panel: Panel,
+    config: Config,
+    split: Split,
+    logger: Logger | None = None,
+    callbacks: Sequence[pl.Callback] = (),
+) -> Artifact:
+    """Returns the artifact trained on a panel.
+
+    Args:
+        panel: the table; rows after the holdout date already cut off (`Panel.until`).
+        config: resolved by `resolve_config`.
+        split: of this panel under this config.
+        logger: receives the curves while they grow.
+        callbacks: see the training from inside, as a progress bar does.
+
+    Raises:
+        FitError: the loss is not finite; names the series.
+    """
+    assert config.horizon is not None and config.model.context_length is not None
+    fingerprint = panel.fingerprint()
+    panel = panel.with_categories(split.training_rows)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.fit.seed)
+        network = Network(config.model, shape_of(panel, config.horizon))
+        _learn_scales(network, panel, split.training_rows)
+        store = WindowStore(
+            panel, config.model.context_length, config.horizon, np.arange(1, panel.n_channels + 1)
+        )
+        learner = Learner(network, config.fit, panel.labels)
+        best = _train(learner, store, split, config, logger, callbacks)
+    artifact = Artifact(
+        schema=panel.schema,
+        config=config,
+        shape=network.shape,
+        ensemble=Ensemble([learner.average], [1.0]).eval(),
+        trained_until=split.end,
+        data=panel.name,
+        fingerprint=fingerprint,
+        versions=_versions(),
+    )
+    found: dict[str, Any] = {
+        "steps": learner.global_step,
+        "best_step": best.step if best.weights is not None else learner.global_step,
+        "curves": {name: [list(point) for point in curve] for name, curve in learner.curves.items()},
+    }
+    if len(split.validation):
+        found["validation"] = _validate(artifact, panel, split)
+    return replace(artifact, metrics=found)
+
+
+def resolve_config(config: Config, panel: Panel) -> Config:
+    """Returns the config with everything that was left to the data filled in.
+
+    Args:
+        config: with a horizon.
+        panel: the table to fit.
+
+    Raises:
+        ConfigError: no horizon is given.
+    """
+    if config.horizon is None:
+        raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
+    model, schema = config.model, panel.schema
+    season = panel.calendar.season_length
+    patch = model.patch or _patch_for(season)
+    context = model.context_length
+    if context is None:
+        seasons = 7 * season if "day" in panel.calendar.cycles else 2 * season
+        longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+        context = min(max(4 * config.horizon, seasons), max(2, longest // 3))
+        context = max(1, context // patch) * patch
+    return config.replaced(
+        data={
+            "time": schema.time or "row",
+            "series": schema.series,
+            "target": schema.target,
+            "known": schema.known,
+            "past": schema.past,
+            "static": schema.static,
+            "freq": schema.freq,
+            "layout": schema.layout,
+        },
+        model={
+            "patch": patch,
+            "decoder_patch": model.decoder_patch or min(patch, config.horizon),
+            "context_length": max(2, context),
+        },
+    )
+
+
+def prepare(panel: Panel, config: Config) -> tuple[Config, Split]:
+    """Returns the resolved config and the split of a panel: what a fit is about to do."""
+    resolved = resolve_config(config, panel)
+    return resolved, split_panel(panel, resolved)
+
+
+def _train(
+    learner: Learner,
+    store: WindowStore,
+    split: Split,
+    config: Config,
+    logger: Logger | None,
+    callbacks: Sequence[pl.Callback],
+) -> KeepBest:
+    best = KeepBest(config.fit.patience)
+    validates = len(split.validation) > 0
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        # Lightning advises worker processes, devices and log intervals; each choice here is meant.
+        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+        trainer = pl.Trainer(
+            accelerator="auto",
+            devices=1,
+            max_steps=config.fit.steps,
+            max_epochs=-1,
+            val_check_interval=min(config.fit.validate_every, config.fit.steps) if validates else None,
+            check_val_every_n_epoch=None if validates else 1,
+            limit_val_batches=None if validates else 0,
+            num_sanity_val_steps=0,
+            gradient_clip_val=config.fit.gradient_clip,
+            logger=logger or False,
+            callbacks=[best, *callbacks],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        data = WindowDataModule(store, split, config.fit.batch_size, config.fit.seed)
+        trainer.fit(learner, datamodule=data)
+    if best.weights is not None:
+        learner.average.load_state_dict(best.weights)
+    return best
+
+
+def _learn_scales(network: Network, panel: Panel, rows: NDArray[np.bool_]) -> None:
+    """Puts the moments of the training rows into the network's buffers."""
+    schema = panel.schema
+    values = panel.values[rows]
+    targets, past = panel.n_channels, len(schema.past_numeric)
+    loc, scale = _moments(values[:, :targets])
+    # Code 0, a channel not met: the moments of all channels together.
+    every_loc, every_scale = _moments(values[:, :targets].reshape(-1, 1))
+    network.scaler.loc.copy_(torch.from_numpy(np.concatenate([every_loc, loc])))
+    network.scaler.scale.copy_(torch.from_numpy(np.concatenate([every_scale, scale])))
+    _fill(network.past_scaler, values[:, targets : targets + past])
+    _fill(network.known_scaler, values[:, targets + past :])
+    trains = np.add.reduceat(np.append(rows, False), panel.indptr[:-1]) > 0
+    _fill(network.static_scaler, panel.static[trains])
+
+
+def _fill(scaler: Standardizer, values: NDArray[np.float32]) -> None:
+    loc, scale = _moments(values)
+    scaler.loc.copy_(torch.from_numpy(loc))
+    scaler.scale.copy_(torch.from_numpy(scale))
+
+
+def _moments(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Returns mean and population spread of each column, NaN left out; 0 and 1 where there are none."""
+    observed = ~np.isnan(values)
+    count = np.maximum(observed.sum(axis=0), 1)
+    mean = np.where(observed, values, 0.0).sum(axis=0, dtype=np.float64) / count
+    squares = np.where(observed, values - mean, 0.0) ** 2
+    spread = np.sqrt(squares.sum(axis=0, dtype=np.float64) / count)
+    spread[spread <= 1e-6 * np.abs(mean)] = 1.0
+    return mean.astype(np.float32), spread.astype(np.float32)
+
+
+def _validate(artifact: Artifact, panel: Panel, split: Split) -> dict[str, Any]:
+    """Returns the scores of the validation windows, of the model and of seasonal naive."""
+    windows = replace(split.validation, channels=1)
+    series, _, cutoff = windows.locate(np.arange(len(windows)))
+    levels = artifact.config.model.quantile_levels
+    quantiles = Predictor(artifact).quantiles(panel, series, cutoff)
+    rivals, scale = naive_at(panel, series, cutoff, artifact.horizon, levels)
+    ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
+    actual = panel.values[ahead, : panel.n_channels]
+    scores, scored = score_models(actual, {MODEL: quantiles, NAIVE: rivals}, levels, scale)
+    return {"windows": len(windows), "cells": scored, "scores": scores}
+
+
+def _patch_for(season: int) -> int:
+    """Returns a token's length: the season, or the largest part of it that is at most 24 steps."""
+    for steps in range(min(season, 24), 3, -1):
+        if season % steps == 0:
+            return steps
+    return 8
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "unknown"
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
+        )
+    except OSError:  # no git on this machine
+        return found
+    if commit.returncode == 0:
+        found["git_commit"] = commit.stdout.strip()
+    return found

@@ -1,0 +1,162 @@
+"""A fit or a backtest from start to finish: said aloud, done, saved, recorded.
+
+What comes in: an open panel and a config. What goes out: an artifact on disk, or a backtest, and one
+MLflow run. Promised: a fit whose tracking store is away ends well and says how to log it later; a
+backtest never scores a row that its model has seen.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from forecaster.config import Config, TrackingConfig
+from forecaster.errors import ConfigError, ForecasterError
+from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
+from forecaster.forecast.artifact import Artifact, load_artifact
+from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.plots import plot_curves
+from forecaster.forecast.predictor import Predictor
+from forecaster.panel.panel import Panel
+from forecaster.runs import announce, tracking
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.progress import BufferedLogger, TrainingBar
+
+Refit = Literal["once", "each", "never"]
+
+
+@dataclass(frozen=True)
+class BacktestPlan:
+    """Which cutoffs are forecast, and what is fitted before them."""
+
+    windows: int = 8
+    """Cutoffs."""
+    refit: Refit = "once"
+    """once: before the first cutoff; each: before every one; never: the model as it is."""
+    stride: int | None = None
+    """Steps between cutoffs; None = the horizon."""
+
+
+def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) -> Artifact:
+    """Returns the fitted artifact, saved and recorded.
+
+    Args:
+        panel: the table; rows of a holdout already cut off.
+        config: with a horizon.
+        out: folder for the artifact; None = keep it in memory.
+        console: where to say what happens.
+    """
+    config, split = prepare(panel, config)
+    announce.plan(console, panel, config, split)
+    run = tracking.open_run(config.tracking, name=out.name if out else Path(panel.name).stem)
+    try:
+        artifact = fit_panel(
+            panel,
+            config,
+            split,
+            logger=BufferedLogger(run) if run.recorded else None,
+            callbacks=[TrainingBar(console, config.fit.steps)],
+        )
+        announce.scores(console, artifact)
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = out or Path(scratch) / "model"
+            figures = {"loss.png": plot_curves(_losses(artifact))}
+            picture = _picture(artifact, panel)
+            if picture is not None:
+                figures["forecast.png"] = picture.plot()
+            artifact.save(folder, figures)
+            tracking.log_artifact(run, artifact, folder)
+    except BaseException as error:
+        run.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        raise
+    run.close()
+    announce.saved(console, out, run)
+    return artifact
+
+
+def log_saved(folder: Path, config: TrackingConfig) -> str:
+    """Records a saved artifact as a run, after the fact; returns the store's address.
+
+    Args:
+        folder: the artifact.
+        config: says where.
+
+    Raises:
+        ConfigError: the store cannot be reached, or the run was lost half-way.
+    """
+    artifact = load_artifact(folder)
+    run = tracking.open_run(config, name=folder.name)
+    run.log_metrics(tracking.curve_points(artifact))
+    tracking.log_artifact(run, artifact, folder)
+    run.close()
+    if run.lost:
+        raise ConfigError(f"MLflow store {run.uri}: {run.lost}; the run was not logged whole")
+    return run.uri
+
+
+def run_backtest_job(
+    artifact: Artifact, panel: Panel, plan: BacktestPlan, config: Config, console: Console
+) -> Backtest:
+    """Returns the backtest of an artifact's config on a panel, recorded.
+
+    Args:
+        artifact: gives the config, and with `refit="never"` the weights.
+        panel: opened with the artifact's schema.
+        plan: cutoffs and refitting.
+        config: its tracking section says where the run goes.
+        console: where to say what happens.
+
+    Raises:
+        ConfigError: `refit="never"` would score rows that the artifact has seen.
+    """
+    cutoffs = rolling_cutoffs(panel, plan.windows, artifact.horizon, plan.stride)
+    if plan.refit == "never" and cutoffs[0] < artifact.trained_until:
+        text = panel.calendar.text
+        raise ConfigError(
+            f"--refit never: the model was trained until {text(artifact.trained_until)}, the first "
+            f"cutoff is {text(cutoffs[0])}: it would be scored on what it has seen; "
+            "use --refit once, or fit with --until that cutoff"
+        )
+    run = tracking.open_run(config.tracking, name=f"backtest {Path(panel.name).stem}")
+    predictor = Predictor(artifact)
+    fitted_at: int | None = None
+
+    def forecast_at(cutoff: int) -> Forecast:
+        nonlocal predictor, fitted_at
+        if plan.refit == "each" or (plan.refit == "once" and fitted_at is None):
+            predictor, fitted_at = _refitted(artifact, panel, cutoff, console), cutoff
+        announce.cutoff(console, panel, cutoff, fitted_at)
+        return predictor.forecast_at(panel.recoded(predictor.artifact.schema.categories), cutoff)
+
+    backtest = run_backtest(panel, cutoffs, forecast_at)
+    run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
+    run.log_metrics(tracking.score_points(backtest.scores, "backtest"))
+    run.log_figure(backtest.plot(), "backtest.png")
+    run.close()
+    return backtest
+
+
+def _refitted(artifact: Artifact, panel: Panel, cutoff: int, console: Console) -> Predictor:
+    """Returns a predictor of the same config that has seen nothing after the cutoff."""
+    seen = panel.until(cutoff)
+    config, split = prepare(seen, artifact.config)
+    bar = TrainingBar(console, config.fit.steps)
+    return Predictor(fit_panel(seen, config, split, callbacks=[bar]))
+
+
+def _picture(artifact: Artifact, panel: Panel) -> Forecast | None:
+    """Returns a forecast of the last horizon of the table, to look at beside the truth."""
+    try:
+        (cutoff,) = rolling_cutoffs(panel, 1, artifact.horizon)
+    except ForecasterError:  # a table barely longer than the horizon has no past to show
+        return None
+    return Predictor(artifact).forecast_at(panel.recoded(artifact.schema.categories), cutoff)
+
+
+def _losses(artifact: Artifact) -> dict[str, list[tuple[int, float]]]:
+    curves = artifact.metrics["curves"]
+    return {name: curve for name, curve in curves.items() if name.endswith("_loss")}

@@ -1,0 +1,109 @@
+"""What a training tells while it runs: curves to MLflow, a bar to the terminal.
+
+What comes in: the trainer's events. What goes out: buffered metric points and one line that moves.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from forecaster.runs.tracking import TrackedRun
+
+_FLUSH_SECONDS = 2.0
+_FLUSH_POINTS = 900
+
+
+class BufferedLogger(Logger):
+    """Hands curves to an open run every few seconds: a call per point would double a small fit."""
+
+    def __init__(self, run: TrackedRun):
+        super().__init__()
+        self._run = run
+        self._points: list[tuple[str, float, int, int]] = []
+        self._flushed = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """What Lightning calls this logger."""
+        return "mlflow"
+
+    @property
+    def version(self) -> str:
+        """The run's id."""
+        return self._run.run_id
+
+    @rank_zero_only
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """Does nothing: the resolved config is logged once, with the artifact."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Adds points; sends them when enough have come together."""
+        now = int(time.time() * 1000)
+        self._points += [(name, float(value), now, step or 0) for name, value in metrics.items()]
+        waited = time.monotonic() - self._flushed
+        if waited > _FLUSH_SECONDS or len(self._points) >= _FLUSH_POINTS:
+            self._flush()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Sends what is left."""
+        self._flush()
+
+    def _flush(self) -> None:
+        points, self._points = self._points, []
+        self._flushed = time.monotonic()
+        self._run.log_metrics(points)
+
+
+class TrainingBar(pl.Callback):
+    """A progress bar with the loss, the best validation loss and the time left."""
+
+    def __init__(self, console: Console, steps: int):
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} steps · loss {task.fields[loss]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=4,
+        )
+        self._task = self._progress.add_task("", total=steps, loss="…")
+
+    def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        """Shows the bar."""
+        self._progress.start()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, learner: pl.LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        """Moves it."""
+        step = trainer.global_step
+        if step % 10 == 0:
+            self._progress.update(self._task, completed=step, loss=_losses(learner))
+
+    def on_train_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        """Takes it away."""
+        self._progress.stop()
+
+    def on_exception(
+        self, trainer: pl.Trainer, learner: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Takes it away before an error is printed."""
+        self._progress.stop()
+
+
+def _losses(learner: pl.LightningModule) -> str:
+    text = f"{learner.latest_loss:.4f}"
+    validated = learner.curves.get("validation_loss")
+    if validated:
+        text += f" · best validation {min(loss for _, loss in validated):.4f}"
+    return text

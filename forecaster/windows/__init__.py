@@ -1,0 +1,1 @@
+"""A panel becomes batches."""

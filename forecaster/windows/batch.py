@@ -1,0 +1,74 @@
+"""The one hand-over from data to model: `Inputs` for the network, `Batch` for the learner.
+
+What comes in: nothing. What goes out: two frozen records of tensors; the network receives `Inputs`
+and can therefore not see a target.
+
+Axes: B batch of windows · L context · H horizon · C channel · P past covariate · K known covariate ·
+S static covariate · N calendar cycle. Cells that are not observed hold NaN (numbers) or code 0
+(categories) and must be masked, never read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything a forecast may depend on, and nothing after the cutoff but what is known."""
+
+    context: Tensor
+    """[B, L, C] targets up to and including the cutoff, data units; NaN = missing."""
+    observed: Tensor
+    """[B, L, C] True where `context` is real."""
+    past: Tensor
+    """[B, L, P] covariates seen only up to the cutoff, data units; NaN = missing."""
+    past_observed: Tensor
+    """[B, L, P] True where `past` is real."""
+    known: Tensor
+    """[B, L + H, K] covariates known in advance, data units; NaN = missing."""
+    known_observed: Tensor
+    """[B, L + H, K] True where `known` is real."""
+    static: Tensor
+    """[B, S] numbers that belong to the series; NaN = missing."""
+    static_category: Tensor
+    """[B, static category] int64 codes, 0 = unknown."""
+    past_category: Tensor
+    """[B, L, past category] int64 codes, 0 = unknown."""
+    known_category: Tensor
+    """[B, L + H, known category] int64 codes, 0 = unknown."""
+    phase: Tensor
+    """[B, L + H, N] position in [0, 1) of each calendar cycle; NaN = empty slot."""
+    elapsed: Tensor
+    """[B, L + H] time since the cutoff in steps of the frequency: ≤ 0 past, > 0 future."""
+    channel: Tensor
+    """[B, C] int64 code of each channel, 0 = one the model has not met."""
+
+    def to(self, device: torch.device | str) -> Inputs:
+        """Returns the same inputs on a device."""
+        return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows with their truth; only the learner and the evaluation ever hold one."""
+
+    inputs: Inputs
+    target: Tensor
+    """[B, H, C] targets after the cutoff, data units; NaN: no loss, no score there."""
+    series: Tensor
+    """[B] int64 number of the series in its panel."""
+    cutoff: Tensor
+    """[B] int64 row of the panel that holds the last observed step."""
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Returns the same batch on a device (Lightning calls this)."""
+        return Batch(
+            self.inputs.to(device),
+            self.target.to(device),
+            self.series.to(device),
+            self.cutoff.to(device),
+        )

@@ -1,0 +1,96 @@
+"""The LightningDataModule: whole batches, in the order of the keyed permutation.
+
+What comes in: a panel's window store and its split. What goes out: two iterables of `Batch`. There
+are no worker processes: a batch is one gather, faster than handing it over between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytorch_lightning as pl
+
+from forecaster.windows.batch import Batch
+from forecaster.windows.index import WindowIndex, window_order
+from forecaster.windows.split import Split
+from forecaster.windows.store import WindowStore
+
+_AHEAD = 1 << 14  # window numbers computed at once, so that the permutation's overhead vanishes
+
+
+class TrainingStream:
+    """Endless training batches; batch k is a function of (seed, k, rank, world)."""
+
+    def __init__(
+        self,
+        store: WindowStore,
+        index: WindowIndex,
+        batch_size: int,
+        seed: int,
+        *,
+        first_step: int = 0,
+        rank: int = 0,
+        world: int = 1,
+    ):
+        self._store, self._index, self._batch_size, self._seed = store, index, batch_size, seed
+        self._first_step, self._rank, self._world = first_step, rank, world
+
+    def __iter__(self) -> Iterator[Batch]:
+        size = self._batch_size
+        ahead = max(1, _AHEAD // size)
+        step = self._first_step
+        while True:
+            numbers = window_order(
+                len(self._index),
+                self._seed,
+                step * size,
+                ahead * size,
+                rank=self._rank,
+                world=self._world,
+            )
+            for chunk in numbers.reshape(ahead, size):
+                yield self._store.batch(*self._index.locate(chunk))
+            step += ahead
+
+
+class WindowSequence:
+    """Each window of an index exactly once, in order; the last batch is as short as it is."""
+
+    def __init__(self, store: WindowStore, index: WindowIndex, batch_size: int):
+        self._store, self._index, self._batch_size = store, index, batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self._index) // self._batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, len(self._index), self._batch_size):
+            stop = min(start + self._batch_size, len(self._index))
+            yield self._store.batch(*self._index.locate(np.arange(start, stop)))
+
+
+class WindowDataModule(pl.LightningDataModule):
+    """Hands Lightning the training stream and the validation windows of one split."""
+
+    def __init__(self, store: WindowStore, split: Split, batch_size: int, seed: int):
+        super().__init__()
+        self.store, self.split, self.batch_size, self.seed = store, split, batch_size, seed
+
+    def train_dataloader(self) -> TrainingStream:
+        """Returns this rank's share of the endless stream, from the trainer's step on."""
+        trainer = self.trainer
+        return TrainingStream(
+            self.store,
+            self.split.train,
+            self.batch_size,
+            self.seed,
+            first_step=trainer.global_step,
+            rank=trainer.global_rank,
+            world=trainer.world_size,
+        )
+
+    def val_dataloader(self) -> WindowSequence | list[Batch]:
+        """Returns all validation windows; an empty list switches validation off."""
+        if len(self.split.validation) == 0:
+            return []
+        return WindowSequence(self.store, self.split.validation, 4 * self.batch_size)

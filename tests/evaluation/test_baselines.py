@@ -1,0 +1,247 @@
+"""Baselines: against slow loops, by hand, and against published numbers on real data."""
+
+import doctest
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forecaster.evaluation import baselines, metrics
+
+NAN = float("nan")
+LEVELS = [0.1, 0.5, 0.9]
+NO_DEADLINE = settings(deadline=None)  # a busy machine is no fault
+DECILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+DATASETS = Path(__file__).parents[2].parent / "shared" / "datasets"
+needs_datasets = pytest.mark.skipif(
+    not DATASETS.is_dir(), reason="the shared data sets are not beside this checkout"
+)
+
+
+def _store(*series):
+    """A flat store of one channel from lists of numbers."""
+    indptr = np.concatenate([[0], np.cumsum([len(one) for one in series])]).astype(np.int64)
+    return np.concatenate(series).astype(np.float32)[:, None], indptr
+
+
+def _at(*numbers):
+    return np.array(numbers, np.int64)
+
+
+def _slow(history, horizon, season_length, levels):
+    """The definition, one cell at a time: history is one channel up to the cutoff."""
+    real = [value for value in history if not np.isnan(value)]
+    residuals = []
+    for step in (season_length, 1):
+        residuals = residuals or [
+            float(history[t]) - float(history[t - step])
+            for t in range(step, len(history))
+            if not np.isnan(history[t]) and not np.isnan(history[t - step])
+        ]
+    rms = (sum(r**2 for r in residuals) / len(residuals)) ** 0.5 if residuals else 0.0
+    quantiles = np.full((horizon, len(levels)), np.nan)
+    for lead in range(1, horizon + 1):
+        row = len(history) - 1 + lead
+        while row >= len(history) or (row >= 0 and np.isnan(history[row])):
+            row -= season_length
+        point = history[row] if row >= 0 else real[-1] if real else np.nan
+        growth = ((lead - 1) // season_length + 1) ** 0.5
+        for q, level in enumerate(levels):
+            quantiles[lead - 1, q] = point + NormalDist().inv_cdf(level) * rms * growth
+    return quantiles
+
+
+@st.composite
+def _problems(draw):
+    """A store of a few ragged series with gaps, two channels, and pairs in any order, repeated."""
+    lengths = draw(st.lists(st.integers(0, 25), min_size=1, max_size=5))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    values = random.normal(100, 20, (indptr[-1], 2)).astype(np.float32)
+    values[random.random(values.shape) < draw(st.sampled_from([0.0, 0.3, 0.9]))] = np.nan
+    series = random.integers(0, len(lengths), draw(st.integers(0, 8)))
+    cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
+    return values, indptr, cutoff, series, draw(st.integers(1, 12)), draw(st.integers(1, 8))
+
+
+def test_the_examples_in_the_docstrings_hold():
+    assert doctest.testmod(baselines).failed == 0
+
+
+@NO_DEADLINE
+@given(_problems())
+def test_seasonal_naive_equals_the_slow_loop(problem):
+    values, indptr, cutoff, series, horizon, season_length = problem
+    found = baselines.seasonal_naive(*problem, LEVELS)
+    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float32
+    for k, s in enumerate(series):
+        for channel in range(2):
+            history = values[indptr[s] : cutoff[k] + 1, channel]
+            wanted = _slow(history, horizon, season_length, LEVELS)
+            np.testing.assert_allclose(found[k, :, channel], wanted, rtol=1e-5)
+
+
+@NO_DEADLINE
+@given(_problems())
+def test_small_blocks_give_the_same_bits_as_one_block(problem):
+    whole = baselines.seasonal_naive(*problem, LEVELS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baselines, "_BLOCK_CELLS", 7)
+        np.testing.assert_array_equal(baselines.seasonal_naive(*problem, LEVELS), whole)
+
+
+@NO_DEADLINE
+@given(_problems())
+def test_a_forecast_is_bit_equal_alone_and_among_others(problem):
+    values, indptr, cutoff, series, horizon, season_length = problem
+    together = baselines.seasonal_naive(*problem, LEVELS)
+    for k in range(len(series)):
+        one = slice(k, k + 1)
+        alone = baselines.seasonal_naive(
+            values, indptr, cutoff[one], series[one], horizon, season_length, LEVELS
+        )
+        np.testing.assert_array_equal(alone, together[one])
+
+
+@NO_DEADLINE
+@given(_problems(), st.sampled_from([1e30, -5.0, NAN]))
+def test_rows_after_the_cutoff_and_of_other_series_are_never_read(problem, noise):
+    values, indptr, cutoff, series, horizon, season_length = problem
+    together = baselines.seasonal_naive(*problem, LEVELS)
+    for k, s in enumerate(series):
+        twin = np.full_like(values, noise)
+        twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
+        one = slice(k, k + 1)
+        found = baselines.seasonal_naive(
+            twin, indptr, cutoff[one], series[one], horizon, season_length, LEVELS
+        )
+        np.testing.assert_array_equal(found, together[one])
+
+
+@NO_DEADLINE
+@given(_problems())
+def test_naive_is_seasonal_naive_with_a_season_of_one(problem):
+    *pairs, horizon, _ = problem
+    np.testing.assert_array_equal(
+        baselines.naive(*pairs, horizon, LEVELS),
+        baselines.seasonal_naive(*pairs, horizon, 1, LEVELS),
+    )
+
+
+def test_a_missing_season_is_taken_from_the_season_before():
+    values, indptr = _store([1, 2, 3, 4, NAN, 6])
+    found = baselines.seasonal_naive(values, indptr, _at(5), _at(0), 5, 3, [0.5])
+    assert found[0, :, 0, 0].tolist() == [4.0, 2.0, 6.0, 4.0, 2.0]
+
+
+def test_a_phase_never_observed_falls_back_to_the_last_observed_value():
+    values, indptr = _store([1, NAN, 5, NAN, 7, NAN])
+    found = baselines.seasonal_naive(values, indptr, _at(5), _at(0), 4, 2, [0.5])
+    assert found[0, :, 0, 0].tolist() == [7.0, 7.0, 7.0, 7.0]
+
+
+def test_a_series_without_values_is_nan_and_one_value_has_no_spread():
+    values, indptr = _store([NAN, NAN], [3.0], [])
+    found = baselines.seasonal_naive(values, indptr, _at(1, 2, 2), _at(0, 1, 2), 2, 7, LEVELS)
+    assert np.isnan(found[[0, 2]]).all()
+    assert (found[1] == 3.0).all()
+
+
+def test_the_spread_is_the_residual_rms_and_grows_with_each_season():
+    values, indptr = _store([0, 0, 3, 4])  # residuals two apart: 3 and 4
+    found = baselines.seasonal_naive(values, indptr, _at(3), _at(0), 4, 2, [0.9])[0, :, 0, 0]
+    unit = NormalDist().inv_cdf(0.9) * 12.5**0.5
+    wanted = [3 + unit, 4 + unit, 3 + unit * 2**0.5, 4 + unit * 2**0.5]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_huge_series_before_a_small_one_costs_it_no_digit():
+    values, indptr = _store([0, 1e12, 0, 1e12], [0.0, 0.001, 0.0, 0.001])
+    found = baselines.naive(values, indptr, _at(7), _at(1), 1, [0.9])
+    wanted = 0.001 + NormalDist().inv_cdf(0.9) * 0.001
+    assert found.item() == pytest.approx(wanted, rel=1e-6)
+    both = baselines.naive(values, indptr, _at(3, 7), _at(0, 1), 1, [0.9])
+    assert both[1].item() == found.item()
+
+
+def test_a_channel_empty_over_a_long_history_takes_few_rounds():
+    values = np.full((200_000, 1), np.nan, np.float32)
+    values[5] = 2.0
+    found = baselines.naive(values, _at(0, 200_000), _at(199_999), _at(0), 1, [0.5])
+    assert found.item() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "series", "season_length", "levels", "message"),
+    [
+        (2, 0, 2, [0.5], "found row 2 for series 0 with rows 0 … 1"),
+        (0, 1, 2, [0.5], "found row 0 for series 1 with rows 2 … 3"),
+        (1, 0, 0, [0.5], "horizon and season of 1 or more"),
+        (1, 0, 2, [0.0], r"between 0 and 1 expected, found \[0.0\]"),
+    ],
+)
+def test_faults_of_the_caller_are_named(cutoff, series, season_length, levels, message):
+    values, indptr = _store([1, 2], [3, 4])
+    with pytest.raises(ValueError, match=message):
+        baselines.seasonal_naive(values, indptr, _at(cutoff), _at(series), 3, season_length, levels)
+
+
+@needs_datasets
+@pytest.mark.parametrize(
+    ("horizon", "windows", "published"),
+    [(96, 2785, 0.5122), (192, 2689, 0.5808), (336, 2545, 0.6499), (720, 2161, 0.6554)],
+)
+def test_etth1_protocol_gives_the_known_error_of_seasonal_naive(horizon, windows, published):
+    table = pl.read_csv(DATASETS / "ETTh1.csv").drop("date").head(14_400).to_numpy()
+    train = table[:8640]
+    values = ((table - train.mean(axis=0)) / train.std(axis=0)).astype(np.float32)
+    cutoff = np.arange(11_519, 14_400 - horizon)
+    assert len(cutoff) == windows
+    total = 0.0  # summed in parts: all windows at once would be gigabytes at 720
+    for part in np.array_split(cutoff, 10):
+        forecast = baselines.seasonal_naive(
+            values, _at(0, 14_400), part, np.zeros_like(part), horizon, 24, [0.5]
+        )[..., 0]
+        actual = values[part[:, None] + np.arange(1, horizon + 1)]
+        total += metrics.mse(actual, forecast) * actual.size
+    assert total / (windows * horizon * 7) == pytest.approx(published, abs=5e-5)
+
+
+@needs_datasets
+def test_m4_hourly_gives_the_known_errors_of_seasonal_naive():
+    train, test = (
+        pl.read_csv(DATASETS / f"M4-Hourly-{part}.csv", infer_schema_length=None)
+        .drop("V1")
+        .cast(pl.Float64)
+        .to_numpy()
+        for part in ("train", "test")
+    )
+    assert test.shape == (414, 48)
+    values, indptr = _store(*[row[~np.isnan(row)] for row in train])
+    ends = indptr[1:] - 1
+    forecast = baselines.seasonal_naive(values, indptr, ends, np.arange(414), 48, 24, [0.5])
+    forecast = forecast[:, :, 0, 0]
+    scale = metrics.mase_scales(values, indptr, ends, 24)[:, 0]
+    assert metrics.smape(test, forecast) == pytest.approx(13.912, abs=5e-4)
+    assert metrics.mase(test, forecast, scale) == pytest.approx(1.193, abs=5e-4)
+
+
+@needs_datasets
+@pytest.mark.parametrize(("market", "mase", "sql"), [("DE", 1.709, 1.396), ("NP", 1.761, 1.502)])
+def test_epf_protocol_gives_the_known_errors_of_seasonal_naive(market, mase, sql):
+    table = pl.read_csv(DATASETS / f"EPF-{market}.csv", infer_schema_length=None)
+    values = table.select(pl.col("OT").cast(pl.Float32)).to_numpy()
+    rows = len(values)
+    cutoff = rows - 480 - 1 + 24 * np.arange(20)
+    series = np.zeros(20, np.int64)
+    quantiles = baselines.seasonal_naive(values, _at(0, rows), cutoff, series, 24, 24, DECILES)
+    actual = values[cutoff[:, None] + np.arange(1, 25), 0]
+    scale = metrics.mase_scales(values, _at(0, rows), cutoff, 24, series)[:, 0]
+    median = quantiles[:, :, 0, DECILES.index(0.5)]
+    assert metrics.mase(actual, median, scale) == pytest.approx(mase, abs=0.002)
+    found = metrics.sql(actual, quantiles[:, :, 0], DECILES, scale)
+    assert found == pytest.approx(sql, abs=0.002)

@@ -1,0 +1,157 @@
+"""From tables to panels: the same rows give the same panel, faults are named."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+from panel_tables import TWO, days, refused, same, table
+
+from forecaster.config import DataConfig
+from forecaster.panel.build import open_panel
+
+
+def test_every_format_gives_the_same_panel_bit_for_bit(tmp_path):
+    TWO.write_csv(tmp_path / "t.csv")
+    dated = TWO.with_columns(pl.col("day").str.to_date())
+    dated.write_parquet(tmp_path / "t.parquet")
+    panel = open_panel(TWO, DataConfig())
+    pandas = dated.to_pandas()
+    others = [
+        tmp_path / "t.csv",
+        tmp_path / "t.parquet",
+        dated,
+        pandas,
+        dated.to_arrow(),
+        pandas.astype({"id": "category", "w": "category"}),
+        pandas.set_index(["id", "day"]),
+        pd.read_csv(tmp_path / "t.csv", parse_dates=["day"]),
+    ]
+    for other in others:
+        assert same(panel, open_panel(other, DataConfig()))
+
+
+def test_irregular_stamps_stay_as_they_are():
+    frame = pl.DataFrame(
+        {
+            "time": ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01 02:20"],
+            "y": [1.0, 2, 3, 4],
+        }
+    )
+    panel = open_panel(frame, DataConfig())
+    assert not panel.regular and panel.n_rows == 4 and panel.calendar.freq == "1h"
+    longer = panel.reaching(panel.time[-1:], 2)
+    assert panel.calendar.text(longer.time[-1]) == "2024-01-01 04:20"
+    assert panel.reaching(panel.time[1:2], 2) is panel
+
+
+def test_wide_and_melted_tables_hold_the_same_numbers():
+    wide = pl.DataFrame({"day": days(0, 1, 3), "u": [1.0, 2, 3], "v": [4.0, 5, 6]})
+    one = open_panel(wide, DataConfig())
+    melted = open_panel(wide, DataConfig(layout="long"))
+    long = wide.unpivot(index="day", variable_name="id", value_name="value")
+    assert one.schema.target == ("u", "v") and melted.labels == ["u", "v"]
+    np.testing.assert_array_equal(melted.values.reshape(2, 4).T, one.values)
+    np.testing.assert_array_equal(open_panel(long, DataConfig()).values, melted.values)
+    again = open_panel(wide, melted.schema)
+    assert same(again, melted) and again.schema == melted.schema
+    rows = melted.frame(np.array([1]), melted.time[:1], channel=["value"], forecast=[2.0])
+    assert rows.columns == ["channel", "day", "forecast"] and rows["channel"][0] == "v"
+
+
+def test_rows_without_a_clock_end_at_zero():
+    frame = pl.DataFrame({"id": ["b", "a", "b", "a", "b"], "y": [1.0, 2, 3, 4, None]})
+    panel = open_panel(frame, DataConfig(time="row", target=("y",)))
+    assert panel.schema.series == ("id",) and panel.calendar.freq == "1i"
+    assert list(panel.time) == [-1, 0, -1, 0, 1] and panel.schema.time is None
+    assert panel.frame(np.array([0]), np.array([1])).columns == ["id", "time"]
+
+
+def test_leading_rows_without_a_target_go_and_series_without_any_stay():
+    panel = open_panel(table(a={0: None, 1: None, 2: 1, 3: 2}, b={0: None, 1: None}), DataConfig())
+    assert list(np.diff(panel.indptr)) == [2, 2]
+    assert list(panel.last_observed) == [1, -1] and list(panel.first_observed) == [0, -1]
+
+
+def test_covariates_and_future_rows_join_by_key_and_time():
+    shared = pl.DataFrame({"day": days(*range(8)), "heat": [float(k) for k in range(8)]})
+    sites = pl.DataFrame({"id": ["a", "b"], "size": [10, 20]})
+    data = DataConfig(known=("heat",))
+    panel = open_panel(TWO, data, covariates=shared)
+    assert list(np.diff(panel.indptr)) == [6, 8]
+    heat = panel.schema.columns.index("heat")
+    np.testing.assert_array_equal(panel.values[:, heat], [2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7])
+    assert panel.static.shape == (2, 0)
+    assert open_panel(TWO, DataConfig(), covariates=sites).static.tolist() == [[10], [20]]
+
+    future = pl.DataFrame(
+        {"id": ["a", "a", "c"], "day": days(4, 5, 5), "x": [-1.0, -5, 0], "y": [0.0] * 3}
+    )
+    panel = open_panel(TWO, DataConfig(), future=future)
+    assert panel.schema.known == ("x",) and list(np.diff(panel.indptr)) == [4, 6]
+    x = panel.schema.columns.index("x")
+    assert panel.values[:4, x].tolist() == [2, 3, 4, -5] and np.isnan(panel.values[3, 0])
+    assert list(panel.last_observed) == [2, 9]
+    refused("none of its 1 rows is of a series", TWO, future=future[2:])
+    refused("expected one row per id, found 4 rows for 2", TWO, covariates=pl.concat([sites, sites]))
+    refused(
+        "the frame'|frame: expected one row per series", TWO, covariates=pl.concat([shared, shared])
+    )
+
+
+def test_a_model_schema_reads_the_next_table_the_same_way():
+    first = open_panel(TWO, DataConfig(known=("x",)))
+    again = open_panel(TWO.with_columns(pl.col("day").str.to_date()), first.schema)
+    np.testing.assert_array_equal(again.values, first.values)
+    assert again.schema.time_dtype == "date" and first.schema.time_dtype == "string"
+    new = table(z={0: 1, 1: 2}).with_columns(w=pl.Series(["even", "never"]))
+    panel = open_panel(new, first.schema)
+    assert panel.codes[:, 0].tolist() == [1, 0] and panel.labels == ["z"]
+    refused("no column 'x' in it, a covariate of the model.*--covariates", TWO.drop("x"), first.schema)
+    refused(r"no column 'y' \(a target\)", TWO.rename({"y": "yy"}), first.schema)
+    refused(
+        "expected no time zone, found time zone UTC",
+        TWO.with_columns(pl.col("day").str.to_datetime(time_zone="UTC")),
+        first.schema,
+    )
+    refused(
+        "expected steps of 1d from 2024-01-01 00:00 in series 'z', found 2024-01-01 06:00|found",
+        pl.DataFrame(
+            {
+                "id": ["z"] * 2,
+                "day": ["2024-01-01 00:00", "2024-01-01 06:00"],
+                "y": [1.0, 2],
+                "x": [1.0, 2],
+                "w": ["odd"] * 2,
+            }
+        ),
+        first.schema,
+    )
+
+
+def test_faults_of_rows_are_named_with_their_numbers():
+    double = pl.concat([TWO, TWO[1:2]])
+    refused(r"found 2 at 2024-01-02 in series 'b' \(rows 2, 8; 1 repeats in all\)", double)
+    refused(
+        r"column 'y': expected finite numbers, found inf in series 'b' at 2024-01-05 \(1 such",
+        TWO.with_columns(y=pl.Series([1.0, 2, np.inf, 3, 4, 5, 6])),
+    )
+    refused(
+        "expected numbers, found 'soon' in row 2",
+        TWO.with_columns(y=pl.Series(["1", "soon"] + ["2"] * 5)),
+        DataConfig(target=("y",)),
+    )
+    refused(
+        "column 'id': expected a series in every row, found none in row 3",
+        TWO.with_columns(id=pl.Series(["b", "b", None, "b", "a", "a", "a"])),
+        DataConfig(series=("id",)),
+    )
+    refused(
+        r"expected steps of 2d from 2024-01-03 in series 'a', found 2024-01-04 \(3 such rows\)",
+        TWO.with_columns(y=1.0),
+        DataConfig(freq="2d"),
+    )
+    refused(
+        "grid of 1h would have 170 rows for 7 in the table, more than 4 times",
+        TWO,
+        DataConfig(freq="1h"),
+    )
+    refused("freq '1i': the time column holds dates", TWO, DataConfig(freq="1i"))

@@ -1,0 +1,193 @@
+"""The time axis: steps found, stamps that follow, phases in [0, 1)."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forecaster.errors import DataError
+from forecaster.panel.calendar import Calendar, find_freq, parse_freq
+
+DAY = 86_400_000_000
+
+
+def stamps(index):
+    return np.array([value.value // 1000 for value in index.as_unit("ns")], np.int64)
+
+
+def find(*indexes, time_zone=None):
+    times = [stamps(index) for index in indexes]
+    indptr = np.cumsum([0, *(len(time) for time in times)])
+    return find_freq(np.concatenate(times), indptr, False, time_zone)
+
+
+@pytest.mark.parametrize(
+    ("text", "freq"),
+    [("D", "1d"), ("H", "1h"), ("h", "1h"), ("30min", "30min"), ("15T", "15min"), ("W", "1w"),
+     ("W-SUN", "1w"), ("MS", "1mo"), ("ME", "1moe"), ("M", "1moe"), ("QS", "1q"), ("QE", "1qe"),
+     ("Q", "1qe"), ("YS", "1y"), ("YE", "1ye"), ("A", "1ye"), ("B", "1b"), ("hourly", "1h"),
+     ("Daily", "1d"), ("1mo", "1mo"), ("2", "2i"), ("m", "1min")],
+)  # fmt: skip
+def test_spellings_of_a_step_are_understood(text, freq):
+    assert parse_freq(text) == freq
+
+
+@pytest.mark.parametrize("text", ["", "fortnight", "0h", "h1", "-1d", "1.5h"])
+def test_other_spellings_are_refused_with_the_units(text):
+    with pytest.raises(DataError, match=r"units are us, ms, s, min, h, d"):
+        parse_freq(text)
+
+
+@pytest.mark.parametrize(
+    ("alias", "freq"),
+    [("B", "1b"), ("MS", "1mo"), ("ME", "1moe"), ("QS", "1q"), ("QE", "1qe"), ("YS", "1y"),
+     ("YE", "1ye"), ("W-WED", "1w"), ("D", "1d"), ("2h", "2h"), ("15min", "15min"), ("s", "1s"),
+     ("100ms", "100ms"), ("2MS", "2mo"), ("2D", "2d"), ("28D", "4w")],
+)  # fmt: skip
+def test_frequency_is_found_and_the_grid_is_that_of_pandas(alias, freq):
+    index = pd.date_range("2023-01-31 00:00", periods=40, freq=alias)
+    assert find(index) == (freq, True)
+    assert find(index.delete([5, 6, 17])) == (freq, True)
+    calendar, time = Calendar(freq, None, False), stamps(index)
+    assert (calendar.grid(time[0], time[-1]) == time).all()
+    assert (calendar.after(time[9], 30) == time[10:]).all()
+    assert (calendar.before(time[10], 10) == time[:10]).all()
+    assert (calendar.steps(time[0], time) == np.arange(40)).all()
+
+
+def test_series_may_start_at_different_minutes():
+    first = pd.date_range("2024-01-01 00:00", periods=5, freq="h")
+    assert find(first, first + pd.Timedelta("15min")) == ("1h", True)
+
+
+def test_scattered_stamps_are_irregular_with_a_nominal_step():
+    index = pd.DatetimeIndex(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-03 07:00"])
+    assert find(index) == ("1d", False)
+    rng = np.random.default_rng(0)
+    time = np.cumsum(rng.integers(50, 70, 200) * 10**6 + rng.integers(0, 999, 200))
+    freq, regular = find_freq(time, np.array([0, 200]), False, None)
+    assert not regular and 55e6 < Calendar(freq, None, False).step < 65e6
+
+
+def test_one_row_per_series_asks_for_the_step():
+    with pytest.raises(DataError, match=r"no series has two rows \(2 rows in all\).*--freq 1d"):
+        find_freq(np.array([0, 9]), np.array([0, 1, 2]), False, None)
+
+
+def test_integers_step_by_their_mode():
+    assert find_freq(np.array([1, 3, 5, 9]), np.array([0, 4]), True, None) == ("2i", True)
+    assert find_freq(np.array([1, 2, 3, 5]), np.array([0, 4]), True, None) == ("1i", True)
+
+
+def test_hours_and_days_cross_the_clock_change():
+    zone = "Europe/Berlin"
+    days = pd.date_range("2024-03-29", "2024-04-02", freq="D", tz=zone)
+    hours = pd.date_range("2024-10-26", "2024-10-29", freq="h", tz=zone)
+    assert find(days, time_zone=zone) == ("1d", True)
+    assert find(hours, time_zone=zone) == ("1h", True)
+    daily, hourly = Calendar("1d", zone, False), Calendar("1h", zone, False)
+    assert (daily.after(stamps(days)[0], 4) == stamps(days)[1:]).all()
+    assert list(np.diff(stamps(days)) // 3_600_000_000) == [24, 24, 23, 24]
+    assert (hourly.after(stamps(hours)[0], len(hours) - 1) == stamps(hours)[1:]).all()
+    autumn = hourly.grid(hourly.parse("2024-10-27"), hourly.parse("2024-10-28"))
+    assert len(autumn) == 26
+    assert list((hourly.phase(autumn)[:5, 0] * 24).round(4)) == [0, 1, 2, 2, 3]
+
+
+def test_a_day_whose_midnight_does_not_exist_starts_an_hour_late():
+    daily = Calendar("1d", "America/Sao_Paulo", False)
+    time = daily.after(daily.parse("2018-11-02"), 3)
+    assert [daily.text(value) for value in time] == ["2018-11-03", "2018-11-04 01:00", "2018-11-05"]
+    assert list(daily.steps(time[0], time)) == [0, 1, 2]
+
+
+def test_month_ends_and_anchored_days():
+    ends = Calendar("1moe", None, False)
+    assert [ends.text(t) for t in ends.after(ends.parse("2024-01-31"), 3)] == [
+        "2024-02-29", "2024-03-31", "2024-04-30",
+    ]  # fmt: skip
+    months = Calendar("1mo", None, False)
+    assert months.text(months.after(months.parse("2024-01-31"), 2)[0]) == "2024-02-29"
+    assert months.text(months.after(months.parse("2024-01-31"), 2)[1]) == "2024-03-31"
+
+
+def test_weekends_are_off_the_grid_of_business_days():
+    weekdays = Calendar("1b", None, False)
+    friday = weekdays.parse("2024-05-03")
+    assert weekdays.text(weekdays.after(friday, 1)[0]) == "2024-05-06"
+    assert weekdays.steps(friday, weekdays.parse("2024-05-05")) == 0
+    assert find(pd.bdate_range("2024-01-01", periods=20)) == ("1b", True)
+    # Gaps that happen to hide the weekends are no proof of business days.
+    assert find(pd.DatetimeIndex(["2024-01-01", "2024-01-02", "2024-01-05", "2024-01-09"])) == (
+        "1d",
+        True,
+    )
+
+
+def test_phase_is_hand_checkable_and_stays_below_one():
+    hourly = Calendar("1h", None, False)
+    assert hourly.cycles == ("day", "week", "year")
+    phase = hourly.phase(np.array([hourly.parse("2024-01-01 12:00"), hourly.parse("2024-07-01")]))
+    # 2024-01-01 and 2024-07-01 are Mondays; 182 of 366 days are over on 1 July.
+    np.testing.assert_allclose(phase, [[0.5, 0.5 / 7, 0.5 / 366], [0, 0, 182 / 366]], rtol=1e-6)
+    last = hourly.phase(np.array([hourly.parse("2024-12-31") + DAY - 1]))
+    assert (last < 1).all() and last[0, 2] > 0.99999
+    assert hourly.phase(np.array([-1])).min() > 0.4
+    assert Calendar("1y", None, False).phase(np.array([0, 1])).shape == (2, 0)
+    assert Calendar("1i", None, True).cycles == ()
+
+
+@pytest.mark.parametrize(
+    ("freq", "season", "cycles"),
+    [("30min", 48, 3), ("1h", 24, 3), ("1d", 7, 2), ("1b", 5, 2), ("1w", 52, 1), ("1mo", 12, 1),
+     ("1q", 4, 1), ("1y", 1, 0), ("1i", 1, 0), ("2h", 12, 3), ("24h", 1, 2)],
+)  # fmt: skip
+def test_seasons_and_cycles_follow_the_step(freq, season, cycles):
+    calendar = Calendar(freq, None, freq.endswith("i"))
+    assert (calendar.season_length, len(calendar.cycles)) == (season, cycles)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.datetimes(datetime(1990, 1, 1), datetime(2035, 1, 1)),
+    st.sampled_from(["1h", "1d", "1w", "1mo", "1moe", "1q", "1y", "1b"]),
+    st.sampled_from([None, "UTC", "Europe/Berlin", "America/New_York"]),
+    st.integers(-40, 40),
+)
+def test_steps_undo_shift_and_phase_is_that_of_the_clock(start, freq, zone, count):
+    calendar = Calendar(freq, zone, False)
+    start = start.replace(hour=12)  # no clock changes at noon
+    first = int(calendar.after(calendar.parse(start.strftime("%Y-%m-%d %H:%M:%S.%f")), 1)[0])
+    moved = calendar.shift(first, np.array([count]))
+    if calendar._elapsed or freq != "1mo" or start.day <= 28:
+        assert calendar.steps(first, moved)[0] == count
+    local = pl.Series(moved).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone or "UTC")[0]
+    day = (local.hour + local.minute / 60 + local.second / 3600 + local.microsecond / 3.6e9) / 24
+    year = datetime(local.year + 1, 1, 1) - datetime(local.year, 1, 1)
+    slow = {
+        "day": day,
+        "week": (local.weekday() + day) / 7,
+        "year": (local.timetuple().tm_yday - 1 + day) / (year / timedelta(days=1)),
+    }
+    expected = [slow[cycle] for cycle in calendar.cycles]
+    np.testing.assert_allclose(calendar.phase(moved)[0], expected, atol=1e-6)
+
+
+def test_rubbish_dates_are_refused():
+    with pytest.raises(DataError, match="expected dates, found 'tomorrow'"):
+        Calendar("1d", None, False).parse("tomorrow")
+    with pytest.raises(DataError, match="date '2024-01-01': expected an integer"):
+        Calendar("1i", None, True).parse("2024-01-01")
+    assert Calendar("1i", None, True).parse("-3") == -3
+
+
+def test_text_shows_the_clock_only_where_it_matters():
+    assert Calendar("1d", None, False).text(DAY) == "1970-01-02"
+    assert Calendar("1h", None, False).text(DAY) == "1970-01-02 00:00"
+    assert Calendar("1s", None, False).text(DAY + 10**6) == "1970-01-02 00:00:01"
+    assert Calendar("1h", "Europe/Berlin", False).text(0) == "1970-01-01 01:00"
+    assert Calendar("1i", None, True).text(-4) == "-4"

@@ -1,0 +1,166 @@
+"""Roles of columns: declared ones hold, the others are found, each with its reason."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from forecaster.config import DataConfig
+from forecaster.errors import DataError
+from forecaster.panel.build import build_panel, open_panel
+from forecaster.panel.read import read_table
+from forecaster.panel.schema import Schema, infer_schema
+
+DATASETS = Path(__file__).parents[2].parent / "shared" / "datasets"
+real = pytest.mark.skipif(not DATASETS.is_dir(), reason="the real data sets are not here")
+
+LONG = pl.DataFrame(
+    {
+        "store": ["a", "a", "a", "b", "b", "b"],
+        "day": ["2024-01-01", "2024-01-02", "2024-01-03"] * 2,
+        "size": [3, 3, 3, 5, 5, 5],
+        "sales": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        "promo": [True, False, True, False, True, False],
+        "kind": ["x"] * 3 + ["y"] * 3,
+        "opened": ["2001-01-01"] * 6,
+    }
+)
+
+
+def infer(frame, future=None, covariates=None, **declared):
+    tables = [None if other is None else read_table(other) for other in (future, covariates)]
+    return infer_schema(read_table(frame), DataConfig(**declared), *tables)
+
+
+def refused(message, frame, **declared):
+    with pytest.raises(DataError, match=message):
+        infer(frame, **declared)
+
+
+def test_a_long_table_is_understood_without_a_word():
+    schema = infer(LONG)
+    assert (schema.time, schema.series, schema.target) == ("day", ("store",), ("sales",))
+    assert schema.static == ("size", "kind") and schema.past == ("promo",)
+    assert schema.categorical == ("promo", "kind") and schema.known == ()
+    assert schema.layout == "long" and schema.time_dtype == "string"
+    assert schema.reasons["opened"].startswith("ignored: dates")
+    assert ("opened", "ignored", "", schema.reasons["opened"]) in schema.rows()
+    assert schema.rows()[0][:3] == ("day", "time", "string")
+    assert schema.columns == ("sales",) and schema.code_columns == ("promo",)
+
+
+def test_every_numeric_column_of_a_wide_table_is_a_channel_unless_one_is_named_target():
+    wide = LONG.head(3).select("day", "sales", "size", "kind").rename({"kind": "sky"})
+    assert infer(wide).target == ("sales", "size") and infer(wide).past == ("sky",)
+    named = wide.rename({"size": "value"})
+    assert infer(named).target == ("value",) and infer(named).past == ("sales", "sky")
+
+
+def test_a_covariate_is_known_only_when_declared_or_given_in_the_future():
+    future = pl.DataFrame({"store": ["a"], "day": ["2024-01-04"], "promo": [True], "sales": [None]})
+    schema = infer(LONG, future=future)
+    assert schema.known == ("promo",) and schema.target == ("sales",)
+    assert infer(LONG, known=("size",)).known == ("size",)
+    assert infer(LONG).known == ()
+
+
+def test_two_key_columns_are_found_where_one_does_not_do():
+    frame = pl.concat([LONG.with_columns(item=pl.lit(k)) for k in ("p", "q")])
+    assert infer(frame).series == ("store", "item")
+
+
+def test_a_single_series_keeps_its_own_id():
+    assert infer(LONG.head(3)).series == ("store",)
+    assert infer(LONG.head(3).rename({"store": "sky"})).series == ()
+
+
+def test_declared_past_leaves_the_rest_ignored():
+    schema = infer(LONG, past=("promo",), static=())
+    assert schema.past == ("promo",) and schema.static == ()
+    assert schema.reasons["size"] == "ignored: the past covariates are declared"
+
+
+def test_faults_name_the_column_and_the_flag():
+    refused(
+        r"no column 'sale' \(--target\); did you mean 'sales'\?; the columns are store",
+        LONG,
+        target=("sale",),
+    )
+    refused(
+        "'size' is declared twice, by --known and --static", LONG, known=("size",), static=("size",)
+    )
+    refused(
+        "--time store: expected dates or integers", LONG.cast({"store": pl.Categorical}), time="store"
+    )
+    refused("pass --time COLUMN, or --time row", LONG.select("store", "sales"))
+    refused("pass --target COLUMN", LONG.select("store", "day", "promo"))
+    refused("layout wide expects one row per time, but store names several", LONG, layout="wide")
+
+
+def test_integer_columns_are_time_only_by_name():
+    frame = pl.DataFrame({"year": [2020, 2021, 2022], "n": [1, 2, 3]})
+    assert infer(frame).time == "year" and infer(frame).time_dtype == "integer"
+    refused("no time column found", frame.rename({"year": "count"}))
+
+
+def test_texts_with_many_values_are_ignored_with_the_count():
+    frame = pl.DataFrame(
+        {
+            "day": pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 12, 31), eager=True),
+            "y": 1.0,
+            "note": [str(k) + "x" for k in range(366)],
+        }
+    )
+    reason = infer(frame).reasons["note"]
+    assert reason == "ignored: 366 different texts, more than 100"
+
+
+def test_a_schema_survives_json_and_old_files_load():
+    schema = build_panel(read_table(LONG), DataConfig()).schema
+    stored = json.loads(json.dumps(schema.to_dict()))
+    assert Schema.from_dict(stored) == schema
+    assert Schema.from_dict({"time": "day", "new_key": 3}) == Schema(time="day")
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "declared", "freq", "roles"),
+    [
+        ("ETTh1", {}, "1h", {"target": ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")}),
+        (
+            "vic_electricity",
+            {"target": ("Demand",), "known": ("Temperature", "Holiday")},
+            "30min",
+            {"time": "Time", "time_zone": "UTC", "categorical": ("Holiday",), "past": ()},
+        ),
+        ("EPF-NP", {"known": ("Grid load forecast", "Wind power forecast")}, "1h", {"target": ("OT",)}),
+        (
+            "EPF-DE",
+            {"known": ("Wind power forecast", "Ampirion zonal load forecast")},
+            "1h",
+            {"target": ("OT",), "past": ()},
+        ),
+        ("bike_sharing", {"target": ("users",)}, "1h", {"categorical": ("weather",), "series": ()}),
+        ("bdg2_hourly", {}, "1h", {"target": ("building_1", "building_2")}),
+        ("multi_series", {}, "1d", {"series": ("series_id",), "target": ("value",)}),
+    ],
+)
+def test_real_tables_are_understood(name, declared, freq, roles):
+    panel = open_panel(DATASETS / f"{name}.csv", DataConfig(**declared))
+    assert panel.calendar.freq == freq and panel.regular
+    assert {role: getattr(panel.schema, role) for role in roles} == roles
+
+
+@real
+def test_real_covariates_reach_past_each_series_end():
+    data = DataConfig(known=("air_temperature", "wind_speed"))
+    panel = open_panel(
+        DATASETS / "multi_series.csv", data, covariates=DATASETS / "multi_series_exog.csv"
+    )
+    ends = [panel.calendar.text(panel.time[row]) for row in panel.last_observed]
+    assert ends[1] == "2016-07-01" or len(set(ends)) > 1
+    last = panel.time[panel.indptr[1:] - 1]
+    assert (last == last[0]).all()
+    column = panel.schema.columns.index("air_temperature")
+    assert panel.values[panel.indptr[1:] - 1, column].min() > -50
