@@ -59,7 +59,9 @@ class ModelConfig(Section):
     feed_forward: int = Field(128, ge=1)
     """Hidden size of the feed-forward layers."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Share of activations dropped while training: attention, feed-forward and residuals."""
+    """Share of activations dropped while training, on embeddings and residuals."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of attention weights dropped while training; above 0 it costs the fused kernel."""
     context_length: int | None = Field(None, ge=2)
     """Steps read before the cutoff; null = chosen from the horizon and the season."""
     patch: int | None = Field(None, ge=1)

@@ -23,11 +23,10 @@ class FeedForward(nn.Module):
         self.expand = nn.Linear(config.width, config.feed_forward)
         self.contract = nn.Linear(config.feed_forward, config.width)
         self.activation = nn.GELU()
-        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Returns transformed tokens."""
-        changed: Tensor = self.contract(self.dropout(self.activation(self.expand(tokens))))
+        changed: Tensor = self.contract(self.activation(self.expand(tokens)))
         return changed
 
 
@@ -37,7 +36,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.width)
-        self.attention = MultiHeadAttention(config.width, config.heads, config.dropout)
+        self.attention = MultiHeadAttention(config.width, config.heads, config.attention_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
@@ -63,9 +62,9 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.width)
-        self.attention = MultiHeadAttention(config.width, config.heads, config.dropout)
+        self.attention = MultiHeadAttention(config.width, config.heads, config.attention_dropout)
         self.cross_norm = nn.LayerNorm(config.width)
-        self.cross = MultiHeadAttention(config.width, config.heads, config.dropout)
+        self.cross = MultiHeadAttention(config.width, config.heads, config.attention_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)

@@ -18,7 +18,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar, find_freq, parse_freq
 from forecaster.panel.panel import Panel
-from forecaster.panel.read import Table, did_you_mean, read_table
+from forecaster.panel.read import Table, did_you_mean, listing, read_table
 from forecaster.panel.roles import require_columns
 from forecaster.panel.rows import SERIES, TIME, Rows, main_rows, with_covariates, with_future
 from forecaster.panel.schema import Schema, infer_schema
@@ -260,6 +260,6 @@ def _require_covariates(rows: Rows, table: Table, covariates: Table | None) -> N
             other = f" or {covariates.name}" if covariates is not None else ""
             raise DataError(
                 f"{table.name}: no column '{name}' in it{other}, a covariate of the model"
-                f"{did_you_mean(name, known)}; the columns are {', '.join(table.frame.columns)}; "
+                f"{did_you_mean(name, known)}; the columns are {listing(table.frame.columns)}; "
                 "join it, or pass the table that holds it with --covariates"
             )

@@ -55,7 +55,7 @@ def read_table(source: object) -> Table:
     table = _read_files(str(source)) if isinstance(source, str | Path) else _read_frame(source)
     frame = _with_clean_names(table.frame, table.name)
     if frame.height == 0:
-        found = f"the columns {', '.join(frame.columns)} and no rows" if frame.columns else "nothing"
+        found = f"the columns {listing(frame.columns)} and no rows" if frame.columns else "nothing"
         raise DataError(f"{table.name}: expected a header and rows, found {found}")
     return Table(frame, table.name, table.kind)
 
@@ -79,6 +79,12 @@ def did_you_mean(name: str, known: list[str]) -> str:
     lowered = {other.lower(): other for other in reversed(known)}
     near = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
     return f"; did you mean '{lowered[near[0]]}'?" if near else ""
+
+
+def listing(names: Sequence[str]) -> str:
+    """Returns names for a message: all of a few, the first of many with their count."""
+    shown = ", ".join(names[:20])
+    return shown if len(names) <= 20 else f"{shown}, ... ({len(names)} in all)"
 
 
 def _read_frame(source: object) -> Table:
@@ -143,7 +149,7 @@ def _read_files(source: str) -> Table:
         if set(frame.columns) != set(frames[0].columns):
             odd = sorted(set(frame.columns) ^ set(frames[0].columns))
             raise DataError(
-                f"{name}: expected the columns of {files[0]}, found a difference in {', '.join(odd)}"
+                f"{name}: expected the columns of {files[0]}, found a difference in {listing(odd)}"
             )
     # A column that is empty in one file says nothing about its kind there.
     frames = [

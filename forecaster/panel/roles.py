@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from forecaster.errors import DataError
-from forecaster.panel.read import Table, did_you_mean
+from forecaster.panel.read import Table, did_you_mean, listing
 from forecaster.panel.stamps import guess_formats
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period")
@@ -48,7 +48,7 @@ def require_columns(names: Sequence[str], known: list[str], where: str, flag: st
         if name not in known:
             raise DataError(
                 f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}; "
-                f"the columns are {', '.join(known)}"
+                f"the columns are {listing(known)}"
             )
 
 
@@ -79,7 +79,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
         if name.lower() in COUNTED_TIME_NAMES and frame[name].dtype.is_integer():
             return name, "integers, by its name"
     raise DataError(
-        f"{table.name}: no time column found among {', '.join(frame.columns)}; "
+        f"{table.name}: no time column found among {listing(frame.columns)}; "
         "pass --time COLUMN, or --time row to number the rows"
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from forecaster.errors import DataError
-from forecaster.panel.read import Table
+from forecaster.panel.read import Table, listing
 from forecaster.panel.roles import require_columns
 from forecaster.panel.schema import Schema
 from forecaster.panel.stamps import parse_times
@@ -52,7 +52,15 @@ def main_rows(table: Table, schema: Schema) -> Rows:
     _refuse_missing_keys(frame, keys, table)
     if schema.melted:
         rest = [name for name in frame.columns if name not in schema.melted]
-        frame = frame.unpivot(on=schema.melted, index=rest, variable_name="channel", value_name="value")
+        taken = [name for name in rest if name in ("channel", "value")]
+        if taken:
+            raise DataError(
+                f"{table.name}: layout long makes the columns 'channel' and 'value', but "
+                f"'{taken[0]}' is a covariate; rename it"
+            )
+        frame = frame.unpivot(
+            on=schema.melted, index=rest, variable_name="\0channel", value_name="\0value"
+        ).rename({"\0channel": "channel", "\0value": "value"})
         keys = ["channel"]
     frame, key_rows = _numbered_series(frame, keys)
     if schema.time is None:
@@ -120,7 +128,7 @@ def _keyed(rows: Rows, table: Table, names: Sequence[str], *, timed: bool) -> pl
         raise DataError(
             f"{table.name}: expected a column of the keys "
             f"{', '.join((*schema.series, schema.time or ''))} to join on, "
-            f"found {', '.join(table.frame.columns)}"
+            f"found {listing(table.frame.columns)}"
         )
     frame = pl.DataFrame([*parts, *columns])
     numbers = pl.int_range(max(rows.keys.height, 1), dtype=pl.UInt32, eager=True).alias(SERIES)

@@ -23,7 +23,7 @@ from forecaster.panel.covariates import (
     gather,
     require_declared,
 )
-from forecaster.panel.read import Table
+from forecaster.panel.read import Table, listing
 
 Names = tuple[str, ...]
 
@@ -150,8 +150,7 @@ def infer_schema(
     advance only where declared or where the future table holds values of it.
 
     Args:
-        table: the rows of the past.
-        data: declared roles.
+        table, data: the rows of the past, and declared roles.
         future: rows after the end, with the covariates known in advance.
         covariates: further columns, joined on the keys they share.
 
@@ -235,7 +234,7 @@ def _target(
     if not target:
         raise DataError(
             f"{table.name}: no column of numbers left to forecast among "
-            f"{', '.join(table.frame.columns)}; pass --target COLUMN"
+            f"{listing(table.frame.columns)}; pass --target COLUMN"
         )
     return target, reason
 

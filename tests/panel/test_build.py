@@ -51,6 +51,14 @@ def test_wide_and_melted_tables_hold_the_same_numbers():
     assert one.schema.target == ("u", "v") and melted.labels == ["u", "v"]
     np.testing.assert_array_equal(melted.values.reshape(2, 4).T, one.values)
     np.testing.assert_array_equal(open_panel(long, DataConfig()).values, melted.values)
+    named = wide.rename({"u": "value"})
+    data = DataConfig(layout="long", target=("value", "v"))
+    assert open_panel(named, data).labels == ["v", "value"]
+    refused(
+        "'value' is a covariate; rename it",
+        named.with_columns(z=pl.lit(1.0)),
+        DataConfig(layout="long", target=("v", "z"), past=("value",)),
+    )
     again = open_panel(wide, melted.schema)
     assert same(again, melted) and again.schema == melted.schema
     rows = melted.frame(np.array([1]), melted.time[:1], channel=["value"], forecast=[2.0])

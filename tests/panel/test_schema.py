@@ -94,6 +94,8 @@ def test_faults_name_the_column_and_the_flag():
         "--time store: expected dates or integers", LONG.cast({"store": pl.Categorical}), time="store"
     )
     refused("pass --time COLUMN, or --time row", LONG.select("store", "sales"))
+    many = pl.DataFrame({f"v{k}": [1.0] for k in range(500)})
+    refused(r"among v0, .*v19, \.\.\. \(500 in all\); pass --time", many)
     refused("pass --target COLUMN", LONG.select("store", "day", "promo"))
     refused("layout wide expects one row per time, but store names several", LONG, layout="wide")
 
