@@ -133,12 +133,24 @@ class Forecaster:
         return self.artifact.metrics
 
     def open(
-        self, data: object, future: object | None = None, covariates: object | None = None
+        self,
+        data: object,
+        future: object | None = None,
+        covariates: object | None = None,
+        **roles: Unpack[Roles],
     ) -> Panel:
-        """Returns a table opened with this model's roles, categories and frequency."""
+        """Returns a table opened with this model's roles, categories and frequency.
+
+        Args:
+            data: path, glob or frame.
+            future: covariates known in advance.
+            covariates: a second table, joined on series and time.
+            roles: columns that are called otherwise in this table, in the model's order.
+        """
         from forecaster.panel.build import open_panel
 
-        return open_panel(data, self.artifact.schema, covariates=covariates, future=future)
+        schema = self.artifact.schema.renamed(_config(None, None, roles).data)
+        return open_panel(data, schema, covariates=covariates, future=future)
 
     def predict(
         self,
@@ -148,6 +160,7 @@ class Forecaster:
         cutoff: str = "own",
         horizon: int | None = None,
         progress: Progress | None = None,
+        **roles: Unpack[Roles],
     ) -> Forecast:
         """Returns the forecast of every series in a table.
 
@@ -159,13 +172,14 @@ class Forecaster:
                 or a date.
             horizon: fewer steps than the model was fitted for; None = all of them.
             progress: called with (series done, series wanted).
+            roles: columns that are called otherwise in this table, in the model's order.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
         """
         from forecaster.forecast.predictor import Predictor
 
-        panel = self.open(data, future, covariates)
+        panel = self.open(data, future, covariates, **roles)
         return Predictor(self.artifact).predict(panel, cutoff, horizon, progress)
 
     def backtest(
@@ -176,6 +190,7 @@ class Forecaster:
         stride: int | None = None,
         covariates: object | None = None,
         quiet: bool = False,
+        **roles: Unpack[Roles],
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
 
@@ -187,6 +202,7 @@ class Forecaster:
             stride: steps between cutoffs; None = the horizon.
             covariates: a second table, joined on series and time.
             quiet: say nothing.
+            roles: columns that are called otherwise in this table, in the model's order.
 
         Raises:
             ConfigError: `refit` is unknown, or "never" would be dishonest.
@@ -198,7 +214,7 @@ class Forecaster:
         if windows < 1 or (stride is not None and stride < 1):
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
         plan = BacktestPlan(windows, refit, stride)  # type: ignore[arg-type]
-        panel = self.open(data, covariates=covariates)
+        panel = self.open(data, covariates=covariates, **roles)
         return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
 
     def save(self, path: str | Path) -> None:

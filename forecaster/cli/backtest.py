@@ -23,6 +23,14 @@ def backtest(
     covariates: options.Covariates = None,
     out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
+    time: options.Time = None,
+    series: options.Series = None,
+    target: options.Target = None,
+    known: options.Known = None,
+    past: options.Past = None,
+    static: options.Static = None,
+    freq: options.Freq = None,
+    layout: options.Layout = None,
 ) -> None:
     """Score a model at past cutoffs, beside seasonal naive.
 
@@ -40,7 +48,17 @@ def backtest(
             check_writable(path)
     if out is not None:
         check_format(out)
-    result = api.load(model).backtest(data, windows, refit, stride, covariates)
+    roles = options.declared(
+        time=time,
+        series=series,
+        target=target,
+        known=known,
+        past=past,
+        static=static,
+        freq=freq,
+        layout=layout,
+    )
+    result = api.load(model).backtest(data, windows, refit, stride, covariates, **roles)
     announce.summary(Console(), result)
     if out is not None:
         result.write(out)

@@ -51,10 +51,16 @@ def settings(
         ConfigError: all faults at once.
     """
     loaded = load_config(config, sets or ())
-    declared: dict[str, Any] = {}
+    wanted: dict[str, Any] = {} if horizon is None else {"horizon": horizon}
+    return loaded.replaced(data=declared(**roles), **wanted)
+
+
+def declared(**roles: str | None) -> dict[str, Any]:
+    """Returns the role flags that were given, comma-separated lists taken apart."""
+    given: dict[str, Any] = {}
     for name, value in roles.items():
         if value is None:
             continue
         many = name in ("series", "target", "known", "past", "static")
-        declared[name] = [part.strip() for part in value.split(",") if part.strip()] if many else value
-    return loaded.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
+        given[name] = [part.strip() for part in value.split(",") if part.strip()] if many else value
+    return given

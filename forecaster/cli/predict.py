@@ -22,6 +22,14 @@ def predict(
         typer.Option(metavar="own|last|DATE", help="Where each forecast starts: own end, or a date."),
     ] = "own",
     plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
+    time: options.Time = None,
+    series: options.Series = None,
+    target: options.Target = None,
+    known: options.Known = None,
+    past: options.Past = None,
+    static: options.Static = None,
+    freq: options.Freq = None,
+    layout: options.Layout = None,
 ) -> None:
     """Forecast every series of a table.
 
@@ -31,12 +39,22 @@ def predict(
     from rich.progress import Progress
 
     from forecaster import api
-    from forecaster.forecast.writer import check_format, check_writable
+    from forecaster.forecast.writer import check_format, check_writable, write_figure
 
     for path in (out, plot):
         if path is not None:
             check_writable(path)
     check_format(out)
+    roles = options.declared(
+        time=time,
+        series=series,
+        target=target,
+        known=known,
+        past=past,
+        static=static,
+        freq=freq,
+        layout=layout,
+    )
     loaded = api.load(model)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("forecasting", total=None)
@@ -47,12 +65,11 @@ def predict(
             cutoff=cutoff,
             horizon=horizon,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
+            **roles,
         )
     forecast.write(out)
     typer.echo(forecast.report)
     typer.echo(f"wrote {out}")
     if plot is not None:
-        from forecaster.forecast.writer import write_figure
-
         write_figure(forecast.plot(), plot)
         typer.echo(f"drew {plot}")

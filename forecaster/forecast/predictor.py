@@ -91,9 +91,8 @@ class Predictor:
             progress: told how far the work is.
         """
         artifact = self.artifact
-        names = artifact.schema.target
-        code = [names.index(name) + 1 if name in names else 0 for name in panel.schema.target]
-        store = WindowStore(panel, artifact.context_length, artifact.horizon, np.array(code))
+        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may call its columns otherwise
+        store = WindowStore(panel, artifact.context_length, artifact.horizon, codes)
         levels = len(artifact.config.model.quantile_levels)
         result = np.empty((len(series), artifact.horizon, panel.n_channels, levels), np.float32)
         size = max(1, _BATCH // panel.n_channels)

@@ -8,13 +8,13 @@ loading: unknown keys are passed over and absent ones have defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.errors import DataError
+from forecaster.errors import ConfigError, DataError
 from forecaster.panel import roles
 from forecaster.panel.covariates import (
     find_known,
@@ -124,6 +124,48 @@ class Schema:
 
         names = {item.name for item in fields(cls)}
         return cls(**{key: tupled(value) for key, value in stored.items() if key in names})
+
+    def renamed(self, data: DataConfig) -> Schema:
+        """Returns the schema for a table that calls its columns otherwise.
+
+        Args:
+            data: declared roles; each takes the place of this schema's columns, in their order.
+
+        Raises:
+            ConfigError: a role has another number of columns than the model was fitted with, or the
+                step or layout differs.
+        """
+        names: dict[str, str] = {}
+        for role in ("series", "target", "known", "past", "static"):
+            given, own = getattr(data, role), getattr(self, role)
+            if not given:
+                continue
+            if len(given) != len(own):
+                raise ConfigError(
+                    f"--{role} {','.join(given)}: expected {len(own)} columns in the place of "
+                    f"{', '.join(own) or 'none'}, found {len(given)}"
+                )
+            names |= dict(zip(own, given, strict=True))
+        for setting in ("freq", "layout"):
+            given, own = getattr(data, setting), getattr(self, setting)
+            if given is not None and given != own:
+                raise ConfigError(f"--{setting} {given}: this model was fitted with {own}")
+
+        def new(columns: Names) -> Names:
+            return tuple(names.get(name, name) for name in columns)
+
+        return replace(
+            self,
+            time=data.time if data.time not in (None, "row") else self.time,
+            series=new(self.series),
+            target=new(self.target),
+            known=new(self.known),
+            past=new(self.past),
+            static=new(self.static),
+            categorical=new(self.categorical),
+            dtypes={names.get(name, name): dtype for name, dtype in self.dtypes.items()},
+            categories={names.get(name, name): words for name, words in self.categories.items()},
+        )
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""

@@ -148,22 +148,24 @@ class WindowStore:
     def _phases(self, panel: Panel) -> tuple[Tensor, Tensor]:
         """Returns phases [time, N] and, per series, what turns a row into a place in them.
 
-        On a regular grid the table holds each distinct timestamp once; W steps are added before the
-        first, so that a padded context finds its place.
+        Where all series lie on one grid the table holds each of its timestamps once, else each row.
+        W steps are added before the first, so that a padded context finds its place.
         """
+        calendar, begin = panel.calendar, panel.indptr[:-1]
         if len(panel.time) == 0:
-            return torch.zeros((self._width, len(panel.calendar.cycles))), -self._begin
-        before = panel.calendar.before(int(panel.time.min()), self._width)
+            return torch.zeros((self._width, len(calendar.cycles))), -self._begin
+        first, last = int(panel.time.min()), int(panel.time.max())
+        times, place = panel.time, begin
+        own = np.flatnonzero(np.diff(panel.indptr))
         if panel.regular:
-            grid = panel.calendar.grid(int(panel.time.min()), int(panel.time.max()))
-            own = np.diff(panel.indptr) > 0
-            place = np.zeros(panel.n_series, dtype=np.int64)
-            place[own] = np.searchsorted(grid, panel.time[panel.indptr[:-1][own]])
-        else:
-            grid, place = panel.time, panel.indptr[:-1]
-        table = panel.calendar.phase(np.concatenate([before, grid]))
-        offset = torch.from_numpy(place + self._width) - self._begin
-        return torch.from_numpy(table), offset
+            grid = calendar.grid(first, last)
+            at = np.zeros_like(begin)
+            at[own] = np.minimum(np.searchsorted(grid, panel.time[begin[own]]), len(grid) - 1)
+            # Series may be regular each on a grid of its own, as 12:00 and 12:30 by the hour.
+            if np.array_equal(grid[at[own]], panel.time[begin[own]]):
+                times, place = grid, at
+        table = calendar.phase(np.concatenate([calendar.before(first, self._width), times]))
+        return torch.from_numpy(table), torch.from_numpy(place + self._width) - self._begin
 
 
 def _windows(table: Tensor, width: int) -> Tensor:
