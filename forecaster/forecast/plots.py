@@ -108,7 +108,7 @@ def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
     axis.margins(x=0.01)
     _quiet(axis)
     if not panel.calendar.integer:
-        locator = AutoDateLocator(maxticks=7)
+        locator = AutoDateLocator()
         axis.xaxis.set_major_locator(locator)
         axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 

@@ -8,7 +8,7 @@ order of series does not; neither Lightning nor MLflow nor Optuna is loaded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -62,9 +62,9 @@ class Predictor:
             )
         wanted = horizon or trained
         times = cutoff_times(panel, cutoff)
-        reached, at = self._reach(panel, times)
-        self._check_known(panel, reached, at, wanted)
-        return self._forecast(reached, times, at, wanted, progress)
+        ahead = _reach(panel, times, self.artifact.horizon)
+        _check_known(panel, ahead, wanted)
+        return self._forecast(ahead, times, wanted, progress)
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
         """Returns the forecast of every series at one past cutoff, with the truth that followed.
@@ -74,10 +74,10 @@ class Predictor:
             cutoff: time of the last step that may be seen.
         """
         times = np.full(panel.n_series, cutoff, dtype=np.int64)
-        reached, at = self._reach(panel, times)
-        forecast = self._forecast(reached, times, at, self.artifact.horizon, None)
-        ahead = at[:, None] + np.arange(1, self.artifact.horizon + 1)
-        return replace(forecast, actual=reached.values[ahead, : reached.n_channels])
+        ahead = _reach(panel, times, self.artifact.horizon)
+        forecast = self._forecast(ahead, times, self.artifact.horizon, None)
+        truth = ahead.panel.values[ahead.rows, : panel.n_channels]
+        return replace(forecast, actual=np.where(ahead.rows[..., None] < 0, np.nan, truth))
 
     def quantiles(
         self, panel: Panel, series: Int64, cutoff: Int64, progress: Progress | None = None
@@ -105,18 +105,10 @@ class Predictor:
                     progress(min(start + size, len(series)), len(series))
         return result
 
-    def _reach(self, panel: Panel, times: Int64) -> tuple[Panel, Int64]:
-        """Returns the panel with the horizon's rows after every cutoff, and the cutoffs' rows."""
-        located = times != NO_TIME
-        # A series without a cutoff still gets rows in the output; their times follow the latest one.
-        anchor = times[located].max() if located.any() else panel.time.max()
-        reached = panel.reaching(np.where(located, times, anchor), self.artifact.horizon)
-        return reached, reached.row_at(np.where(located, times, anchor))
-
     def _forecast(
-        self, panel: Panel, times: Int64, at: Int64, horizon: int, progress: Progress | None
+        self, ahead: _Ahead, times: Int64, horizon: int, progress: Progress | None
     ) -> Forecast:
-        length = self.artifact.context_length
+        panel, at, length = ahead.panel, ahead.at, self.artifact.context_length
         observed = ~np.isnan(panel.values[:, : panel.n_channels]).all(axis=1)
         seen = np.concatenate([[0], np.cumsum(observed)])  # observed rows before each row
         begin = panel.indptr[:-1]
@@ -136,36 +128,70 @@ class Predictor:
             panel=panel,
             series=np.arange(panel.n_series),
             cutoff=times,
-            time=panel.time[at[:, None] + np.arange(1, horizon + 1)],
+            time=ahead.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=levels,
             status=tuple(np.where(usable, "ok", reasons).tolist()),
         )
 
-    def _check_known(self, panel: Panel, reached: Panel, at: Int64, horizon: int) -> None:
-        """Refuses a future whose known covariates are not all given."""
-        schema = panel.schema
-        if not schema.known:
-            return
-        ahead = at[:, None] + np.arange(1, horizon + 1)
-        last = panel.time[np.maximum(panel.indptr[1:] - 1, 0)]
-        # A row that had to be added holds nothing; that of a category would read as "unknown".
-        absent = reached.time[ahead] > last[:, None]
-        first_known = panel.n_channels + len(schema.past_numeric)
-        for name in schema.known:
-            missing = absent
-            if name in schema.known_numeric:
-                column = first_known + schema.known_numeric.index(name)
-                missing = absent | np.isnan(reached.values[ahead, column])
-            if missing.any():
-                series, lead = np.argwhere(missing)[0]
-                when = panel.calendar.text(int(reached.time[ahead[series, lead]]))
-                raise DataError(
-                    f"{panel.name}: '{name}' is known in advance, but has no value for series "
-                    f"{panel.labels[series]} at {when} (lead {lead + 1} of {horizon}); "
-                    f"{missing.any(axis=1).sum()} of {panel.n_series} series lack some: "
-                    "give them with --future FILE, or shorten --horizon"
-                )
+
+@dataclass(frozen=True)
+class _Ahead:
+    """Where the leads of every series lie."""
+
+    panel: Panel
+    """With the horizon's rows after every cutoff."""
+    at: Int64
+    """[series] row of the cutoff; the row before its first for a series that begins later."""
+    rows: Int64
+    """[series, H] row of each lead; -1 where a series has not begun."""
+    time: Int64
+    """[series, H] time of each lead."""
+
+
+def _reach(panel: Panel, times: Int64, horizon: int) -> _Ahead:
+    located = times != NO_TIME
+    # A series without a cutoff still gets rows in the output; their times follow the latest one.
+    latest = times[located].max() if located.any() else panel.time.max()
+    cutoff = np.where(located, times, latest)
+    panel = panel.reaching(cutoff, horizon)
+    lead = np.arange(1, horizon + 1)
+    last = panel.row_at(cutoff)
+    at = np.where(last < 0, panel.indptr[:-1] - 1, last)
+    rows = at[:, None] + lead
+    unbegun = np.flatnonzero(last < 0)
+    time = panel.time[np.minimum(rows, panel.n_rows - 1)]
+    if len(unbegun):
+        time[unbegun] = panel.calendar.shift(cutoff[unbegun, None], lead)
+        for step in range(horizon):
+            wanted = cutoff.copy()
+            wanted[unbegun] = time[unbegun, step]
+            found = panel.row_at(wanted)[unbegun]
+            rows[unbegun, step] = np.where(panel.time[found] == wanted[unbegun], found, -1)
+    return _Ahead(panel, at, rows, time)
+
+
+def _check_known(panel: Panel, ahead: _Ahead, horizon: int) -> None:
+    """Refuses a future whose known covariates are not all given."""
+    schema = panel.schema
+    rows, time = ahead.rows[:, :horizon], ahead.time[:, :horizon]
+    last = panel.time[np.maximum(panel.indptr[1:] - 1, 0)]
+    # A row that had to be added holds nothing; that of a category would read as "unknown".
+    absent = (time > last[:, None]) | (rows < 0)
+    first_known = panel.n_channels + len(schema.past_numeric)
+    for name in schema.known:
+        missing = absent
+        if name in schema.known_numeric:
+            column = first_known + schema.known_numeric.index(name)
+            missing = absent | np.isnan(ahead.panel.values[rows, column])
+        if missing.any():
+            series, lead = np.argwhere(missing)[0]
+            raise DataError(
+                f"{panel.name}: '{name}' is known in advance, but has no value for series "
+                f"{panel.labels[series]} at {panel.calendar.text(int(time[series, lead]))} "
+                f"(lead {lead + 1} of {horizon}); {missing.any(axis=1).sum()} of {panel.n_series} "
+                "series lack some: give them with --future FILE, or shorten --horizon"
+            )
 
 
 def cutoff_times(panel: Panel, cutoff: str) -> Int64:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from forecaster.config import Config
@@ -22,32 +23,33 @@ from forecaster.windows.split import Split
 
 def roles(console: Console, panel: Panel) -> None:
     """Says which column is what, and why."""
-    table = Table(title=f"{panel.name}", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=escape(panel.name), title_justify="left", box=None, pad_edge=False)
     for heading in ("column", "role", "kind", "because"):
         table.add_column(heading, overflow="fold")
     for row in panel.schema.rows():
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
     grid = "regular" if panel.regular else "irregular: rows as observed"
-    console.print(
+    _say(
+        console,
         f"{panel.schema.layout} layout · {panel.n_series:,} series · "
         f"{panel.n_channels} channel{'s' * (panel.n_channels > 1)} · {panel.n_rows:,} rows · "
-        f"frequency {panel.calendar.freq} ({grid}) · season {panel.calendar.season_length} steps"
+        f"frequency {panel.calendar.freq} ({grid}) · season {panel.calendar.season_length} steps",
     )
 
 
 def findings(console: Console, found: Sequence[Finding]) -> None:
     """Says what is remarkable about a table, worst first."""
-    colors = {"error": "red", "warning": "yellow", "note": "cyan"}
+    styles = {"error": "red", "warning": "yellow", "note": "cyan"}
     for finding in found:
-        color = colors[finding.severity]
-        console.print(
-            f"[{color}]{finding.severity}[/] {finding.rule}: {finding.text} "
+        _say(
+            console,
+            f"{finding.severity} {finding.rule}: {finding.text} "
             f"(first: series {finding.series}, {finding.where}); {finding.advice}",
-            soft_wrap=True,
+            style=styles[finding.severity],
         )
     if not found:
-        console.print("no findings")
+        _say(console, "no findings")
 
 
 def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
@@ -55,23 +57,26 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
     roles(console, panel)
     text = panel.calendar.text
     model = config.model
-    console.print(
+    _say(
+        console,
         f"horizon {config.horizon} · context {model.context_length} · patches of {model.patch} and "
         f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
-        f"{model.decoder_layers} layers"
+        f"{model.decoder_layers} layers",
     )
     train, held = len(split.train), len(split.validation)
     if held:
         stride = split.validation.stride
         thinned = f", every {stride} steps" if stride > 1 else ""
-        console.print(
+        _say(
+            console,
             f"trains on {train:,} windows until {text(split.split)}, validates on {held:,} "
-            f"windows{thinned} until {text(split.end)}"
+            f"windows{thinned} until {text(split.end)}",
         )
     else:
-        console.print(
+        _say(
+            console,
             f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
-            "validation, so all steps are run and the last weights kept"
+            "validation, so all steps are run and the last weights kept",
         )
 
 
@@ -87,26 +92,26 @@ def scores(console: Console, artifact: Artifact) -> None:
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f} "
             f"(skill {100 * mine['skill']:+.1f} %)"
         )
-    console.print(line)
+    _say(console, line)
 
 
 def saved(console: Console, out: Path | None, run: TrackedRun) -> None:
     """Says where things are, and what became of the tracking."""
     if out is not None:
-        console.print(f"saved {out}", soft_wrap=True)
+        _say(console, f"saved {out}")
     if run.lost:
         folder = out or "FOLDER"
-        console.print(f"[yellow]not tracked[/]: MLflow store {run.uri}: {run.lost}", soft_wrap=True)
-        console.print(f"log this run later with: forecaster runs log {folder}", soft_wrap=True)
+        _say(console, f"not tracked: MLflow store {run.uri}: {run.lost}", style="yellow")
+        _say(console, f"log this run later with: forecaster runs log {folder}")
     elif run.recorded:
-        console.print(f"tracked, see it with: {ui_command(run.uri)}", soft_wrap=True)
+        _say(console, f"tracked, see it with: {ui_command(run.uri)}")
 
 
 def cutoff(console: Console, panel: Panel, time: int, fitted_at: int | None) -> None:
     """Says which cutoff is forecast by which weights."""
     text = panel.calendar.text
     by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
-    console.print(f"cutoff {text(time)}: {by}")
+    _say(console, f"cutoff {text(time)}: {by}")
 
 
 def summary(console: Console, backtest: Backtest) -> None:
@@ -119,7 +124,13 @@ def summary(console: Console, backtest: Backtest) -> None:
     for model, mine in backtest.scores.items():
         table.add_row(model, *(f"{mine[name]:.4g}" for name in names))
     console.print(table)
-    console.print(
+    _say(
+        console,
         f"{len(backtest.forecasts)} cutoffs · {backtest.scored:,} cells scored, "
-        f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
+        f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}",
     )
+
+
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    """Prints a sentence as it is: names with brackets are no markup, long lines stay whole."""
+    console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)

@@ -74,6 +74,7 @@ class TrainingBar(pl.Callback):
             TimeRemainingColumn(),
             console=console,
             transient=True,
+            disable=not console.is_terminal,
             refresh_per_second=4,
         )
         self._task = self._progress.add_task("", total=steps, loss="…")

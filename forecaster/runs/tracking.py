@@ -118,11 +118,9 @@ def open_run(config: TrackingConfig, name: str) -> TrackedRun:
     run.lost = _probe(uri)
     if run.lost:
         return run
-    _quieten()
     try:
-        from mlflow.tracking import MlflowClient
-
-        client = MlflowClient(tracking_uri=uri)
+        client_class = _client_class()
+        client = client_class(tracking_uri=uri)
         experiment = _experiment(client, config.experiment, uri)
         return TrackedRun(uri, client, client.create_run(experiment, run_name=name).info.run_id)
     except Exception as error:  # whatever a store does, the forecast matters more
@@ -208,10 +206,15 @@ def _probe(uri: str) -> str | None:
         return _first_line(getattr(error, "reason", None) or error)
 
 
-def _quieten() -> None:
+def _client_class() -> Any:
+    """Returns MLflow's client, quiet: it reports its own migrations and calls home otherwise."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow.tracking import MlflowClient
+
+    # After the import, which sets levels of its own.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    return MlflowClient
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

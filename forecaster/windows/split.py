@@ -66,10 +66,14 @@ def split_panel(panel: Panel, config: Config) -> Split:
         train = _between(panel, begin + patch - 1, at_split - horizon, config.fit.stride)
     if len(train) == 0:
         longest = int((last - begin + 1).max())
+        shorter = min(longest // 2, longest - patch)
+        advice = (
+            f"shorten --horizon to {shorter}" if shorter > 0 else f"lower model.patch below {patch}"
+        )
         raise DataError(
             f"{panel.name}: horizon {horizon} is longer than the history allows: a training window "
             f"needs {patch} + {horizon} rows, the longest of {panel.n_series} series has {longest}; "
-            f"shorten --horizon to {max(1, longest // 2)} or add history"
+            f"{advice} or add history"
         )
     first = np.maximum(panel.row_at(split), begin + patch - 1)
     held = _between(panel, first, last - horizon, 1)

@@ -156,14 +156,13 @@ class WindowStore:
             return torch.zeros((self._width, len(calendar.cycles))), -self._begin
         first, last = int(panel.time.min()), int(panel.time.max())
         times, place = panel.time, begin
-        own = np.flatnonzero(np.diff(panel.indptr))
         if panel.regular:
             grid = calendar.grid(first, last)
-            at = np.zeros_like(begin)
-            at[own] = np.minimum(np.searchsorted(grid, panel.time[begin[own]]), len(grid) - 1)
+            at = np.searchsorted(grid, np.append(panel.time, first)[begin])
+            rows = np.arange(panel.n_rows) + np.repeat(at - begin, np.diff(panel.indptr))
             # Series may be regular each on a grid of its own, as 12:00 and 12:30 by the hour.
-            if np.array_equal(grid[at[own]], panel.time[begin[own]]):
-                times, place = grid, at
+            if np.array_equal(np.append(grid, 0)[np.minimum(rows, len(grid))], panel.time):
+                times, place = grid, np.minimum(at, len(grid) - 1)
         table = calendar.phase(np.concatenate([calendar.before(first, self._width), times]))
         return torch.from_numpy(table), torch.from_numpy(place + self._width) - self._begin
 

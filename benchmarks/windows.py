@@ -1,0 +1,131 @@
+"""Microseconds per window of every stage between a panel and a network, on one thread.
+
+    python benchmarks/windows.py
+
+Windows are 96 + 24 rows of one target and two known covariates, cut from hourly series. Stages: the
+bare gather (one `index_select` on the overlapping view), a whole `Batch`, the training stream with its
+order, and, for comparison, a Dataset of single windows behind a DataLoader. Medians of repeats.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import numpy as np
+import polars as pl
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from forecaster.config import Config, DataConfig
+from forecaster.panel.build import open_panel
+from forecaster.panel.panel import Panel
+from forecaster.windows.datamodule import TrainingStream
+from forecaster.windows.split import split_panel
+from forecaster.windows.store import WindowStore
+
+CONTEXT, HORIZON = 96, 24
+PANELS = {"200 series x 500 rows": (200, 500), "40 series x 5,000 rows": (40, 5000)}
+TARGETS = {"bare gather": 0.3, "Batch": 1.0}
+REPEATS = 15
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    table = Table(title=f"us per window of {CONTEXT} + {HORIZON} rows x 3 columns, one thread")
+    table.add_column("stage")
+    table.add_column("target", justify="right")
+    for name in PANELS:
+        table.add_column(name, justify="right")
+    measured = [measure(make_panel(*size)) for size in PANELS.values()]
+    for stage in measured[0]:
+        goal = next((f"<= {goal}" for start, goal in TARGETS.items() if stage.startswith(start)), "")
+        table.add_row(stage, goal, *(f"{figures[stage]:.2f}" for figures in measured))
+    Console().print(table)
+
+
+def make_panel(n_series: int, n_rows: int) -> Panel:
+    """Returns series of noise, each observed from its own hour on."""
+    rng = np.random.default_rng(0)
+    series = np.repeat(np.arange(n_series), n_rows)
+    hour = np.tile(np.arange(n_rows), n_series) + series % 24
+    cells = rng.normal(size=(len(series), 3))
+    frame = pl.DataFrame({"id": series, "time": 3_600_000_000 * hour}).with_columns(
+        pl.col("time").cast(pl.Datetime("us")), y=cells[:, 0], k0=cells[:, 1], k1=cells[:, 2]
+    )
+    roles = DataConfig(series=("id",), target=("y",), known=("k0", "k1"), past=(), static=())
+    return open_panel(frame, roles)
+
+
+def measure(panel: Panel) -> dict[str, float]:
+    """Returns microseconds per window by stage."""
+    config = Config().replaced(
+        horizon=HORIZON, model={"context_length": CONTEXT, "patch": 24, "decoder_patch": 24}
+    )
+    index = split_panel(panel, config).train
+    store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
+    rng = np.random.default_rng(1)
+    figures = {}
+    for size in (256, 1024):
+        some = [rng.integers(len(index), size=size) for _ in range(8)]
+        located = [index.locate(numbers) for numbers in some]
+        starts = [torch.from_numpy(cutoff) - (CONTEXT - 1) for _, _, cutoff in located]
+        starts = [start.clamp(min=0) for start in starts]
+        view = _overlapping(torch.from_numpy(panel.values))
+        figures[f"bare gather, {size}"] = _median(
+            lambda: [view.index_select(0, start) for start in starts], 8 * size
+        )
+        figures[f"Batch, {size}"] = _median(lambda: [store.batch(*at) for at in located], 8 * size)
+        stream = iter(TrainingStream(store, index, size, seed=0))
+        figures[f"training stream, {size}"] = _median(_drain(stream, 16384 // size), 16384)
+    loader = DataLoader(SingleWindows(panel, index.locate(np.arange(len(index)))[2]), 256, shuffle=True)
+    figures["DataLoader over single windows, 256"] = _median(_drain(iter(loader), 4), 4 * 256, 3)
+    return figures
+
+
+class SingleWindows(Dataset[tuple[Tensor, ...]]):
+    """What is written first everywhere: one window per item, stacked by the default collate."""
+
+    def __init__(self, panel: Panel, cutoffs: np.ndarray):
+        self._values, self._cutoffs = torch.from_numpy(panel.values), cutoffs
+
+    def __len__(self) -> int:
+        return len(self._cutoffs)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, ...]:
+        cutoff = self._cutoffs[number]
+        window = self._values[max(0, cutoff - CONTEXT + 1) : cutoff + HORIZON + 1]
+        missing = CONTEXT + HORIZON - len(window)
+        window = torch.cat([window.new_full((missing, 3), torch.nan), window])
+        context = window[:CONTEXT, 0]
+        return context, ~context.isnan(), window[:, 1:], ~window[:, 1:].isnan(), window[CONTEXT:, 0]
+
+
+def _overlapping(values: Tensor) -> Tensor:
+    rows, columns = values.shape
+    width = CONTEXT + HORIZON
+    return values.as_strided((rows - width + 1, width, columns), (columns, columns, 1))
+
+
+def _drain(batches: Iterator[object], count: int) -> Callable[[], object]:
+    return lambda: [None for _ in islice(batches, count)]
+
+
+def _median(work: Callable[[], object], windows: int, repeats: int = REPEATS) -> float:
+    """Returns the median microseconds per window of repeated work, after one run to warm up."""
+    work()
+    spent = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        work()
+        spent.append(time.perf_counter() - begun)
+    return 1e6 * statistics.median(spent) / windows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What all tests share: shapes are checked while they run, and small panels are one call away."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+from jaxtyping import install_import_hook
+
+# Before anything imports the model: every axis name in its signatures now holds, or a test fails.
+install_import_hook("forecaster.model", "beartype.beartype")
+
+from forecaster.config import Config, DataConfig  # noqa: E402
+from forecaster.panel.build import open_panel  # noqa: E402
+from forecaster.panel.panel import Panel  # noqa: E402
+
+
+def _make_panel(
+    n_series: int = 3,
+    n_rows: int = 60,
+    *,
+    targets: int = 1,
+    past: int = 0,
+    known: int = 0,
+    categories: bool = False,
+    static: bool = False,
+    missing: float = 0.0,
+    gaps: float = 0.0,
+    ragged: bool = False,
+    irregular: bool = False,
+    seed: int = 0,
+) -> Panel:
+    """Returns a panel of noise on an hourly clock, made from a table as a caller would.
+
+    Args:
+        n_series, n_rows: series s0, s1 … and rows of each before anything is dropped.
+        targets, past, known: numbers of columns y0 …, p0 …, k0 ….
+        categories: adds the categorical columns pc (past) and kc (known).
+        static: adds the number sn and the category sc.
+        missing: share of cells that are empty; a series' first target never is.
+        gaps: share of rows left out.
+        ragged: each series starts 7 steps later than the one before and has 10 rows fewer.
+        irregular: steps are ten minutes to two hours.
+        seed: of the noise.
+    """
+    rng = np.random.default_rng(seed)
+    tables = []
+    for s in range(n_series):
+        rows = n_rows - (10 * s if ragged else 0)
+        steps = rng.integers(601, 7200, rows) if irregular else np.full(rows, 3600)
+        start = datetime(2024, 2, 27, 21) + timedelta(hours=7 * s if ragged else 0)
+        clock = [start + timedelta(seconds=int(after)) for after in np.cumsum(steps)]
+        columns = {"id": [f"s{s}"] * rows, "time": clock}
+        for prefix, count in (("y", targets), ("p", past), ("k", known)):
+            for i in range(count):
+                cells = np.float32(10 * (s + 1) * (i + 1) + rng.normal(size=rows))
+                cells[1:][rng.random(rows - 1) < missing] = np.nan
+                columns[f"{prefix}{i}"] = cells
+        if categories:
+            columns["pc"] = rng.choice(["low", "middle", "high"], rows).tolist()
+            columns["kc"] = rng.choice(["off", "on"], rows).tolist()
+        if static:
+            columns["sn"], columns["sc"] = [float(s)] * rows, ["north" if s % 2 else "south"] * rows
+        keep = rng.random(rows) >= gaps
+        keep[[0, 1, -1]] = True
+        tables.append(pl.DataFrame(columns).fill_nan(None).filter(keep))
+    names = pl.concat(tables).columns
+    roles = {role: tuple(name for name in names if name[0] == role) for role in "ypk"}
+    data = DataConfig(
+        time="time",
+        series=("id",),
+        target=roles["y"],
+        past=roles["p"],
+        known=roles["k"],
+        static=("sn", "sc") if static else (),
+        freq=None if irregular else "1h",
+    )
+    return open_panel(pl.concat(tables), data)
+
+
+@pytest.fixture(scope="session")
+def make_panel() -> Callable[..., Panel]:
+    """The factory of small panels."""
+    return _make_panel
+
+
+@pytest.fixture(scope="session")
+def make_config() -> Callable[..., Config]:
+    """The factory of resolved configs of the smallest network: `make_config(4, fit={"steps": 3})`."""
+
+    def make(horizon: int, *, context_length: int = 12, **sections: dict) -> Config:
+        tiny = {
+            "width": 8,
+            "heads": 2,
+            "encoder_layers": 1,
+            "feed_forward": 8,
+            "dropout": 0.0,
+            "context_length": context_length,
+            "patch": 4,
+            "decoder_patch": 2,
+        }
+        small = {"steps": 6, "batch_size": 8, "validate_every": 2}
+        return Config().replaced(
+            horizon=horizon,
+            model=tiny | sections.get("model", {}),
+            fit=small | sections.get("fit", {}),
+            tracking={"enabled": False},
+        )
+
+    return make

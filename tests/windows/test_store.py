@@ -1,0 +1,260 @@
+"""Batches against a slow twin that cuts each window cell by cell, and the promises of the store."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forecaster.config import DataConfig
+from forecaster.panel.build import open_panel
+from forecaster.panel.calendar import Calendar
+from forecaster.windows.batch import Inputs
+from forecaster.windows.store import WindowStore
+
+L, H = 9, 4
+NAMES = [field.name for field in fields(Inputs)]
+
+
+def cutoffs(panel, horizon=H):
+    """(series, cutoff) of every window that has its horizon, from a series' first row on."""
+    return [
+        (series, cutoff)
+        for series in range(panel.n_series)
+        for cutoff in range(panel.indptr[series], panel.indptr[series + 1] - horizon)
+    ]
+
+
+def batch_of(panel, wanted, channel=None, length=L, horizon=H):
+    store = WindowStore(panel, length, horizon, np.arange(1, panel.n_channels + 1))
+    series, cutoff = (np.array(column, np.int64) for column in zip(*wanted, strict=True))
+    chosen = None if channel is None else np.full(len(series), channel)
+    return store.batch(series, chosen, cutoff)
+
+
+def slow_window(panel, series, channel, cutoff, length, horizon):
+    """One window, cell by cell: every field of a batch, without its first axis."""
+    schema = panel.schema
+    begin, end = panel.indptr[series : series + 2]
+    channels = range(panel.n_channels) if channel is None else [channel]
+    past, known = len(schema.past_numeric), len(schema.known_numeric)
+    past_codes = len(schema.past_category)
+    cells, codes, elapsed, phase = [], [], [], []
+    for offset in range(1 - length, horizon + 1):
+        row = cutoff + offset
+        own = begin <= row < end
+        cells.append(panel.values[row] if own else np.full(panel.values.shape[1], np.nan))
+        codes.append(panel.codes[row] if own else np.zeros(panel.codes.shape[1], np.int32))
+        gone = (panel.time[row] - panel.time[cutoff]) / panel.calendar.step if own else offset
+        elapsed.append(offset if panel.regular else gone)
+        here = panel.time[[row if own else begin]]
+        phase.append(panel.calendar.phase(here)[0] if own else np.full(len(panel.calendar.cycles), -1))
+    cells, codes = np.array(cells, np.float32), np.array(codes).reshape(length + horizon, -1)
+    targets = cells[:, list(channels)]
+    covariates = cells[:, panel.n_channels :]
+    return {
+        "context": targets[:length],
+        "observed": ~np.isnan(targets[:length]),
+        "past": covariates[:length, :past],
+        "past_observed": ~np.isnan(covariates[:length, :past]),
+        "known": covariates[:, past : past + known],
+        "known_observed": ~np.isnan(covariates[:, past : past + known]),
+        "static": panel.static[series],
+        "static_category": panel.static_codes[series],
+        "past_category": codes[:length, :past_codes],
+        "known_category": codes[:, past_codes:],
+        "phase": np.array(phase, np.float32),
+        "elapsed": np.array(elapsed, np.float32),
+        "channel": np.array(channels) + 1,
+        "target": targets[length:],
+        "series": series,
+        "cutoff": cutoff,
+    }
+
+
+def assert_equal_to_slow_windows(panel, channel, length=L, horizon=H):
+    wanted = cutoffs(panel, horizon)
+    batch = batch_of(panel, wanted, channel, length, horizon)
+    found = {name: getattr(batch.inputs, name).numpy() for name in NAMES}
+    found |= {name: getattr(batch, name).numpy() for name in ("target", "series", "cutoff")}
+    assert len(found["cutoff"]) == len(wanted) > 0
+    for i, (series, cutoff) in enumerate(wanted):
+        expected = slow_window(panel, series, channel, cutoff, length, horizon)
+        assert set(expected) == set(found)
+        own = expected["phase"] >= 0  # nothing is promised of phases outside the series
+        for name, cells in expected.items():
+            mine = np.where(own, found[name][i], -1) if name == "phase" else found[name][i]
+            np.testing.assert_array_equal(mine, cells, err_msg=f"{name} of window {i}")
+
+
+@pytest.mark.parametrize("irregular", [False, True])
+@pytest.mark.parametrize(("targets", "channel"), [(1, None), (1, 0), (3, None), (3, 0), (3, 2)])
+def test_a_batch_equals_windows_cut_cell_by_cell(make_panel, targets, channel, irregular):
+    panel = make_panel(
+        3,
+        40,
+        targets=targets,
+        past=1,
+        known=2,
+        categories=True,
+        static=True,
+        missing=0.2,
+        gaps=0.15,
+        ragged=True,
+        irregular=irregular,
+    )
+    assert panel.regular is not irregular
+    assert_equal_to_slow_windows(panel, channel)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    n_series=st.integers(1, 3),
+    n_rows=st.integers(26, 40),
+    targets=st.integers(1, 2),
+    known=st.integers(0, 1),
+    categories=st.booleans(),
+    irregular=st.booleans(),
+    length=st.integers(1, 50),
+    horizon=st.integers(1, 5),
+    seed=st.integers(0, 9),
+)
+def test_any_batch_equals_windows_cut_cell_by_cell(
+    make_panel, n_series, n_rows, targets, length, horizon, **kind
+):
+    panel = make_panel(
+        n_series, n_rows, targets=targets, gaps=0.1, ragged=True, missing=0.1, **kind
+    )
+    assert_equal_to_slow_windows(panel, targets - 1, length, horizon)
+
+
+def test_a_table_shorter_than_a_window_is_padded_with_masked_cells(make_panel):
+    panel = make_panel(2, 6, known=1, categories=True)
+    assert panel.n_rows < 20
+    assert_equal_to_slow_windows(panel, None, length=18, horizon=2)
+    assert_equal_to_slow_windows(panel, 0, length=18, horizon=2)
+
+
+def test_elapsed_is_the_real_gap_on_an_irregular_panel(make_panel):
+    panel = make_panel(2, 30, irregular=True)
+    (window,) = batch_of(panel, [(1, 45)]).inputs.elapsed
+    seconds = np.diff(panel.time[45 - L + 1 : 45 + H + 1]) / 1e6
+    step = panel.calendar.step / 1e6
+    np.testing.assert_allclose(np.diff(window.numpy()) * step, seconds, rtol=1e-3)
+    assert window[L - 1] == 0
+
+
+PHASED = {
+    "hours, one on the hour and one at half past": ("1h", ["2024-02-28 22:00", "2024-02-28 20:30"]),
+    "two hours, even and odd": ("2h", ["2024-12-30 22:00", "2024-12-30 21:00"]),
+    "weeks from different weekdays": ("1w", ["2024-01-01", "2023-11-08"]),
+    "months from the 31st and the 15th": ("1mo", ["2023-10-31", "2023-08-15"]),
+    "months from the 31st and from a day that its grid happens to meet": (
+        "1mo",
+        ["2024-01-31", "2024-02-29"],
+    ),
+    "month ends": ("1moe", ["2023-10-31", "2023-08-31"]),
+    "quarters of different months": ("1q", ["2020-01-01", "2019-11-01"]),
+    "business days": ("1b", ["2023-12-27", "2023-12-20"]),
+    "days": ("1d", ["2023-12-27", "2024-02-20"]),
+}
+
+
+@pytest.mark.parametrize("case", PHASED)
+def test_phases_are_those_of_the_true_timestamps(case):
+    """Series of one step may sit on different grids; each is told its own time."""
+    freq, starts = PHASED[case]
+    calendar = Calendar(freq, None, False)
+    firsts = [int(np.datetime64(start, "us").astype(np.int64)) for start in starts]
+    clocks = [calendar.shift(first, np.arange(24)) for first in firsts]
+    tables = [
+        pl.DataFrame({"id": f"s{s}", "time": pl.Series(clock).cast(pl.Datetime("us")), "y": 1.0})
+        for s, clock in enumerate(clocks)
+    ]
+    panel = open_panel(pl.concat(tables), DataConfig(series=("id",), target=("y",), freq=freq))
+    assert panel.regular
+    np.testing.assert_array_equal(panel.time, np.concatenate(clocks))
+    assert_equal_to_slow_windows(panel, None)
+
+
+def test_a_padded_context_is_told_the_time_before_the_first_row(make_panel):
+    panel = make_panel(2, 30, ragged=True)
+    for series in range(2):
+        first = int(panel.indptr[series])
+        (phase,) = batch_of(panel, [(series, first)]).inputs.phase.numpy()
+        times = panel.calendar.shift(int(panel.time[first]), np.arange(1 - L, H + 1))
+        np.testing.assert_array_equal(phase, panel.calendar.phase(times))
+
+
+def bits(batch):
+    """All tensors of a batch as bytes, so that NaN equals NaN and 0 does not equal −0."""
+    tensors = [getattr(batch.inputs, name) for name in NAMES] + [batch.target, batch.series]
+    return [tensor.contiguous().numpy().tobytes() for tensor in tensors]
+
+
+@pytest.mark.parametrize("noise", [np.nan, 1e30, -7.0])
+@pytest.mark.parametrize("channel", [None, 1])
+@pytest.mark.parametrize("irregular", [False, True])
+def test_cells_outside_a_series_are_masked_never_read(make_panel, noise, channel, irregular):
+    """Three series back to back: the middle one's windows do not change with what its neighbours are."""
+    panel = make_panel(
+        3, 20, targets=2, past=1, known=1, categories=True, static=True, irregular=irregular
+    )
+    begin, end = panel.indptr[1:3]
+    wanted = [(1, cutoff) for cutoff in range(begin, end - H)]
+    values, codes = panel.values.copy(), panel.codes.copy()
+    static, static_codes = panel.static.copy(), panel.static_codes.copy()
+    values[:begin], values[end:] = noise, noise
+    codes[:begin], codes[end:] = 2, 2
+    static[[0, 2]], static_codes[[0, 2]] = noise, 2
+    other = replace(panel, values=values, codes=codes, static=static, static_codes=static_codes)
+    assert bits(batch_of(other, wanted, channel)) == bits(batch_of(panel, wanted, channel))
+
+
+@pytest.mark.parametrize("channel", [None, 0])
+def test_a_window_does_not_depend_on_the_windows_beside_it(make_panel, channel):
+    panel = make_panel(3, 20, targets=2, known=1, categories=True, static=True, missing=0.1)
+    wanted = cutoffs(panel)
+    together = batch_of(panel, wanted, channel)
+    for i, window in enumerate(wanted):
+        alone = batch_of(panel, [window], channel)
+        row = replace(
+            together,
+            inputs=Inputs(*(getattr(together.inputs, name)[i : i + 1] for name in NAMES)),
+            target=together.target[i : i + 1],
+            series=together.series[i : i + 1],
+        )
+        assert bits(row) == bits(alone)
+
+
+def test_numbers_are_float32_codes_int64_and_masks_bool(make_panel):
+    panel = make_panel(2, 20, targets=2, past=1, known=1, categories=True, static=True)
+    inputs = batch_of(panel, cutoffs(panel)).inputs
+    kinds = {"observed": torch.bool, "category": torch.int64, "channel": torch.int64}
+    for name in NAMES:
+        kind = kinds.get(name.rsplit("_", 1)[-1], torch.float32)
+        assert getattr(inputs, name).dtype == kind, name
+
+
+def test_a_store_looks_at_the_panels_own_memory(make_panel):
+    """No copy: what is written to the panel afterwards is seen in the next batch."""
+    panel = make_panel(2, 30, known=1, categories=True)
+    store = WindowStore(panel, L, H, np.array([1]))
+    panel.values[20, 1] = 123.0
+    panel.codes[20] = 1
+    inputs = store.batch(np.array([0]), None, np.array([20])).inputs
+    assert inputs.known[0, L - 1, 0] == 123.0
+    assert inputs.past_category[0, L - 1, 0] == 1
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_a_batch_never_writes_to_the_panel(make_panel, targets):
+    panel = make_panel(2, 20, targets=targets, known=1, categories=True)
+    before = panel.fingerprint()
+    batch = batch_of(panel, cutoffs(panel))
+    batch.inputs.context.fill_(5.0)
+    batch.target.fill_(5.0)
+    assert panel.fingerprint() == before
