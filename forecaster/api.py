@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from rich.console import Console
 
 from forecaster.config import Config, DataConfig, load_config, parse_config
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
@@ -69,20 +69,24 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     Example:
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
     """
-    from forecaster.forecast.writer import check_writable
+    from forecaster.forecast.artifact import check_target
     from forecaster.panel.build import open_panel
     from forecaster.runs.job import run_fit
 
-    config = _config(options.get("config"), horizon, options)
+    config = _config(options.get("config"), horizon, options, fits=True)
     out = options.get("out")
     if out is not None:
-        check_writable(Path(out))
+        check_target(Path(out))
     panel = open_panel(
         data, config.data, covariates=options.get("covariates"), future=options.get("future")
     )
     until = options.get("until")
     if until is not None:
-        panel = panel.until(panel.calendar.parse(until))
+        time, text = panel.calendar.parse(until), panel.calendar.text
+        begin = int(panel.time.min())
+        if time < begin:
+            raise DataError(f"{panel.name}: --until {until}: the table begins at {text(begin)}")
+        panel = panel.until(time)
     console = Console(quiet=options.get("quiet", False))
     artifact = run_fit(panel, config, Path(out) if out is not None else None, console)
     return Forecaster(artifact)
@@ -230,6 +234,8 @@ def _config(
     config: str | Path | Mapping[str, Any] | Config | None,
     horizon: int | None,
     roles: Mapping[str, Any],
+    *,
+    fits: bool = False,
 ) -> Config:
     if config is None or isinstance(config, str | Path):
         config = load_config(config)
@@ -240,10 +246,11 @@ def _config(
         for name, value in roles.items()
         if name in DataConfig.model_fields
     }
-    unknown = set(roles) - set(DataConfig.model_fields) - set(FitOptions.__annotations__)
+    unknown = set(roles) - set(DataConfig.model_fields) - (_SETTINGS if fits else set())
     if unknown:
         parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
     return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
 
 
+_SETTINGS = {"config", "future", "covariates", "until", "out", "quiet"}
 _LISTS = ("series", "target", "known", "past", "static")

@@ -40,7 +40,7 @@ def backtest(
     from rich.console import Console
 
     from forecaster import api
-    from forecaster.forecast.writer import check_format, check_writable, write_figure
+    from forecaster.forecast.writer import check_format, check_picture, check_writable, write_figure
     from forecaster.runs import announce
 
     for path in (out, plot):
@@ -48,6 +48,8 @@ def backtest(
             check_writable(path)
     if out is not None:
         check_format(out)
+    if plot is not None:
+        check_picture(plot)
     roles = options.declared(
         time=time,
         series=series,

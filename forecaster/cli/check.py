@@ -53,9 +53,9 @@ def check(
     findings = check_panel(panel, horizon)
     if json:
         typer.echo(json_format.dumps([asdict(finding) for finding in findings], indent=1))
-        return
-    console = Console()
-    announce.roles(console, panel)
-    announce.findings(console, findings)
+    else:
+        console = Console()
+        announce.roles(console, panel)
+        announce.findings(console, findings)
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(2)

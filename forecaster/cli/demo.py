@@ -18,7 +18,7 @@ def demo(
     from forecaster.config import TrackingConfig
     from forecaster.forecast.writer import write_figure
     from forecaster.runs import announce
-    from forecaster.runs.tracking import tracking_uri, ui_command
+    from forecaster.runs.tracking import tracking_uri, where_to_look
 
     console = Console()
     data, future = (_demo_file(name) for name in ("demo.csv", "demo_future.csv"))
@@ -41,7 +41,7 @@ def demo(
     console.rule(align="left")
     console.print(f"forecasts  {out / 'forecasts.csv'}", soft_wrap=True)
     console.print(f"picture    {picture.absolute()}", soft_wrap=True)
-    console.print(f"runs       {ui_command(tracking_uri(TrackingConfig()))}", soft_wrap=True)
+    console.print(f"runs       {where_to_look(tracking_uri(TrackingConfig()))}", soft_wrap=True)
 
 
 def _demo_file(name: str) -> Path:

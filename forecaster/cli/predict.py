@@ -39,12 +39,14 @@ def predict(
     from rich.progress import Progress
 
     from forecaster import api
-    from forecaster.forecast.writer import check_format, check_writable, write_figure
+    from forecaster.forecast.writer import check_format, check_picture, check_writable, write_figure
 
     for path in (out, plot):
         if path is not None:
             check_writable(path)
     check_format(out)
+    if plot is not None:
+        check_picture(plot)
     roles = options.declared(
         time=time,
         series=series,
@@ -56,7 +58,8 @@ def predict(
         layout=layout,
     )
     loaded = api.load(model)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("forecasting", total=None)
         forecast = loaded.predict(
             data,

@@ -27,7 +27,7 @@ from safetensors.torch import save as save_tensors
 
 from forecaster.config import Config, parse_config
 from forecaster.errors import ArtifactError, ConfigError
-from forecaster.forecast.writer import atomic_folder
+from forecaster.forecast.writer import atomic_folder, check_replaceable, check_writable
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network, Shape
 from forecaster.panel.panel import Panel
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """The format this version writes; it reads every earlier one."""
+_CONTRACT = "contract.json"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Artifact:
         Raises:
             OutputError: the folder cannot be written, or holds something else.
         """
-        with atomic_folder(Path(path), replaces="contract.json") as folder:
+        with atomic_folder(Path(path), replaces=_CONTRACT) as folder:
             members = []
             for number, member in enumerate(self.ensemble.members):
                 name = f"member-{number:02d}.safetensors"
@@ -102,12 +103,22 @@ class Artifact:
                 "fingerprint": self.fingerprint,
                 "versions": self.versions,
             }
-            _write_json(folder / "contract.json", contract)
+            _write_json(folder / _CONTRACT, contract)
             _write_json(folder / "config.json", self.config.model_dump(mode="json"))
             _write_json(folder / "metrics.json", self.metrics)
             (folder / "card.md").write_text(_card(self), encoding="utf-8")
             for name, figure in (figures or {}).items():
                 figure.savefig(folder / name)
+
+
+def check_target(path: Path) -> None:
+    """Raises before a fit what saving to `path` would raise after it.
+
+    Raises:
+        OutputError: the folder cannot be written, or holds something else.
+    """
+    check_writable(path)
+    check_replaceable(path, _CONTRACT)
 
 
 def load_artifact(path: str | Path) -> Artifact:
@@ -117,7 +128,7 @@ def load_artifact(path: str | Path) -> Artifact:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
     """
     folder = Path(path)
-    contract = _read_json(folder, "contract.json")
+    contract = _read_json(folder, _CONTRACT)
     found = contract.get("format")
     if not isinstance(found, int) or not 1 <= found <= FORMAT:
         raise ArtifactError(
@@ -129,20 +140,21 @@ def load_artifact(path: str | Path) -> Artifact:
         schema = Schema.from_dict(contract["columns"])
         shape = _shape_from(contract["shape"])
         members = []
+        weights = contract.get("weights") or [1 / len(contract["members"])] * len(contract["members"])
         for entry in contract["members"]:
             members.append(_load_member(folder, entry, config, shape))
         return Artifact(
             schema=schema,
             config=config,
             shape=shape,
-            ensemble=Ensemble(members, contract["weights"]).eval(),
+            ensemble=Ensemble(members, weights).eval(),
             trained_until=contract["trained_until"],
-            data=contract["data"],
-            fingerprint=contract["fingerprint"],
+            data=contract.get("data", "unknown"),
+            fingerprint=contract.get("fingerprint", "unknown"),
             metrics=_read_json(folder, "metrics.json"),
             versions=contract.get("versions", {}),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise ArtifactError(f"{folder}/contract.json: damaged ({error!r}); save it again") from error
     except ConfigError as error:
         raise ArtifactError(str(error)) from error

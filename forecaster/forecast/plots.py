@@ -75,6 +75,9 @@ def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
     own_time = panel.time[begin:end]
     past = begin + int(np.searchsorted(own_time, forecast.cutoff[number], side="right"))
     rows = slice(max(begin, past - _HISTORY_HORIZONS * horizon), past)
+    time = _stamps(forecast, forecast.time[number])
+    # Said outright: a panel without a single number would show the year 1970.
+    axis.set_xlim(_stamps(forecast, np.append(panel.time[rows], forecast.time[number, 0]))[0], time[-1])
     axis.plot(
         _stamps(forecast, panel.time[rows]),
         panel.values[rows, channel],
@@ -82,7 +85,6 @@ def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
         linewidth=1.1,
         label="history",
     )
-    time = _stamps(forecast, forecast.time[number])
     quantiles = forecast.quantiles[number, :, channel]
     for (low, high), alpha in zip(_bands(forecast.levels), (0.16, 0.32), strict=False):
         axis.fill_between(
@@ -105,7 +107,6 @@ def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
     if forecast.status[number] != "ok":
         title += f" — {forecast.status[number]}"
     axis.set_title(title, fontsize=10, loc="left")
-    axis.margins(x=0.01)
     _quiet(axis)
     if not panel.calendar.integer:
         locator = AutoDateLocator()

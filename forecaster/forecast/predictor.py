@@ -63,7 +63,7 @@ class Predictor:
         wanted = horizon or trained
         times = cutoff_times(panel, cutoff)
         ahead = _reach(panel, times, self.artifact.horizon)
-        _check_known(panel, ahead, wanted)
+        _check_known(panel, ahead, wanted, self._usable(ahead)[0])
         return self._forecast(ahead, times, wanted, progress)
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
@@ -108,22 +108,13 @@ class Predictor:
     def _forecast(
         self, ahead: _Ahead, times: Int64, horizon: int, progress: Progress | None
     ) -> Forecast:
-        panel, at, length = ahead.panel, ahead.at, self.artifact.context_length
-        observed = ~np.isnan(panel.values[:, : panel.n_channels]).all(axis=1)
-        seen = np.concatenate([[0], np.cumsum(observed)])  # observed rows before each row
-        begin = panel.indptr[:-1]
-        ever = (times != NO_TIME) & (seen[at + 1] > seen[begin])
-        usable = ever & (seen[at + 1] > seen[np.maximum(begin, at - length + 1)])
-        reasons = np.where(
-            ever,
-            f"no target observed in the {length} steps before the cutoff",
-            "no target observed before the cutoff",
-        )
+        panel = ahead.panel
+        usable, reasons = self._usable(ahead)
         levels = self.artifact.config.model.quantile_levels
         shape = (panel.n_series, self.artifact.horizon, panel.n_channels, len(levels))
         quantiles = np.full(shape, np.nan, dtype=np.float32)
         chosen = np.flatnonzero(usable)
-        quantiles[chosen] = self.quantiles(panel, chosen, at[chosen], progress)
+        quantiles[chosen] = self.quantiles(panel, chosen, ahead.at[chosen], progress)
         return Forecast(
             panel=panel,
             series=np.arange(panel.n_series),
@@ -133,6 +124,21 @@ class Predictor:
             levels=levels,
             status=tuple(np.where(usable, "ok", reasons).tolist()),
         )
+
+    def _usable(self, ahead: _Ahead) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
+        """Returns [series] whether there is something to forecast from, and why there is not."""
+        panel, at, length = ahead.panel, ahead.at, self.artifact.context_length
+        observed = ~np.isnan(panel.values[:, : panel.n_channels]).all(axis=1)
+        seen = np.concatenate([[0], np.cumsum(observed)])  # observed rows before each row
+        begin = panel.indptr[:-1]
+        ever = seen[at + 1] > seen[begin]
+        usable = ever & (seen[at + 1] > seen[np.maximum(begin, at - length + 1)])
+        reasons = np.where(
+            ever,
+            f"no target observed in the {length} steps before the cutoff",
+            "no target observed before the cutoff",
+        )
+        return usable, reasons
 
 
 @dataclass(frozen=True)
@@ -171,8 +177,8 @@ def _reach(panel: Panel, times: Int64, horizon: int) -> _Ahead:
     return _Ahead(panel, at, rows, time)
 
 
-def _check_known(panel: Panel, ahead: _Ahead, horizon: int) -> None:
-    """Refuses a future whose known covariates are not all given."""
+def _check_known(panel: Panel, ahead: _Ahead, horizon: int, usable: NDArray[np.bool_]) -> None:
+    """Refuses a future whose known covariates are not all given, where there is a forecast."""
     schema = panel.schema
     rows, time = ahead.rows[:, :horizon], ahead.time[:, :horizon]
     last = panel.time[np.maximum(panel.indptr[1:] - 1, 0)]
@@ -180,10 +186,10 @@ def _check_known(panel: Panel, ahead: _Ahead, horizon: int) -> None:
     absent = (time > last[:, None]) | (rows < 0)
     first_known = panel.n_channels + len(schema.past_numeric)
     for name in schema.known:
-        missing = absent
+        missing = absent & usable[:, None]
         if name in schema.known_numeric:
             column = first_known + schema.known_numeric.index(name)
-            missing = absent | np.isnan(ahead.panel.values[rows, column])
+            missing |= np.isnan(ahead.panel.values[rows, column]) & usable[:, None]
         if missing.any():
             series, lead = np.argwhere(missing)[0]
             raise DataError(

@@ -7,6 +7,7 @@ leaves what was there before.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".csv", ".parquet")
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @contextmanager
@@ -52,8 +54,7 @@ def atomic_folder(path: Path, replaces: str) -> Iterator[Path]:
     Raises:
         OutputError: `path` is something else, cannot be written, or the disk is full.
     """
-    if path.exists() and not (path / replaces).is_file() and not _is_empty_folder(path):
-        raise OutputError(f"{path}: exists and is not a saved model; choose another --out")
+    check_replaceable(path, replaces)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +65,11 @@ def atomic_folder(path: Path, replaces: str) -> Iterator[Path]:
         if path.exists():
             old = path.with_name(f".{path.name}.{os.getpid()}.old")
             path.rename(old)
-            partial.rename(path)
+            try:
+                partial.rename(path)
+            except BaseException:
+                old.rename(path)
+                raise
             shutil.rmtree(old)
         else:
             partial.rename(path)
@@ -89,10 +94,22 @@ def check_writable(path: Path) -> None:
         raise OutputError(f"{path}: cannot be written: no permission in {parent}")
 
 
+def check_replaceable(path: Path, replaces: str) -> None:
+    """Raises `OutputError` when `path` is there and is not a folder that holds the file `replaces`."""
+    if path.exists() and not (path / replaces).is_file() and not _is_empty_folder(path):
+        raise OutputError(f"{path}: exists and is not a saved model; choose another --out")
+
+
 def check_format(path: Path) -> None:
     """Raises `OutputError` when the suffix of `path` is not one that rows can be written in."""
     if path.suffix.lower() not in FORMATS:
         raise OutputError(f"{path}: expected a name ending in .csv or .parquet")
+
+
+def check_picture(path: Path) -> None:
+    """Raises `OutputError` when the suffix of `path` is not one that figures are drawn in."""
+    if path.suffix.lower() not in PICTURES:
+        raise OutputError(f"{path}: expected a picture's name, ending in .png, .svg or .pdf")
 
 
 def write_rows(frame: Any, path: Path) -> None:
@@ -107,7 +124,10 @@ def write_rows(frame: Any, path: Path) -> None:
         if path.suffix.lower() == ".csv":
             frame.write_csv(file)
         else:
-            frame.write_parquet(file)
+            # Written straight to the file, a full disk comes back as a fault of the format.
+            buffer = io.BytesIO()
+            frame.write_parquet(buffer)
+            file.write(buffer.getbuffer())
 
 
 def write_figure(figure: Figure, path: Path) -> None:
@@ -116,12 +136,9 @@ def write_figure(figure: Figure, path: Path) -> None:
     Raises:
         OutputError: the suffix is not a picture's, or the file cannot be written.
     """
-    formats = figure.canvas.get_supported_filetypes()
-    kind = path.suffix.lower().lstrip(".")
-    if kind not in formats:
-        raise OutputError(f"{path}: expected a picture's name, ending in .png, .svg or .pdf")
+    check_picture(path)
     with atomic_file(path) as partial:
-        figure.savefig(partial, format=kind)
+        figure.savefig(partial, format=path.suffix.lower().lstrip("."))
 
 
 def _flush(path: Path) -> None:

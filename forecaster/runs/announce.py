@@ -17,7 +17,7 @@ from forecaster.evaluation.backtest import MODEL, NAIVE, Backtest
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.audit import Finding
 from forecaster.panel.panel import Panel
-from forecaster.runs.tracking import TrackedRun, ui_command
+from forecaster.runs.tracking import TrackedRun, where_to_look
 from forecaster.windows.split import Split
 
 
@@ -99,12 +99,17 @@ def saved(console: Console, out: Path | None, run: TrackedRun) -> None:
     """Says where things are, and what became of the tracking."""
     if out is not None:
         _say(console, f"saved {out}")
+    tracked(console, run)
     if run.lost:
-        folder = out or "FOLDER"
+        _say(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
+
+
+def tracked(console: Console, run: TrackedRun) -> None:
+    """Says where to see a run, or why it is lost."""
+    if run.lost:
         _say(console, f"not tracked: MLflow store {run.uri}: {run.lost}", style="yellow")
-        _say(console, f"log this run later with: forecaster runs log {folder}")
     elif run.recorded:
-        _say(console, f"tracked, see it with: {ui_command(run.uri)}")
+        _say(console, f"tracked, see it with: {where_to_look(run.uri)}")
 
 
 def cutoff(console: Console, panel: Panel, time: int, fitted_at: int | None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import signal
 import subprocess
 import warnings
 from collections.abc import Sequence
@@ -170,7 +171,15 @@ def _train(
             enable_model_summary=False,
         )
         data = WindowDataModule(store, split, config.fit.batch_size, config.fit.seed)
-        trainer.fit(learner, datamodule=data)
+        interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            trainer.fit(learner, datamodule=data)
+        except SystemExit as left:
+            # Lightning turns Ctrl-C into exit code 1 and leaves the process deaf to it.
+            if not isinstance(left.__context__, KeyboardInterrupt):
+                raise
+            signal.signal(signal.SIGINT, interrupt)
+            raise KeyboardInterrupt from left
     if best.weights is not None:
         learner.average.load_state_dict(best.weights)
     return best
@@ -188,7 +197,7 @@ def _learn_scales(network: Network, panel: Panel, rows: NDArray[np.bool_]) -> No
     network.scaler.scale.copy_(torch.from_numpy(np.concatenate([every_scale, scale])))
     _fill(network.past_scaler, values[:, targets : targets + past])
     _fill(network.known_scaler, values[:, targets + past :])
-    trains = np.add.reduceat(np.append(rows, False), panel.indptr[:-1]) > 0
+    trains = np.diff(np.concatenate([[0], np.cumsum(rows)])[panel.indptr]) > 0
     _fill(network.static_scaler, panel.static[trains])
 
 

@@ -52,8 +52,8 @@ def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) ->
     """
     config, split = prepare(panel, config)
     announce.plan(console, panel, config, split)
-    run = tracking.open_run(config.tracking, name=out.name if out else Path(panel.name).stem)
-    try:
+    name = out.name if out else Path(panel.name).stem
+    with tracking.open_run(config.tracking, name) as run, tempfile.TemporaryDirectory() as scratch:
         artifact = fit_panel(
             panel,
             config,
@@ -62,18 +62,13 @@ def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) ->
             callbacks=[TrainingBar(console, config.fit.steps)],
         )
         announce.scores(console, artifact)
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = out or Path(scratch) / "model"
-            figures = {"loss.png": plot_curves(_losses(artifact))}
-            picture = _picture(artifact, panel)
-            if picture is not None:
-                figures["forecast.png"] = picture.plot()
-            artifact.save(folder, figures)
-            tracking.log_artifact(run, artifact, folder)
-    except BaseException as error:
-        run.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-        raise
-    run.close()
+        folder = out or Path(scratch) / "model"
+        figures = {"loss.png": plot_curves(_losses(artifact))}
+        picture = _picture(artifact, panel)
+        if picture is not None:
+            figures["forecast.png"] = picture.plot()
+        artifact.save(folder, figures)
+        tracking.log_artifact(run, artifact, folder)
     announce.saved(console, out, run)
     return artifact
 
@@ -89,10 +84,9 @@ def log_saved(folder: Path, config: TrackingConfig) -> str:
         ConfigError: the store cannot be reached, or the run was lost half-way.
     """
     artifact = load_artifact(folder)
-    run = tracking.open_run(config, name=folder.name)
-    run.log_metrics(tracking.curve_points(artifact))
-    tracking.log_artifact(run, artifact, folder)
-    run.close()
+    with tracking.open_run(config, folder.name) as run:
+        run.log_metrics(tracking.curve_points(artifact))
+        tracking.log_artifact(run, artifact, folder)
     if run.lost:
         raise ConfigError(f"MLflow store {run.uri}: {run.lost}; the run was not logged whole")
     return run.uri
@@ -121,7 +115,6 @@ def run_backtest_job(
             f"cutoff is {text(cutoffs[0])}: it would be scored on what it has seen; "
             "use --refit once, or fit with --until that cutoff"
         )
-    run = tracking.open_run(config.tracking, name=f"backtest {Path(panel.name).stem}")
     predictor = Predictor(artifact)
     fitted_at: int | None = None
 
@@ -132,11 +125,12 @@ def run_backtest_job(
         announce.cutoff(console, panel, cutoff, fitted_at)
         return predictor.forecast_at(panel.recoded(predictor.artifact.schema.categories), cutoff)
 
-    backtest = run_backtest(panel, cutoffs, forecast_at)
-    run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
-    run.log_metrics(tracking.score_points(backtest.scores, "backtest"))
-    run.log_figure(backtest.plot(), "backtest.png")
-    run.close()
+    with tracking.open_run(config.tracking, f"backtest {Path(panel.name).stem}") as run:
+        backtest = run_backtest(panel, cutoffs, forecast_at)
+        run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
+        run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
+        run.log_metrics(tracking.score_points(backtest.scores, "backtest"))
+        run.log_figure(backtest.plot(), "backtest.png")
     return backtest
 
 

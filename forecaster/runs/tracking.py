@@ -9,18 +9,21 @@ Only this file and registry.py know MLflow.
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forecaster.config import TrackingConfig
 from forecaster.forecast.artifact import Artifact
+from forecaster.panel.schema import Schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,20 +70,27 @@ class TrackedRun:
 
         self._try("log_batch", tags=[RunTag(*tag) for tag in tags.items()])
 
-    def log_dataset(self, artifact: Artifact) -> None:
-        """Records the table that was trained on, by fingerprint; its rows stay where they are."""
+    def log_dataset(self, name: str, fingerprint: str, schema: Schema, context: str) -> None:
+        """Records a table by fingerprint; its rows stay where they are.
+
+        Args:
+            name: what the table is called.
+            fingerprint: of its panel.
+            schema: the roles of its columns.
+            context: what it was used for, as "training".
+        """
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        roles = {column: role for column, role, *_ in artifact.schema.rows()}
+        roles = {column: role for column, role, *_ in schema.rows()}
         dataset = Dataset(
-            name=Path(artifact.data).name,
-            digest=artifact.fingerprint[:16],
+            name=Path(name).name,
+            digest=fingerprint[:16],
             source_type="local",
-            source=json.dumps({"uri": artifact.data}),
+            source=json.dumps({"uri": name}),
             schema=json.dumps({"roles": roles}),
-            profile=json.dumps({"fingerprint": artifact.fingerprint}),
+            profile=json.dumps({"fingerprint": fingerprint}),
         )
-        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])]
+        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])]
         self._try("log_inputs", inputs)
 
     def log_figure(self, figure: Figure, name: str) -> None:
@@ -104,13 +114,24 @@ class TrackedRun:
             self.lost = _first_line(error)
 
 
-def open_run(config: TrackingConfig, name: str) -> TrackedRun:
-    """Returns an open run; one that says why it is lost when the store cannot be reached.
+@contextmanager
+def open_run(config: TrackingConfig, name: str) -> Iterator[TrackedRun]:
+    """Yields an open run and closes it with what became of the work: finished, failed or killed.
 
     Args:
-        config: where, and whether at all.
+        config: where, and whether at all. A store that cannot be reached gives a run that says so.
         name: of the run.
     """
+    run = _start(config, name)
+    try:
+        yield run
+    except BaseException as error:
+        run.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        raise
+    run.close()
+
+
+def _start(config: TrackingConfig, name: str) -> TrackedRun:
     uri = tracking_uri(config)
     run = TrackedRun(uri)
     if not config.enabled:
@@ -119,13 +140,14 @@ def open_run(config: TrackingConfig, name: str) -> TrackedRun:
     if run.lost:
         return run
     try:
-        client_class = _client_class()
-        client = client_class(tracking_uri=uri)
+        client = _client_class()(tracking_uri=uri)
         experiment = _experiment(client, config.experiment, uri)
-        return TrackedRun(uri, client, client.create_run(experiment, run_name=name).info.run_id)
+        tags = {"mlflow.source.name": "forecaster", "mlflow.source.type": "LOCAL"}
+        made = client.create_run(experiment, run_name=name, tags=tags)
     except Exception as error:  # whatever a store does, the forecast matters more
         run.lost = _first_line(error)
         return run
+    return TrackedRun(uri, client, made.info.run_id)
 
 
 def tracking_uri(config: TrackingConfig) -> str:
@@ -134,9 +156,9 @@ def tracking_uri(config: TrackingConfig) -> str:
     return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or default
 
 
-def ui_command(uri: str) -> str:
-    """Returns the shell line that shows the runs of a store in a browser."""
-    return f"mlflow ui --backend-store-uri {uri}"
+def where_to_look(uri: str) -> str:
+    """Returns what shows the runs of a store: its address, or the shell line that serves it."""
+    return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
 
 
 def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
@@ -148,7 +170,7 @@ def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
         folder: where it was saved.
     """
     run.log_params(artifact.config.model_dump(mode="json", exclude={"tracking"}))
-    run.log_dataset(artifact)
+    run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
     commit = artifact.versions.get("git_commit")
     tags = {f"version.{name}": version for name, version in artifact.versions.items()}
     tags["fingerprint"] = artifact.fingerprint
@@ -187,7 +209,9 @@ def _experiment(client: MlflowClient, name: str, uri: str) -> str:
     if uri.startswith("sqlite:///"):
         # MLflow's own default is relative to whatever folder a process happens to run in.
         location = str(Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts")
-    return str(client.create_experiment(name, artifact_location=location))
+    # Without the tag MLflow's pages open on its tools for language models.
+    tags = {"mlflow.experimentKind": "custom_model_development"}
+    return str(client.create_experiment(name, artifact_location=location, tags=tags))
 
 
 def _probe(uri: str) -> str | None:
@@ -202,7 +226,7 @@ def _probe(uri: str) -> str | None:
             return None
     except urllib.error.HTTPError:
         return None  # it answers; whether it lets us in is for MLflow to find out
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return _first_line(getattr(error, "reason", None) or error)
 
 

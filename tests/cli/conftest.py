@@ -1,0 +1,48 @@
+"""The command line, called in this process; a folder with the shop in it."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from forecast import tiny
+
+from forecaster.cli import main
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def shell(monkeypatch, capsys) -> Callable[..., Answer]:
+    """Runs `forecaster WORDS...` in this process."""
+
+    def run(*words: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return Answer(left.value.code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A working folder with the shop, its prices, a config, and two saved models."""
+    monkeypatch.chdir(tmp_path)
+    tiny.shop().write_csv("shop.csv")
+    tiny.plain().write_csv("plain.csv")
+    tiny.prices().write_csv("prices.csv")
+    tiny.write_tiny(tmp_path / "tiny.yaml")
+    tiny.model().save("model")
+    tiny.plain_model().save("plain_model")
+    return tmp_path

@@ -1,0 +1,104 @@
+"""Scaling: exact inverses, borrowed spreads, cells that must not count."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forecaster.model.scaling import ContextScaler, Standardizer
+
+
+def scaler_of(*moments):
+    scaler = ContextScaler(len(moments) - 1)
+    scaler.loc.copy_(torch.tensor([loc for loc, _ in moments]))
+    scaler.scale.copy_(torch.tensor([scale for _, scale in moments]))
+    return scaler
+
+
+SCALER = scaler_of((50.0, 5.0), (100.0, 10.0), (-3.0, 0.5))  # code 0, channel 1, channel 2
+
+
+def scale_of(context, channel=1, observed=None):
+    """The (loc, scale) of one window of one channel."""
+    cells = torch.tensor(context, dtype=torch.float32)[None, :, None]
+    real = ~cells.isnan() if observed is None else torch.tensor(observed)[None, :, None]
+    loc, scale = SCALER(cells, real, torch.tensor([[channel]]))
+    return loc.item(), scale.item()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([1e-4, 1.0, 1e5]),
+    st.sampled_from([-1e4, 0.0, 1e4]),
+    st.floats(0, 0.8),
+)
+def test_the_inverse_of_scaling_is_exact(seed, spread, level, missing):
+    generator = torch.Generator().manual_seed(seed)
+    context = level * spread + spread * torch.randn((4, 12, 2), generator=generator)
+    context[torch.rand(context.shape, generator=generator) < missing] = torch.nan
+    scale = SCALER(context, ~context.isnan(), torch.tensor([[1, 2]] * 4))
+    back = scale.invert(scale.apply(context)[..., None])[..., 0]
+    tolerance = 4 * torch.finfo(torch.float32).eps * max(abs(level * spread), spread, 100.0)
+    torch.testing.assert_close(back, context, rtol=1e-6, atol=tolerance, equal_nan=True)
+
+
+def test_a_window_is_scaled_by_the_mean_and_spread_of_its_observed_cells():
+    rng = np.random.default_rng(0)
+    context = rng.normal(7, 3, size=(5, 20, 2)).astype(np.float32)
+    context[rng.random(context.shape) < 0.3] = np.nan
+    cells = torch.from_numpy(context)
+    loc, scale = SCALER(cells, ~cells.isnan(), torch.ones(5, 2, dtype=torch.int64))
+    np.testing.assert_allclose(loc, np.nanmean(context, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(scale, np.nanstd(context, axis=1), rtol=1e-5)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    {
+        "two observations are enough": ([4.0, NAN, 8.0], (6.0, 2.0)),
+        "constant: own level, the channel's spread": ([7.0, 7.0, 7.0], (7.0, 10.0)),
+        "constant up to rounding": ([1e6, 1e6 + 0.0625, 1e6], (1e6, 10.0)),
+        "constant zero": ([0.0, 0.0, 0.0], (0.0, 10.0)),
+        "one observation: own level, the channel's spread": ([NAN, 7.0, NAN], (7.0, 10.0)),
+        "none: both are the channel's": ([NAN, NAN, NAN], (100.0, 10.0)),
+    }.values(),
+)
+def test_short_and_constant_contexts_borrow_from_the_training_rows(context, expected):
+    assert scale_of(context) == pytest.approx(expected, rel=1e-6)
+
+
+def test_each_channel_borrows_its_own_and_an_unknown_one_borrows_from_all():
+    assert [scale_of([NAN, NAN], channel) for channel in range(3)] == [(50, 5), (100, 10), (-3, 0.5)]
+
+
+def test_a_large_level_does_not_swallow_a_small_spread():
+    """The mean of squares minus the squared mean would be 0, or negative, in float32."""
+    assert scale_of([10000.0, 10002.0, 10000.0, 10002.0]) == pytest.approx((10001.0, 1.0))
+
+
+@pytest.mark.parametrize("noise", [float("nan"), 1e30, float("inf")])
+def test_what_an_unobserved_cell_holds_changes_nothing(noise):
+    observed = [True, False, True, True, False]
+    first = scale_of([1.0, 2.0, 3.0, 5.0, 8.0], observed=observed)
+    assert scale_of([1.0, noise, 3.0, 5.0, noise], observed=observed) == first
+
+
+def test_covariates_come_in_units_of_training_spreads_and_0_where_missing():
+    scaler = Standardizer(2)
+    scaler.loc.copy_(torch.tensor([10.0, -1.0]))
+    scaler.scale.copy_(torch.tensor([2.0, 4.0]))
+    values = torch.tensor([[14.0, 1e30], [torch.nan, 7.0]])
+    observed = torch.tensor([[True, False], [False, True]])
+    assert scaler(values, observed).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+
+
+def test_scaling_keeps_nothing_of_a_window():
+    """State is returned, never stored: two windows in a row do not see each other."""
+    before = {name: tensor.clone() for name, tensor in SCALER.state_dict().items()}
+    scale_of([1.0, 2.0, 3.0])
+    assert all(torch.equal(SCALER.state_dict()[name], tensor) for name, tensor in before.items())

@@ -1,0 +1,50 @@
+"""What is loaded when: the command line answers before anything heavy is there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from forecast import tiny
+
+HEAVY = ("torch", "pytorch_lightning", "mlflow", "optuna", "pandas", "polars", "matplotlib")
+TRACKED = ("pytorch_lightning", "mlflow", "optuna")
+
+
+def _python(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("verb", [[], ["fit"], ["predict"], ["runs"]], ids=["all", "fit", "predict", "runs"])
+def test_help_answers_without_loading_anything_heavy(tmp_path, verb):
+    done = _python("-X", "importtime", "-m", "forecaster", *verb, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Usage: " in done.stdout
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "forecaster.cli" in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_importing_the_package_loads_nothing_heavy(tmp_path):
+    program = (
+        "import sys, forecaster; forecaster.ForecasterError, dir(forecaster); "
+        f"print([name for name in {HEAVY + ('numpy', 'pydantic')} if name in sys.modules])"
+    )
+    done = _python("-c", program, cwd=tmp_path)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_predict_loads_neither_lightning_nor_mlflow_nor_optuna(tmp_path):
+    tiny.plain_model().save(tmp_path / "model")
+    tiny.plain().write_csv(tmp_path / "shop.csv")
+    program = (
+        "import sys\nfrom forecaster.cli import main\n"
+        "sys.argv = ['forecaster', 'predict', 'model', 'shop.csv', '--out', 'ahead.csv']\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
+        f"print([name for name in {TRACKED} if name in sys.modules])"
+    )
+    done = _python("-c", program, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+    assert (tmp_path / "ahead.csv").is_file()

@@ -1,0 +1,77 @@
+"""The order of batches: the keyed permutation for training, once through for validation."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from forecaster.windows.datamodule import TrainingStream, WindowSequence
+from forecaster.windows.index import window_order
+from forecaster.windows.split import split_panel
+from forecaster.windows.store import WindowStore
+
+
+@pytest.fixture(scope="module")
+def store_and_index(make_panel, make_config):
+    panel = make_panel(2, 40, targets=2)
+    return WindowStore(panel, 12, 4, np.array([1, 2])), split_panel(panel, make_config(4)).train
+
+
+def keys(batches):
+    """(series, channel, cutoff) of every window met; the code of a channel is its number + 1."""
+    return [
+        window
+        for batch in batches
+        for window in zip(
+            batch.series.tolist(),
+            (batch.inputs.channel[:, 0] - 1).tolist(),
+            batch.cutoff.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def located(index, numbers):
+    return list(zip(*(array.tolist() for array in index.locate(numbers)), strict=True))
+
+
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 3)])
+def test_training_batches_follow_the_window_order_over_epochs(store_and_index, rank, world):
+    store, index = store_and_index
+    size, steps = 32, 12
+    assert size * steps > len(index)  # into the next epoch, in the midst of a batch
+    stream = TrainingStream(store, index, size, seed=7, rank=rank, world=world)
+    order = window_order(len(index), 7, 0, size * steps, rank=rank, world=world)
+    assert keys(islice(stream, steps)) == located(index, order)
+
+
+def test_a_stream_that_starts_at_step_k_gives_the_tail(store_and_index):
+    store, index = store_and_index
+    whole = keys(islice(TrainingStream(store, index, 8, seed=1), 9))
+    tail = keys(islice(TrainingStream(store, index, 8, seed=1, first_step=5), 4))
+    assert tail == whole[5 * 8 :]
+
+
+def test_a_stream_outlives_the_numbers_computed_at_once(store_and_index, monkeypatch):
+    store, index = store_and_index
+    expected = keys(islice(TrainingStream(store, index, 8, seed=2), 10))
+    monkeypatch.setattr("forecaster.windows.datamodule._AHEAD", 24)
+    assert keys(islice(TrainingStream(store, index, 8, seed=2), 10)) == expected
+
+
+def test_a_batch_may_hold_more_windows_than_there_are(store_and_index):
+    store, index = store_and_index
+    size = 2 * len(index)
+    (batch,) = islice(TrainingStream(store, index, size, seed=0), 1)
+    assert sorted(keys([batch])) == sorted(2 * located(index, np.arange(len(index))))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_sequence_yields_each_window_once_and_drops_no_short_tail(store_and_index, size):
+    store, index = store_and_index
+    sequence = WindowSequence(store, index, size)
+    batches = list(sequence)
+    assert len(batches) == len(sequence) == -(-len(index) // size)
+    assert keys(batches) == located(index, np.arange(len(index)))
+    assert [len(batch.cutoff) for batch in batches[:-1]] == [size] * (len(batches) - 1)
+    assert 0 < len(batches[-1].cutoff) <= size
