@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -72,16 +74,13 @@ def measure(panel: Panel) -> dict[str, float]:
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
     rng = np.random.default_rng(1)
     figures = {}
+    view = _overlapping(torch.from_numpy(panel.values))
     for size in (256, 1024):
-        some = [rng.integers(len(index), size=size) for _ in range(8)]
-        located = [index.locate(numbers) for numbers in some]
-        starts = [torch.from_numpy(cutoff) - (CONTEXT - 1) for _, _, cutoff in located]
-        starts = [start.clamp(min=0) for start in starts]
-        view = _overlapping(torch.from_numpy(panel.values))
-        figures[f"bare gather, {size}"] = _median(
-            lambda: [view.index_select(0, start) for start in starts], 8 * size
-        )
-        figures[f"Batch, {size}"] = _median(lambda: [store.batch(*at) for at in located], 8 * size)
+        located = [index.locate(rng.integers(len(index), size=size)) for _ in range(8)]
+        starts = [torch.from_numpy(cutoff).sub(CONTEXT - 1).clamp(min=0) for _, _, cutoff in located]
+        gather = partial(_each, partial(view.index_select, 0), [(start,) for start in starts])
+        figures[f"bare gather, {size}"] = _median(gather, 8 * size)
+        figures[f"Batch, {size}"] = _median(partial(_each, store.batch, located), 8 * size)
         stream = iter(TrainingStream(store, index, size, seed=0))
         figures[f"training stream, {size}"] = _median(_drain(stream, 16384 // size), 16384)
     loader = DataLoader(SingleWindows(panel, index.locate(np.arange(len(index)))[2]), 256, shuffle=True)
@@ -111,6 +110,11 @@ def _overlapping(values: Tensor) -> Tensor:
     rows, columns = values.shape
     width = CONTEXT + HORIZON
     return values.as_strided((rows - width + 1, width, columns), (columns, columns, 1))
+
+
+def _each(work: Callable[..., object], arguments: Sequence[tuple[Any, ...]]) -> None:
+    for own in arguments:
+        work(*own)
 
 
 def _drain(batches: Iterator[object], count: int) -> Callable[[], object]:

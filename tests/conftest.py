@@ -6,10 +6,13 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from jaxtyping import install_import_hook
 
 # Before anything imports the model: every axis name in its signatures now holds, or a test fails.
 install_import_hook("forecaster.model", "beartype.beartype")
+# On tensors this small a second thread costs more than it gives.
+torch.set_num_threads(1)
 
 from forecaster.config import Config, DataConfig  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402

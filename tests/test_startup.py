@@ -36,15 +36,20 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_predict_loads_neither_lightning_nor_mlflow_nor_optuna(tmp_path):
+def test_predict_and_an_untracked_fit_load_only_what_they_need(tmp_path):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")
+    tiny.write_tiny(tmp_path / "tiny.yaml")
     program = (
         "import sys\nfrom forecaster.cli import main\n"
-        "sys.argv = ['forecaster', 'predict', 'model', 'shop.csv', '--out', 'ahead.csv']\n"
-        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
-        f"print([name for name in {TRACKED} if name in sys.modules])"
+        "def run(*words):\n"
+        "    sys.argv = ['forecaster', *words]\n"
+        "    try:\n        main()\n    except SystemExit as left:\n        assert not left.code\n"
+        f"    print([name for name in {TRACKED} if name in sys.modules])\n"
+        "run('predict', 'model', 'shop.csv', '--out', 'ahead.csv')\n"
+        "run('fit', 'shop.csv', '--horizon', '7', '--config', 'tiny.yaml', '--out', 'new')\n"
     )
     done = _python("-c", program, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
-    assert (tmp_path / "ahead.csv").is_file()
+    assert done.stdout.splitlines().count("[]") == 1, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "['pytorch_lightning']"
+    assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()

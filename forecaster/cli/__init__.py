@@ -62,7 +62,11 @@ def main() -> None:
         formatted = getattr(error, "format_message", None)
         if formatted is None:
             raise
-        code = _refuse(formatted())
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(formatted(), err=True)
+            code = 2
+        else:
+            code = _refuse(formatted())
     sys.exit(code or 0)
 
 

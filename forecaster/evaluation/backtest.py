@@ -66,10 +66,15 @@ class Backtest:
     @property
     def verdict(self) -> str:
         """One sentence that says whether the model is worth having."""
+        mine, naive = self.scores[MODEL]["WQL"], self.scores[NAIVE]["WQL"]
         skill = self.scores[MODEL]["skill"]
-        if skill > 0:
-            return f"beats seasonal naive: its WQL is {100 * skill:.1f} % lower"
-        return f"loses to seasonal naive: its WQL is {-100 * skill:.1f} % higher"
+        word = compared(mine, naive)
+        if word == "loses to" and naive == 0:
+            return f"loses to seasonal naive: its WQL is {mine:.4g}, that of seasonal naive 0"
+        if word in ("beats", "loses to"):
+            direction = "lower" if skill > 0 else "higher"
+            return f"{word} seasonal naive: its WQL is {abs(100 * skill):.1f} % {direction}"
+        return f"{word} seasonal naive"
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.
@@ -86,6 +91,13 @@ class Backtest:
             series: the key of one series; None = the first few.
         """
         return self.forecasts[-1].plot(series)
+
+
+def compared(wql: float, naive: float) -> str:
+    """Returns "beats", "matches", "loses to", or what to say where the truth is all zeros."""
+    if np.isnan(wql) or np.isnan(naive):
+        return "cannot be compared (its WQL is not defined) with"
+    return "beats" if wql < naive else "matches" if wql == naive else "loses to"
 
 
 def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None = None) -> list[int]:

@@ -106,9 +106,11 @@ class Forecast:
         """Returns a row per time and a column per series and channel: the medians."""
         time = self.panel.schema.time or "time"
         keys = [*self.panel.schema.series, *(["channel"] if self.panel.n_channels > 1 else [])]
-        rows = self.rows
-        wide = rows.pivot(on=keys or ["channel"], index=time, values="forecast").sort(time)
-        return to_kind(wide, self.panel.kind)
+        # Times may be text in the caller's format, which does not sort as time does.
+        at = np.repeat(self.time, self.panel.n_channels, axis=0).reshape(-1)
+        rows = self.rows.with_columns(**{"\0at": at})
+        wide = rows.pivot(on=keys or ["channel"], index=["\0at", time], values="forecast")
+        return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.

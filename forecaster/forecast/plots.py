@@ -61,7 +61,8 @@ def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
         axis.plot(steps, losses, color=color, label=name.replace("_", " "), linewidth=1.4)
     axis.set_xlabel("step")
     axis.set_ylabel("pinball loss, scaled units")
-    axis.legend(frameon=False)
+    if curves:  # fewer steps than one point of a curve takes leave none
+        axis.legend(frameon=False)
     _quiet(axis)
     return figure
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from forecaster.config import Config
-from forecaster.evaluation.backtest import MODEL, NAIVE, Backtest
+from forecaster.evaluation.backtest import MODEL, NAIVE, Backtest, compared
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.audit import Finding
 from forecaster.panel.panel import Panel
@@ -87,7 +87,7 @@ def scores(console: Console, artifact: Artifact) -> None:
     if "validation" in found:
         line += f", best at {found['best_step']}"
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
-        verdict = "beats" if mine["skill"] > 0 else "loses to"
+        verdict = compared(mine["WQL"], naive["WQL"])
         line += (
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f} "
             f"(skill {100 * mine['skill']:+.1f} %)"

@@ -131,6 +131,7 @@ def run_backtest_job(
         run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
         run.log_metrics(tracking.score_points(backtest.scores, "backtest"))
         run.log_figure(backtest.plot(), "backtest.png")
+    announce.tracked(console, run)
     return backtest
 
 

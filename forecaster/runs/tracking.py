@@ -50,6 +50,8 @@ class TrackedRun:
 
     def log_params(self, settings: Mapping[str, Any]) -> None:
         """Records nested settings as dotted parameters."""
+        if not self.recorded:
+            return
         from mlflow.entities import Param
 
         flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in _flatten(settings)]
@@ -58,6 +60,8 @@ class TrackedRun:
 
     def log_metrics(self, points: list[tuple[str, float, int, int]]) -> None:
         """Records (name, value, milliseconds since 1970, step) points in as few calls as possible."""
+        if not self.recorded:
+            return
         from mlflow.entities import Metric
 
         metrics = [Metric(*point) for point in points]
@@ -66,6 +70,8 @@ class TrackedRun:
 
     def log_tags(self, tags: Mapping[str, str]) -> None:
         """Records tags: versions, commit, fingerprint."""
+        if not self.recorded:
+            return
         from mlflow.entities import RunTag
 
         self._try("log_batch", tags=[RunTag(*tag) for tag in tags.items()])
@@ -79,6 +85,8 @@ class TrackedRun:
             schema: the roles of its columns.
             context: what it was used for, as "training".
         """
+        if not self.recorded:
+            return
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         roles = {column: role for column, role, *_ in schema.rows()}

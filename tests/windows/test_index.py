@@ -86,9 +86,7 @@ def test_the_ranks_of_an_epoch_together_meet_every_window_once(world, size):
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.integers(1, 40), st.integers(0, 90), st.integers(1, 50), st.integers(1, 3), st.integers(0, 9)
-)
+@given(st.integers(1, 40), st.integers(0, 90), st.integers(1, 50), st.integers(1, 3), st.integers(0, 9))
 def test_resuming_at_a_window_gives_the_tail(size, start, count, world, seed):
     for rank in range(world):
         whole = window_order(size, seed, 0, start + count, rank=rank, world=world)

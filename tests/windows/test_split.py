@@ -19,7 +19,7 @@ def windows(index):
 
 def last_target(panel, series):
     rows = range(panel.indptr[series], panel.indptr[series + 1])
-    return max((row for row in rows if not np.isnan(panel.values[row, : panel.n_channels]).all()))
+    return max(row for row in rows if not np.isnan(panel.values[row, : panel.n_channels]).all())
 
 
 def slow_windows(panel, split, horizon, patch):

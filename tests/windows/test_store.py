@@ -125,9 +125,7 @@ def test_a_batch_equals_windows_cut_cell_by_cell(make_panel, targets, channel, i
 def test_any_batch_equals_windows_cut_cell_by_cell(
     make_panel, n_series, n_rows, targets, length, horizon, **kind
 ):
-    panel = make_panel(
-        n_series, n_rows, targets=targets, gaps=0.1, ragged=True, missing=0.1, **kind
-    )
+    panel = make_panel(n_series, n_rows, targets=targets, gaps=0.1, ragged=True, missing=0.1, **kind)
     assert_equal_to_slow_windows(panel, targets - 1, length, horizon)
 
 
@@ -199,7 +197,7 @@ def bits(batch):
 @pytest.mark.parametrize("channel", [None, 1])
 @pytest.mark.parametrize("irregular", [False, True])
 def test_cells_outside_a_series_are_masked_never_read(make_panel, noise, channel, irregular):
-    """Three series back to back: the middle one's windows do not change with what its neighbours are."""
+    """Three series back to back: the middle one's windows do not change with its neighbours."""
     panel = make_panel(
         3, 20, targets=2, past=1, known=1, categories=True, static=True, irregular=irregular
     )

@@ -1,0 +1,127 @@
+"""What Lightning and our hooks cost: a fit beside a bare torch loop over the same network and batches.
+
+    python benchmarks/fit_overhead.py
+
+Default preset, 256 windows a step, hourly series of noise with two known covariates, no validation.
+Ours is `fit_panel`'s own learner and trainer, without and with a logger that throws everything away.
+The bare loop has the same fused AdamW, clipping and cosine; it is timed without and with the moving
+average of the weights. The loops take turns; ratios are medians over rounds, in processor time of the
+one thread, so that what else a machine does is not counted.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers.logger import DummyLogger
+from rich.console import Console
+from rich.table import Table
+from windows import make_panel
+
+from forecaster.config import Config
+from forecaster.forecast.artifact import shape_of
+from forecaster.model.learner import Learner, _loss
+from forecaster.model.network import Network
+from forecaster.runs.fit import _train, prepare
+from forecaster.windows.datamodule import TrainingStream
+from forecaster.windows.store import WindowStore
+
+STEPS, WARM, ROUNDS = 16, 4, 7
+BARE, AVERAGED, OURS, LOGGED = "bare loop", "bare loop + average", "fit", "fit, dummy logger"
+
+
+class Bench:
+    """One table and config; each call trains a fresh network of the same weights for a few steps."""
+
+    def __init__(self) -> None:
+        panel = make_panel(200, 500)
+        fit = {"steps": STEPS, "validation": None}
+        self.config, self.split = prepare(panel, Config().replaced(horizon=24, fit=fit))
+        model = self.config.model
+        self.series = panel.labels
+        self.store = WindowStore(panel, model.context_length or 0, 24, np.array([1]))
+        torch.manual_seed(0)
+        self.network = Network(model, shape_of(panel, 24))
+
+    def learner(self) -> Learner:
+        return Learner(copy.deepcopy(self.network), self.config.fit, self.series)
+
+    def fit(self, logger: DummyLogger | None) -> float:
+        """Returns seconds per step of `fit_panel`'s training, its first steps left out."""
+        clock = Clock()
+        _train(self.learner(), self.store, self.split, self.config, logger, [clock])
+        return clock.seconds_per_step
+
+    def bare(self, averaged: bool) -> float:
+        """Returns seconds per step of a torch loop that a reader could write in ten minutes."""
+        learner, fit = self.learner(), self.config.fit
+        network, average = learner.network.train(), learner.average
+        made = learner.configure_optimizers()
+        optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
+        parameters, kept = list(network.parameters()), list(average.parameters())
+        stream = TrainingStream(self.store, self.split.train, fit.batch_size, fit.seed)
+        begun = 0.0
+        for step, batch in enumerate(islice(stream, STEPS)):
+            if step == WARM:
+                begun = time.thread_time()
+            total, count = _loss(network, batch)
+            loss = total.sum() / count.sum().clamp(min=1)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, fit.gradient_clip or 0.0)
+            optimizer.step()
+            schedule.step()
+            if averaged:
+                data = [parameter.data for parameter in parameters]
+                torch._foreach_lerp_([parameter.data for parameter in kept], data, 0.01)
+        return (time.thread_time() - begun) / (STEPS - WARM)
+
+
+class Clock(pl.Callback):
+    """Times the steps after the first few, from batch end to batch end."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_train_batch_end(self, *_: object) -> None:
+        self.ends.append(time.thread_time())
+
+    @property
+    def seconds_per_step(self) -> float:
+        return (self.ends[-1] - self.ends[WARM - 1]) / (len(self.ends) - WARM)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    bench = Bench()
+    loops: dict[str, Callable[[], float]] = {
+        BARE: lambda: bench.bare(averaged=False),
+        AVERAGED: lambda: bench.bare(averaged=True),
+        OURS: lambda: bench.fit(logger=None),
+        LOGGED: lambda: bench.fit(logger=DummyLogger()),
+    }
+    rounds = []
+    for number in range(ROUNDS + 1):
+        names = list(loops) if number % 2 else list(reversed(loops))
+        taken = {name: loops[name]() for name in names}
+        rounds += [taken] if number else []  # the first round warms up
+    table = Table(title=f"median of {ROUNDS} rounds of {STEPS - WARM} steps, one thread")
+    for heading in ("loop", "ms per step", "ratio to bare", "ratio to bare + average"):
+        table.add_column(heading, justify="left" if heading == "loop" else "right")
+    for name in loops:
+        ms = 1e3 * statistics.median(taken[name] for taken in rounds)
+        ratios = [statistics.median(t[name] / t[base] for t in rounds) for base in (BARE, AVERAGED)]
+        table.add_row(name, f"{ms:.1f}", *(f"{ratio:.3f}" for ratio in ratios))
+    Console().print(table)
+    print("target: fit / bare <= 1.10")
+
+
+if __name__ == "__main__":
+    main()

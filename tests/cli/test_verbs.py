@@ -1,0 +1,255 @@
+"""Every verb does what its help says, on tables as people have them."""
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from forecast import tiny
+from polars.testing import assert_frame_equal
+
+import forecaster as fc
+
+PREDICT = ("predict", "model", "shop.csv", "--future", "prices.csv")
+LEVELS = [f"q0.{n}" for n in range(1, 10)]
+
+
+def _words(text):
+    """Text with every run of blanks and line breaks as one blank."""
+    return " ".join(text.split())
+
+
+def test_version_is_printed(shell):
+    answer = shell("--version")
+    assert answer.code == 0
+    assert answer.out == f"forecaster {fc.__version__}\n"
+
+
+def test_no_words_show_the_verbs_and_exit_with_2(shell):
+    answer = shell()
+    assert answer.code == 2
+    assert answer.err.startswith("Usage: ") and "error: " not in answer.err
+    for verb in ("check", "fit", "predict", "backtest", "runs", "demo"):
+        assert f"  {verb} " in answer.err
+
+
+def test_check_shows_the_role_of_every_column_and_why(folder, shell):
+    answer = shell("check", "shop.csv", "--known", "price", "--horizon", 7)
+    assert answer.code == 0
+    said = _words(answer.out)
+    for row in (
+        "date time date text that reads as dates",
+        "store series String with date it names every row",
+        "sales target number by its name",
+        "price known number declared",
+        "visitors past number every other usable column",
+        "city static category one value per series",
+    ):
+        assert row in said
+    assert "long layout · 3 series · 1 channel · 300 rows · frequency 1d (regular)" in said
+    assert "no findings" in said
+
+
+def test_check_gives_findings_as_json(folder, shell):
+    pl.concat([tiny.plain(), tiny.plain().head(5).with_columns(store=pl.lit("new"))]).write_csv("new.csv")
+    answer = shell("check", "new.csv", "--horizon", 7, "--json")
+    assert answer.code == 0
+    found = {finding["rule"]: finding for finding in json.loads(answer.out)}
+    assert found["short"]["series"] == "new"
+    assert found["short"]["count"] == 1
+    assert found["ends"]["severity"] == "note"
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_check_exits_with_2_where_nothing_can_be_forecast(folder, shell, flags):
+    tiny.plain().with_columns(sales=pl.lit(None, pl.Float64)).write_csv("void.csv")
+    answer = shell("check", "void.csv", "--target", "sales", *flags)
+    assert answer.code == 2
+    assert "3 of 3 series have no observed target" in answer.out
+
+
+def test_check_says_which_columns_the_future_table_makes_known(folder, shell):
+    said = _words(shell("check", "shop.csv", "--future", "prices.csv").out)
+    assert "price known number in prices.csv" in said
+
+
+def test_fit_says_what_it_does_and_saves_a_model(folder, shell):
+    words = ["--horizon", 7, "--known", "price", "--config", "tiny.yaml", "--set", "fit.steps=4"]
+    answer = shell("fit", "shop.csv", *words, "--out", "models/new")
+    assert answer.code == 0, answer.err
+    said = _words(answer.out)
+    assert "price known number declared" in said
+    assert "horizon 7 · context 28 · patches of 7 and 7 · width 16" in said
+    assert re.search(r"trains on \d+ windows until 2024-0\d-\d\d, validates on \d+ windows", said)
+    assert re.search(r"4 steps, best at \d · validation WQL 0\.\d+ (beats|loses to) seasonal naive", said)
+    assert "saved models/new" in said
+    assert answer.err == ""
+    saved = fc.load("models/new")
+    assert saved.config.fit.steps == 4
+    assert saved.config.data.known == ("price",)
+    assert (folder / "models/new/loss.png").is_file() and (folder / "models/new/forecast.png").is_file()
+
+
+def test_fit_replaces_a_model_of_that_name(folder, shell):
+    assert shell("fit", "plain.csv", "--horizon", 3, "--config", "tiny.yaml", "--out", "model").code == 0
+    assert fc.load("model").artifact.horizon == 3
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_fit_until_a_date_keeps_that_date_and_leaves_a_holdout_for_an_honest_backtest(folder, shell):
+    words = ["--config", "tiny.yaml", "--horizon", 7, "--until", "2024-03-26", "--out", "new"]
+    assert shell("fit", "plain.csv", *words).code == 0
+    assert np.int64(fc.load("new").artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-26")
+    answer = shell("backtest", "new", "plain.csv", "--windows", 2, "--refit", "never")
+    assert answer.code == 0, answer.err
+    assert "cutoff 2024-03-26: the model as it is" in answer.out
+    answer = shell("backtest", "new", "plain.csv", "--windows", 3, "--refit", "never")
+    assert answer.code == 2
+    assert "trained until 2024-03-26" in answer.err and "first cutoff is 2024-03-19" in answer.err
+
+
+def test_fit_takes_a_glob_of_files(folder, shell):
+    for (store,), rows in tiny.plain().group_by("store"):
+        rows.write_csv(f"part_{store}.csv")
+    answer = shell("fit", "part_*.csv", "--horizon", 7, "--config", "tiny.yaml", "--out", "new")
+    assert answer.code == 0
+    assert "3 series · 1 channel · 300 rows" in _words(answer.out)
+    assert fc.load("new").artifact.fingerprint == tiny.plain_model().artifact.fingerprint
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, shell, suffix):
+    answer = shell(*PREDICT, "--out", f"deep/down/ahead.{suffix}")
+    assert answer.code == 0
+    assert answer.err == ""
+    assert answer.out == f"3 series, 21 rows, from 2024-04-09\nwrote deep/down/ahead.{suffix}\n"
+    path = folder / f"deep/down/ahead.{suffix}"
+    found = pl.read_parquet(path) if suffix == "parquet" else pl.read_csv(path, try_parse_dates=True)
+    names = ["store", "cutoff", "date", "lead", "channel", "forecast", *LEVELS, "status"]
+    assert found.columns == names
+    expected = tiny.ahead().rows
+    assert_frame_equal(found, expected, check_exact=suffix == "parquet", check_dtypes=suffix == "parquet")
+    keys = [(store, tiny.day(99 + lead), lead) for store in tiny.STORES for lead in range(1, 8)]
+    assert found.select("store", "date", "lead").rows() == keys
+
+
+def test_predict_of_a_shorter_horizon_is_an_exact_prefix(folder, shell):
+    assert shell(*PREDICT, "--out", "long.parquet").code == 0
+    assert shell(*PREDICT, "--horizon", 3, "--out", "short.parquet").code == 0
+    long = pl.read_parquet("long.parquet").filter(pl.col("lead") <= 3)
+    assert_frame_equal(pl.read_parquet("short.parquet"), long, check_exact=True)
+
+
+def test_predict_starts_where_the_cutoff_says(folder, shell):
+    # Store c ends ten days before the others.
+    early = tiny.day(89)
+    plain = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") <= early))
+    plain.write_csv("ragged.csv")
+    last = tiny.day(99)
+    wanted = {
+        "own": [last, last, early],
+        "last": [last] * 3,
+        "2024-03-01": [tiny.day(60)] * 3,
+    }
+    for cutoff, dates in wanted.items():
+        words = ["predict", "plain_model", "ragged.csv", "--cutoff", cutoff, "--out", "new.parquet"]
+        answer = shell(*words)
+        assert answer.code == 0, answer.err
+        assert ("1 series end earlier and are forecast from their own end" in answer.out) == (
+            cutoff == "own"
+        )
+        found = pl.read_parquet("new.parquet").filter(pl.col("lead") == 1)
+        assert found["cutoff"].to_list() == dates
+        assert (found["date"] - found["cutoff"]).dt.total_days().to_list() == [1, 1, 1]
+
+
+def test_predict_and_backtest_draw_a_picture(folder, shell):
+    answer = shell("predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.png")
+    assert answer.code == 0 and "drew new.png" in answer.out
+    answer = shell("backtest", "plain_model", "plain.csv", "--windows", 1, "--plot", "old.svg")
+    assert answer.code == 0 and "drew old.svg" in answer.out
+    assert (folder / "new.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / "old.svg").read_bytes()
+
+
+def test_predict_reads_columns_by_the_names_this_table_has(folder, shell):
+    names = {"store": "branch", "date": "day", "sales": "sold"}
+    tiny.plain().rename(names).write_csv("other.csv")
+    words = ["--series", "branch", "--time", "day", "--target", "sold", "--out", "other.parquet"]
+    assert shell("predict", "plain_model", "other.csv", *words).code == 0
+    found = pl.read_parquet("other.parquet")
+    assert found.columns[:5] == ["branch", "cutoff", "day", "lead", "channel"]
+    assert found["channel"].unique().to_list() == ["sold"]
+    expected = tiny.plain_model().predict(tiny.plain()).frame
+    renamed = expected.rename({"store": "branch", "date": "day"}).with_columns(channel=pl.lit("sold"))
+    assert_frame_equal(found, renamed, check_exact=True)
+
+
+def test_covariates_may_lie_in_a_table_of_their_own(folder, shell):
+    prices = pl.concat([tiny.shop().select("store", "date", "price"), tiny.prices()])
+    prices.write_csv("all_prices.csv")
+    tiny.shop().drop("price").write_csv("no_prices.csv")
+    beside = ["no_prices.csv", "--covariates", "all_prices.csv"]
+    words = ["--horizon", 7, "--known", "price", "--config", "tiny.yaml", "--out", "new"]
+    assert shell("fit", *beside, *words).code == 0
+    assert shell("predict", "new", *beside, "--out", "new.parquet").code == 0
+    assert fc.load("new").config.data == tiny.model().config.data
+    # The model of one table reads the two tables, and says the same.
+    assert shell("predict", "model", *beside, "--out", "two.parquet").code == 0
+    assert_frame_equal(pl.read_parquet("two.parquet"), tiny.ahead().rows, check_exact=True)
+
+
+def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
+    answer = shell("backtest", "plain_model", "plain.csv", "--windows", 2, "--out", "scores.parquet")
+    assert answer.code == 0, answer.err
+    said = _words(answer.out)
+    assert "cutoff 2024-03-26: weights fitted until 2024-03-26" in said
+    assert "cutoff 2024-04-02: weights fitted until 2024-03-26" in said
+    assert re.search(r"model MAE RMSE MASE sMAPE WQL coverage_80 skill", said)
+    assert re.search(r"seasonal naive( \S+){6} 0 ", said)
+    assert "2 cutoffs · 42 cells scored, 0 without a truth or a forecast" in said
+    assert re.search(r"forecaster (beats|loses to) seasonal naive", said)
+    rows = pl.read_parquet("scores.parquet")
+    assert rows.height == 2 * 3 * 7
+    truth = tiny.plain().select("store", "date", pl.col("sales").cast(pl.Float32))
+    joined = rows.join(truth, on=["store", "date"], how="left")
+    assert joined["actual"].to_list() == joined["sales"].to_list()
+    assert (rows["date"] > rows["cutoff"]).all()
+
+
+def test_backtest_refits_before_every_cutoff_when_told(folder, shell):
+    words = ["--windows", 2, "--refit", "each", "--stride", 3]
+    said = _words(shell("backtest", "plain_model", "plain.csv", *words).out)
+    assert "cutoff 2024-03-30: weights fitted until 2024-03-30" in said
+    assert "cutoff 2024-04-02: weights fitted until 2024-04-02" in said
+
+
+@pytest.mark.slow
+def test_the_demo_ends_well_with_a_picture_a_run_and_a_model_better_than_seasonal_naive(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "forecaster", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stderr
+    said = _words(done.stdout)
+    assert "model MAE RMSE MASE sMAPE WQL coverage_80 skill" in said
+    picture = tmp_path / "demo" / "forecast.png"
+    assert str(picture) in said.replace(" ", "") and picture.read_bytes().startswith(b"\x89PNG")
+    assert "mlflow ui --backend-store-uri sqlite:///" in said
+    for name in ("forecasts.csv", "backtest.parquet", "model/contract.json"):
+        assert (tmp_path / "demo" / name).is_file()
+    row = dict(re.findall(r"^(forecaster|seasonal naive) (.*)$", done.stdout, flags=re.MULTILINE))
+    wql = {name: float(values.split()[4]) for name, values in row.items()}
+    assert wql["forecaster"] < wql["seasonal naive"]
+    with sqlite3.connect(tmp_path / "mlflow.db") as store:
+        statuses = store.execute("select status from runs").fetchall()
+    assert statuses == [("FINISHED",)] * 2
+    shutil.rmtree(tmp_path / "demo")

@@ -1,0 +1,254 @@
+"""Backtests: cutoffs against a slow loop, scores by hand, counts exact, losses said plainly."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.config import DataConfig
+from forecaster.evaluation.backtest import (
+    MODEL,
+    NAIVE,
+    Backtest,
+    rolling_cutoffs,
+    run_backtest,
+    score_models,
+)
+from forecaster.evaluation.metrics import skill
+from forecaster.forecast.predictor import Predictor
+from forecaster.panel.build import open_panel
+
+HAND = (0.1, 0.5, 0.9)
+
+
+def _panel(days=40, freq=None, **rows):
+    table = tiny.plain(days) if not rows else pl.DataFrame(rows)
+    return open_panel(table, DataConfig(freq=freq))
+
+
+@cache
+def _backtest():
+    return tiny.plain_model().backtest(tiny.plain(), windows=3, stride=5, quiet=True)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 4])
+@pytest.mark.parametrize("horizon", [1, 3, 7])
+@pytest.mark.parametrize("stride", [None, 1, 2, 9])
+def test_cutoffs_roll_back_from_the_last_observation_by_the_stride(windows, horizon, stride):
+    panel = _panel()
+    days = sorted(set(panel.time.tolist()))
+    slow = []
+    last = len(days) - 1 - horizon
+    for window in range(windows):
+        slow.insert(0, days[last - window * (stride or horizon)])
+    assert rolling_cutoffs(panel, windows, horizon, stride) == slow
+
+
+def test_cutoffs_follow_the_calendar():
+    ends = [f"2022-{m:02d}-28" for m in range(1, 13)] + ["2023-01-28", "2023-02-28", "2023-03-28"]
+    panel = open_panel(pl.DataFrame({"date": ends, "y": range(15)}), DataConfig())
+    found = [panel.calendar.text(cutoff) for cutoff in rolling_cutoffs(panel, 3, 2)]
+    assert found == ["2022-09-28", "2022-11-28", "2023-01-28"]
+
+
+def test_the_last_cutoff_leaves_one_horizon_of_truth_of_the_series_that_ends_last():
+    ragged = tiny.plain(40).filter((pl.col("store") == "b") | (pl.col("date") <= tiny.day(20)))
+    panel = open_panel(ragged, DataConfig())
+    (cutoff,) = rolling_cutoffs(panel, 1, 7)
+    assert panel.calendar.text(cutoff) == tiny.day(32).isoformat()
+    future = ragged.with_columns(
+        sales=pl.when(pl.col("date") > tiny.day(35)).then(None).otherwise("sales")
+    )
+    (cutoff,) = rolling_cutoffs(open_panel(future, DataConfig()), 1, 7)
+    assert panel.calendar.text(cutoff) == tiny.day(28).isoformat()
+
+
+def test_cutoffs_before_the_table_are_refused_with_dates():
+    expected = (
+        "the polars frame: 6 windows of horizon 7 reach back to 2023-12-29, "
+        "the table begins at 2024-01-01; use fewer --windows"
+    )
+    with pytest.raises(fc.DataError, match=expected):
+        rolling_cutoffs(_panel(40), 6, 7)
+    assert len(rolling_cutoffs(_panel(40), 5, 7)) == 5
+
+
+def test_a_table_without_truth_is_refused():
+    void = tiny.plain(40).with_columns(sales=pl.lit(None, pl.Float64))
+    with pytest.raises(fc.DataError, match="no target is observed, nothing to compare"):
+        rolling_cutoffs(open_panel(void, DataConfig(target=("sales",))), 1, 7)
+
+
+def test_scores_are_over_the_cells_that_all_models_forecast():
+    nan = np.nan
+    # [N=1, H=4, C=1]: the second has no truth, the third no forecast of the rival.
+    actual = np.array([[[10.0], [nan], [30.0], [20.0]]], np.float32)
+    mine = np.array([[8, 9, 12], [1, 2, 3], [0, 0, 0], [20, 24, 28]], np.float32)[None, :, None]
+    rival = np.array([[9, 10, 11], [1, 2, 3], [nan] * 3, [8, 10, 16]], np.float32)[None, :, None]
+    scores, scored = score_models(actual, {MODEL: mine, NAIVE: rival}, HAND, np.array([[2.0]]))
+    assert scored == 2
+    found = scores[MODEL]
+    assert found["MAE"] == pytest.approx((1 + 4) / 2)
+    assert found["RMSE"] == pytest.approx(((1 + 16) / 2) ** 0.5)
+    assert found["MASE"] == pytest.approx((1 / 2 + 4 / 2) / 2)
+    assert found["sMAPE"] == pytest.approx((200 * 1 / 19 + 200 * 4 / 44) / 2)
+    # 2·max(τe, (τ − 1)e) of errors (2, 1, -2) and (0, -4, -8), over 30.
+    pinball = [(0.4 + 1 + 0.4) / 3, (0 + 4 + 1.6) / 3]
+    assert found["WQL"] == pytest.approx(sum(pinball) / 30)
+    assert found["coverage_80"] == 1.0
+    # The rival's errors are (1, 0, -1) and (12, 10, 4).
+    naive = ((0.2 + 0 + 0.2) / 3 + (2.4 + 10 + 7.2) / 3) / 30
+    assert scores[NAIVE]["WQL"] == pytest.approx(naive)
+    assert scores[NAIVE]["coverage_80"] == 0.5 and scores[NAIVE]["skill"] == 0.0
+    assert found["skill"] == pytest.approx(1 - sum(pinball) / 30 / naive)
+
+
+def test_a_series_that_never_varied_counts_everywhere_but_in_mase():
+    actual = np.array([[[5.0]], [[7.0]]], np.float32)
+    flat = np.array([[[[4, 5, 6]]], [[[8, 9, 10]]]], np.float32)
+    scale = np.array([[0.0], [2.0]])
+    scores, scored = score_models(actual, {MODEL: flat, NAIVE: flat}, HAND, scale)
+    assert scored == 2
+    assert scores[MODEL]["MAE"] == 1.0 and scores[MODEL]["MASE"] == 1.0
+
+
+def test_every_cell_is_counted_once_and_has_its_truth():
+    backtest, horizon = _backtest(), 7
+    assert (backtest.scored, backtest.unscored) == (3 * 3 * horizon, 0)
+    rows = backtest.frame
+    assert rows.height == 3 * 3 * horizon
+    assert rows.select("store", "cutoff", "lead").is_unique().all()
+    assert rows["cutoff"].unique().sort().to_list() == [tiny.day(82), tiny.day(87), tiny.day(92)]
+    truth = {(store, day): np.float32(sales) for store, day, sales in tiny.plain().rows()}
+    for store, cutoff, day, lead, actual in rows.select("store", "cutoff", "date", "lead", "actual").rows():
+        assert (day - cutoff).days == lead
+        assert actual == truth[store, day]
+
+
+def test_scores_are_those_of_the_rows():
+    backtest = _backtest()
+    rows = backtest.frame
+    error = (rows["actual"] - rows["forecast"]).cast(pl.Float64).to_numpy()
+    mine = backtest.scores[MODEL]
+    assert mine["MAE"] == pytest.approx(np.abs(error).mean(), rel=1e-6)
+    assert mine["RMSE"] == pytest.approx((error**2).mean() ** 0.5, rel=1e-6)
+    inside = ((rows["q0.1"] <= rows["actual"]) & (rows["actual"] <= rows["q0.9"])).mean()
+    assert mine["coverage_80"] == pytest.approx(inside)
+    loss = 0.0
+    for n in range(1, 10):
+        e = (rows["actual"].cast(pl.Float64) - rows[f"q0.{n}"].cast(pl.Float64)).to_numpy()
+        loss += np.maximum(n / 10 * e, (n / 10 - 1) * e).sum() * 2 / 9
+    assert mine["WQL"] == pytest.approx(loss / np.abs(rows["actual"].to_numpy()).sum(), rel=1e-5)
+
+
+def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
+    backtest = _backtest()
+    assert list(backtest.scores) == [MODEL, NAIVE] == backtest.summary["model"].to_list()
+    value = {(store, day): sales for store, day, sales in tiny.plain().rows()}
+    errors = [
+        abs(sales - value[store, day - (tiny.day(7) - tiny.day(0))])
+        for cutoff in (82, 87, 92)
+        for (store, day), sales in value.items()
+        if tiny.day(cutoff) < day <= tiny.day(cutoff + 7)
+    ]
+    assert backtest.scores[NAIVE]["MAE"] == pytest.approx(np.mean(errors), rel=1e-5)
+    assert backtest.scores[NAIVE]["skill"] == 0.0
+    columns = ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
+    assert backtest.summary.columns == columns
+
+
+def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores():
+    gone = (pl.col("store") == "b") & pl.col("date").is_between(tiny.day(94), tiny.day(95))
+    late = (pl.col("store") == "c") & (pl.col("date") <= tiny.day(96))
+    table = tiny.plain().filter(~gone & ~late)
+    backtest = tiny.plain_model().backtest(table, windows=1, quiet=True)
+    assert (backtest.scored, backtest.unscored) == (7 + 5, 2 + 7)
+    rows = backtest.frame
+    assert rows.height == 21
+    b = rows.filter(pl.col("store") == "b")
+    assert b["actual"].is_null().to_list() == [False, True, True] + [False] * 4
+    assert b["forecast"].null_count() == 0
+    c = rows.filter(pl.col("store") == "c")
+    assert c["date"].to_list() == [tiny.day(92 + lead) for lead in range(1, 8)]
+    assert c["forecast"].null_count() == 7
+    # Its truth begins four days after the cutoff, and no other series' truth stands in its place.
+    own = table.filter(pl.col("store") == "c")["sales"].cast(pl.Float32).to_list()
+    assert c["actual"].to_list() == [None] * 4 + own
+    assert c["status"].unique().to_list() == ["no target observed before the cutoff"]
+
+
+def _scored_by(forecast_at):
+    panel = open_panel(tiny.plain(), DataConfig())
+    return run_backtest(panel, rolling_cutoffs(panel, 2, 7), forecast_at)
+
+
+def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
+    panel = open_panel(tiny.plain(), tiny.plain_model().artifact.schema)
+
+    def worse(cutoff):
+        forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
+        return replace(forecast, quantiles=forecast.quantiles + np.float32(50))
+
+    backtest = _scored_by(worse)
+    assert backtest.scores[MODEL]["skill"] < 0
+    share = -100 * backtest.scores[MODEL]["skill"]
+    assert backtest.verdict == f"loses to seasonal naive: its WQL is {share:.1f} % higher"
+
+    def truthful(cutoff):
+        forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
+        return replace(forecast, quantiles=np.repeat(forecast.actual[..., None], 9, axis=-1))
+
+    backtest = _scored_by(truthful)
+    assert backtest.scores[MODEL]["WQL"] == 0.0 and backtest.scores[MODEL]["skill"] == 1.0
+    assert backtest.verdict == "beats seasonal naive: its WQL is 100.0 % lower"
+
+
+@pytest.mark.parametrize(
+    ("wql", "naive", "said"),
+    [
+        (0.3, 0.4, "beats seasonal naive: its WQL is 25.0 % lower"),
+        (0.5, 0.4, "loses to seasonal naive: its WQL is 25.0 % higher"),
+        (0.4, 0.4, "matches seasonal naive"),
+        (0.1, 0.0, "loses to seasonal naive: its WQL is 0.1, that of seasonal naive 0"),
+        (np.nan, np.nan, "cannot be compared (its WQL is not defined) with seasonal naive"),
+    ],
+)
+def test_a_verdict_is_never_nonsense(wql, naive, said):
+    scores = {MODEL: {"WQL": wql, "skill": skill(wql, naive)}, NAIVE: {"WQL": naive, "skill": 0.0}}
+    assert Backtest((), scores, 0, 0).verdict == said
+
+
+def test_a_truth_of_zeros_is_scored_without_a_fault():
+    zeros = tiny.plain().with_columns(
+        sales=pl.when(pl.col("date") > tiny.day(70)).then(0.0).otherwise("sales")
+    )
+    backtest = tiny.plain_model().backtest(zeros, windows=1, quiet=True)
+    assert backtest.scored == 21
+    assert np.isnan(backtest.scores[MODEL]["WQL"]) and np.isfinite(backtest.scores[MODEL]["MAE"])
+    assert "cannot be compared" in backtest.verdict
+
+
+def test_a_backtest_gives_the_callers_kind_of_frame():
+    table = tiny.plain().to_pandas()
+    backtest = tiny.plain_model().backtest(table, windows=1, quiet=True)
+    assert isinstance(backtest.frame, pd.DataFrame) and isinstance(backtest.summary, pd.DataFrame)
+    assert len(backtest.frame) == 21
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"refit": "sometimes"}, "refit 'sometimes': expected once, each or never"),
+        ({"windows": 0}, "windows 0"),
+        ({"stride": 0}, "stride 0"),
+        ({"refit": "never"}, "trained until 2024-04-09, the first cutoff is 2024-02-13"),
+    ],
+)
+def test_a_backtest_that_cannot_be_honest_is_refused(options, said):
+    with pytest.raises(fc.ConfigError, match=said):
+        tiny.plain_model().backtest(tiny.plain(), quiet=True, **options)

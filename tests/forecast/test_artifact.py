@@ -1,0 +1,186 @@
+"""Promise 8: an artifact is data; what is saved is what is loaded, and loading runs no code."""
+
+import hashlib
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from forecast import tiny
+from safetensors.numpy import load_file
+
+import forecaster as fc
+from forecaster.forecast.artifact import FORMAT, load_artifact
+
+
+class Bomb:
+    """A pickle that says when it is opened."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was opened",))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The folder of the shop's model."""
+    tiny.model().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def _contract(saved):
+    return json.loads((saved / "contract.json").read_text())
+
+
+def _write(saved, contract):
+    (saved / "contract.json").write_text(json.dumps(contract))
+
+
+def test_a_saved_model_is_what_the_design_says(saved):
+    names = {"contract.json", "config.json", "member-00.safetensors", "metrics.json", "card.md"}
+    assert set(tiny.tree(saved)) == names
+    contract = _contract(saved)
+    assert contract["format"] == FORMAT == 1
+    assert contract["columns"]["known"] == ["price"]
+    assert contract["columns"]["categories"] == {"city": ["north", "south"]}
+    assert contract["columns"]["freq"] == "1d"
+    assert contract["trained_until"] == int(np.datetime64(tiny.day(99), "us").astype(int))
+    assert contract["calibration"] is None and contract["weights"] == [1.0]
+    assert {"torch", "attention-forecaster"} <= set(contract["versions"])
+    resolved = json.loads((saved / "config.json").read_text())
+    assert resolved["horizon"] == 7 and resolved["model"]["context_length"] == 28
+    assert resolved["data"]["target"] == ["sales"] and resolved["data"]["freq"] == "1d"
+    weights = load_file(saved / "member-00.safetensors")
+    assert all(np.isfinite(weight).all() for weight in weights.values())
+
+
+def test_a_loaded_model_is_the_saved_one_bit_for_bit(saved):
+    loaded, own = load_artifact(saved), tiny.model().artifact
+    assert (loaded.schema, loaded.config, loaded.shape) == (own.schema, own.config, own.shape)
+    assert (loaded.trained_until, loaded.fingerprint) == (own.trained_until, own.fingerprint)
+    assert loaded.versions == own.versions and loaded.metrics == own.metrics
+    weights = own.ensemble.state_dict()
+    for name, weight in loaded.ensemble.state_dict().items():
+        assert torch.equal(weight, weights[name]), name
+    forecast = fc.Forecaster(loaded).predict(tiny.shop(), future=tiny.prices())
+    assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
+
+
+def test_saving_what_was_loaded_gives_the_same_files(saved, tmp_path):
+    fc.load(saved).save(tmp_path / "again")
+    assert tiny.tree(tmp_path / "again") == tiny.tree(saved)
+
+
+def test_the_card_says_what_the_model_is_and_how_it_scores(saved):
+    card = (saved / "card.md").read_text()
+    for line in (
+        "Forecasts sales for 7 steps of 1d from the last 28 steps.",
+        "- series: store · layout long",
+        "- known in advance: price",
+        "- past covariates: visitors",
+        "- static covariates: city",
+        "- decoder: direct, mask causal\n",
+        "| | forecaster | seasonal naive |",
+    ):
+        assert line in card
+    scores = tiny.model().metrics["validation"]["scores"]
+    wql = [f"{scores[name]['WQL']:.4g}" for name in ("forecaster", "seasonal naive")]
+    assert f"| WQL | {wql[0]} | {wql[1]} |" in card
+
+
+def test_the_card_says_when_a_forecast_sees_covariates_of_later_leads(tmp_path):
+    config = tiny.TINY | {"model": tiny.TINY["model"] | {"decoder_mask": "full"}}
+    model = fc.fit(tiny.plain(), horizon=3, config=config, quiet=True)
+    model.save(tmp_path / "model")
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert "mask full (a forecast sees the covariates of later leads)" in card
+
+
+def test_a_card_without_validation_says_so(tmp_path):
+    config = tiny.TINY | {"fit": tiny.TINY["fit"] | {"validation": None}}
+    fc.fit(tiny.plain(), horizon=3, config=config, quiet=True).save(tmp_path / "model")
+    assert "No rows were set aside for validation" in (tmp_path / "model" / "card.md").read_text()
+
+
+def test_keys_of_a_later_version_are_passed_over(saved):
+    contract = _contract(saved)
+    contract |= {"hindsight": {"on": True}}
+    contract["columns"]["emotion"] = ["price"]
+    contract["shape"]["moons"] = 3
+    contract["members"][0]["author"] = "someone"
+    _write(saved, contract)
+    assert load_artifact(saved).schema == tiny.model().artifact.schema
+
+
+def test_keys_that_an_early_version_did_not_write_have_defaults(saved):
+    contract = _contract(saved)
+    for key in ("calibration", "versions", "weights", "data", "fingerprint"):
+        del contract[key]
+    for key in ("reasons", "melted", "regular", "static", "layout", "time_unit", "dtypes"):
+        contract["columns"].pop(key)
+    _write(saved, contract | {"columns": contract["columns"] | {"static": ["city"], "layout": "long"}})
+    config = json.loads((saved / "config.json").read_text())
+    del config["tracking"], config["fit"]["average_decay"], config["model"]["decoder_mask"]
+    (saved / "config.json").write_text(json.dumps(config))
+    forecast = fc.load(saved).predict(tiny.shop(), future=tiny.prices())
+    assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
+
+
+@pytest.mark.parametrize("found", [0, 2, 99, "1", None, 1.5])
+def test_a_format_this_version_cannot_read_is_refused(saved, found):
+    _write(saved, _contract(saved) | {"format": found})
+    expected = f"artifact format {found!r}; this version reads formats 1 to 1: upgrade"
+    with pytest.raises(fc.ArtifactError, match=re.escape(expected)):
+        load_artifact(saved)
+
+
+@pytest.mark.parametrize("key", ["columns", "shape", "members", "trained_until"])
+def test_a_contract_that_lacks_the_essential_is_damaged(saved, key):
+    contract = _contract(saved)
+    del contract[key]
+    _write(saved, contract)
+    with pytest.raises(fc.ArtifactError, match=rf"contract.json: damaged .*{key}"):
+        load_artifact(saved)
+
+
+def test_a_contract_without_members_is_damaged(saved):
+    _write(saved, _contract(saved) | {"members": [], "weights": []})
+    with pytest.raises(fc.ArtifactError, match=r"contract.json: damaged"):
+        load_artifact(saved)
+
+
+def test_only_files_inside_the_folder_are_opened(saved):
+    contract = _contract(saved)
+    outside = saved.parent / "member-00.safetensors"
+    (saved / "member-00.safetensors").rename(outside)
+    contract["members"][0]["file"] = "../member-00.safetensors"
+    _write(saved, contract)
+    with pytest.raises(fc.ArtifactError, match=r"model/member-00.safetensors: cannot be read"):
+        load_artifact(saved)
+
+
+def test_loading_runs_no_code(saved, monkeypatch):
+    for name in ("model.pkl", "member-00.pt", "data.pkl", "python_model.pkl"):
+        (saved / name).write_bytes(pickle.dumps(Bomb()))
+    (saved / "forecaster.py").write_text("raise SystemExit('code was run')")
+
+    def refuse(*args, **kwargs):
+        pytest.fail("a pickle was opened")
+
+    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        monkeypatch.setattr(module, name, refuse)
+    forecast = fc.load(saved).predict(tiny.shop(), future=tiny.prices())
+    assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
+
+
+def test_a_pickle_in_the_place_of_weights_is_refused_unopened(saved):
+    bomb = pickle.dumps(Bomb())
+    (saved / "member-00.safetensors").write_bytes(bomb)
+    with pytest.raises(fc.ArtifactError, match="damaged: expected sha256"):
+        load_artifact(saved)
+    contract = _contract(saved)
+    contract["members"][0]["sha256"] = hashlib.sha256(bomb).hexdigest()
+    _write(saved, contract)
+    with pytest.raises(fc.ArtifactError, match="does not fit its contract"):
+        load_artifact(saved)

@@ -1,0 +1,313 @@
+"""Promise 4: rows keyed in the caller's own names, ids and dtypes; counts exact; nothing twice."""
+
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from forecast import tiny
+from matplotlib.figure import Figure
+from polars.testing import assert_frame_equal
+
+import forecaster as fc
+
+LEVELS = [f"q0.{n}" for n in range(1, 10)]
+RESULTS = ["lead", "channel", "forecast", *LEVELS, "status"]
+
+
+def _fit(table, horizon=3, **options):
+    return fc.fit(table, horizon=horizon, config=tiny.TINY, quiet=True, **options)
+
+
+@cache
+def _wide():
+    """A table of two channels by the hour, and its model."""
+    rng = np.random.default_rng(0)
+    time = [datetime(2024, 1, 1) + timedelta(hours=n) for n in range(120)]
+    table = pl.DataFrame({"at": time, "load": rng.normal(size=120), "wind": rng.normal(size=120)})
+    return table, _fit(table)
+
+
+def test_rows_are_ordered_by_series_channel_lead_and_complete():
+    table, model = _wide()
+    rows = model.predict(table).frame
+    assert rows.columns == ["cutoff", "at", *RESULTS]
+    keys = [(channel, lead) for channel in ("load", "wind") for lead in (1, 2, 3)]
+    assert rows.select("channel", "lead").rows() == keys
+    assert rows["at"].to_list() == [datetime(2024, 1, 6) + timedelta(hours=n) for n in (0, 1, 2)] * 2
+    assert rows["cutoff"].unique().to_list() == [datetime(2024, 1, 5, 23)]
+    assert rows["status"].unique().to_list() == ["ok"]
+    assert rows.schema["lead"] == pl.Int32 and rows.schema["q0.9"] == pl.Float32
+
+
+def test_the_forecast_is_the_median_and_quantiles_rise():
+    rows = tiny.ahead().rows
+    assert rows["forecast"].to_list() == rows["q0.5"].to_list()
+    quantiles = rows.select(LEVELS).to_numpy()
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    assert rows.null_count().sum_horizontal().item() == 0
+
+
+def test_several_key_columns_come_back_with_their_dtypes():
+    table = tiny.plain().with_columns(
+        shop=pl.col("store").cast(pl.Categorical), item=pl.lit(7, dtype=pl.Int16)
+    )
+    both = pl.concat([table, table.with_columns(item=pl.lit(8, dtype=pl.Int16))]).drop("store")
+    rows = _fit(both, series=["item", "shop"]).predict(both).frame
+    assert rows.columns[:4] == ["item", "shop", "cutoff", "date"]
+    assert rows.schema["item"] == pl.Int16 and rows.schema["shop"] == both.schema["shop"]
+    wanted = [(item, shop) for item in (7, 8) for shop in "abc" for _ in range(3)]
+    assert rows.select("item", "shop").rows() == wanted
+
+
+def test_pandas_in_pandas_out():
+    table = tiny.plain().to_pandas()
+    frame = tiny.plain_model().predict(table).frame
+    assert isinstance(frame, pd.DataFrame)
+    expected = tiny.plain_model().predict(tiny.plain()).rows
+    assert_frame_equal(pl.from_pandas(frame), expected, check_dtypes=False, check_exact=True)
+    assert frame["date"].dtype == expected.to_pandas()["date"].dtype
+    assert isinstance(tiny.plain_model().predict(table).wide(), pd.DataFrame)
+
+
+def test_arrow_in_arrow_out():
+    frame = tiny.plain_model().predict(tiny.plain().to_arrow()).frame
+    assert isinstance(frame, pa.Table)
+    assert_frame_equal(pl.DataFrame(frame), tiny.plain_model().predict(tiny.plain()).rows)
+
+
+def test_polars_and_lazy_frames_and_files_give_polars(tmp_path):
+    tiny.plain().write_csv(tmp_path / "plain.csv")
+    model = tiny.plain_model()
+    expected = model.predict(tiny.plain()).frame
+    for source in (tiny.plain().lazy(), tmp_path / "plain.csv", str(tmp_path / "plain.csv")):
+        found = model.predict(source).frame
+        assert isinstance(found, pl.DataFrame)
+        assert_frame_equal(found, expected, check_exact=True)
+
+
+STAMPS = {
+    "dates": pl.Date,
+    "milliseconds": pl.Datetime("ms"),
+    "microseconds": pl.Datetime("us"),
+    "nanoseconds": pl.Datetime("ns"),
+    "utc": pl.Datetime("us", "UTC"),
+    "a zone": pl.Datetime("us", "Europe/Berlin"),
+}
+
+
+@pytest.mark.parametrize("dtype", STAMPS.values(), ids=STAMPS)
+def test_times_come_back_in_the_callers_dtype(dtype):
+    table = tiny.plain()
+    dates = table["date"]
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone:
+        wanted = dates.cast(pl.Datetime("us")).dt.replace_time_zone(dtype.time_zone)
+    else:
+        wanted = dates.cast(dtype)
+    rows = _fit(table.with_columns(date=wanted)).predict(table.with_columns(date=wanted)).frame
+    assert rows.schema["date"] == dtype and rows.schema["cutoff"] == dtype
+    days = rows["date"].dt.date().to_list()
+    assert days == [tiny.day(99 + lead) for lead in (1, 2, 3)] * 3
+    assert rows["cutoff"].dt.date().unique().to_list() == [tiny.day(99)]
+
+
+@pytest.mark.parametrize("written", ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y/%m/%d %H:%M"])
+def test_times_that_came_as_text_go_back_as_that_text(written):
+    table = tiny.plain().with_columns(pl.col("date").cast(pl.Datetime).dt.strftime(written))
+    forecast = _fit(table).predict(table)
+    days = [tiny.day(99 + lead).strftime(written) for lead in (1, 2, 3)]
+    assert forecast.frame["date"].to_list() == days * 3
+    assert forecast.frame["cutoff"].unique().to_list() == [tiny.day(99).strftime(written)]
+
+
+def test_a_wide_forecast_rises_in_time_however_time_is_written():
+    # The last day is 31.01.: as text the first of February comes before it.
+    table = tiny.plain(31).with_columns(pl.col("date").dt.strftime("%d.%m.%Y"))
+    wide = _fit(table).predict(table, cutoff="30.01.2024").wide()
+    assert wide["date"].to_list() == ["31.01.2024", "01.02.2024", "02.02.2024"]
+    assert wide.columns == ["date", "a", "b", "c"]
+
+
+def test_pandas_times_come_back_as_pandas_had_them():
+    table = tiny.plain().to_pandas()
+    for unit in ("s", "ms", "us", "ns"):
+        table["date"] = pd.to_datetime(table["date"]).astype(f"datetime64[{unit}]")
+        found = tiny.plain_model().predict(table).frame
+        expected = table["date"].max() + pd.to_timedelta(range(1, 8), unit="D")
+        assert list(found["date"][:7]) == list(expected)
+        if unit != "s":
+            assert found["date"].dtype == table["date"].dtype
+
+
+def test_integer_times_go_on_counting():
+    table = pl.DataFrame({"step": range(0, 400, 4), "y": np.random.default_rng(0).normal(size=100)})
+    rows = _fit(table, time="step").predict(table).frame
+    assert rows["step"].to_list() == [400, 404, 408] and rows["cutoff"].unique().to_list() == [396]
+    assert rows.schema["step"] == pl.Int64
+
+
+def test_a_table_without_a_clock_is_numbered_from_its_end():
+    table = pl.DataFrame({"y": np.random.default_rng(0).normal(size=100)})
+    rows = _fit(table, time="row").predict(table).frame
+    assert rows["time"].to_list() == [1, 2, 3] and rows["cutoff"].unique().to_list() == [0]
+
+
+def test_a_series_without_an_observed_target_appears_empty_with_the_reason():
+    empty = tiny.plain().filter(pl.col("store") == "a").with_columns(
+        store=pl.lit("silent"), sales=pl.lit(None, pl.Float64)
+    )
+    forecast = tiny.plain_model().predict(pl.concat([tiny.plain(), empty]))
+    rows = forecast.frame.filter(pl.col("store") == "silent")
+    assert rows.height == 7 and forecast.frame.height == 28
+    assert rows["status"].unique().to_list() == ["no target observed before the cutoff"]
+    assert rows.select("forecast", "cutoff", *LEVELS).null_count().sum_horizontal().item() == 7 * 11
+    assert rows["date"].to_list() == [tiny.day(99 + lead) for lead in range(1, 8)]
+    assert "1 without a forecast: no target observed before the cutoff" in forecast.report
+    others = forecast.frame.filter(pl.col("store") != "silent")
+    assert_frame_equal(others, tiny.plain_model().predict(tiny.plain()).frame, check_exact=True)
+
+
+def test_a_series_silent_for_longer_than_the_context_appears_empty_with_the_reason():
+    long_ago = (pl.col("store") == "b") & (pl.col("date") > tiny.day(60))
+    forecast = tiny.plain_model().predict(tiny.plain().filter(~long_ago), cutoff="last")
+    assert [status[:36] for status in forecast.status] == [
+        "ok",
+        "no target observed in the 28 steps b",
+        "ok",
+    ]
+    assert np.isnan(forecast.quantiles[1]).all() and not np.isnan(forecast.quantiles[[0, 2]]).any()
+
+
+def test_a_series_that_begins_after_the_cutoff_keeps_its_own_keys_and_true_times():
+    late = (pl.col("store") == "a") & (pl.col("date") < tiny.day(92))
+    forecast = tiny.plain_model().predict(tiny.plain().filter(~late), cutoff=tiny.day(89).isoformat())
+    rows = forecast.frame.filter(pl.col("store") == "a")
+    assert rows["date"].to_list() == [tiny.day(89 + lead) for lead in range(1, 8)]
+    assert rows["status"].unique().to_list() == ["no target observed before the cutoff"]
+    assert rows["forecast"].null_count() == 7
+    assert forecast.frame.select("store", "date").is_unique().all()
+
+
+def test_a_series_without_a_forecast_needs_no_known_future():
+    silent = tiny.shop().filter(pl.col("store") == "a").with_columns(
+        store=pl.lit("silent"), sales=pl.lit(None, pl.Float64)
+    )
+    table = pl.concat([tiny.shop(), silent])
+    forecast = tiny.model().predict(table, future=tiny.prices())
+    assert forecast.status == ("ok", "ok", "ok", "no target observed before the cutoff")
+    assert tiny.bits(forecast.quantiles[:3]) == tiny.bits(tiny.ahead().quantiles)
+
+
+def test_a_missing_known_value_is_named_with_series_column_time_and_lead():
+    hole = (pl.col("store") == "b") & (pl.col("date") == tiny.day(104))
+    holes = tiny.prices().with_columns(price=pl.when(hole).then(None).otherwise("price"))
+    expected = (
+        "the polars frame: 'price' is known in advance, but has no value for series b at 2024-04-14 "
+        r"\(lead 5 of 7\); 1 of 3 series lack some: give them with --future FILE, or shorten --horizon"
+    )
+    with pytest.raises(fc.DataError, match=expected):
+        tiny.model().predict(tiny.shop(), future=holes)
+    shorter = tiny.model().predict(tiny.shop(), future=holes, horizon=4)
+    assert shorter.quantiles.shape == (3, 4, 1, 9) and np.isfinite(shorter.quantiles).all()
+
+
+def test_known_values_may_lie_in_later_rows_of_the_table_itself():
+    future = tiny.prices().select(
+        "store", "date", sales=pl.lit(None, pl.Float64), price="price", visitors=pl.lit(None, pl.Float64)
+    ).with_columns(city=pl.lit(None, pl.String))
+    forecast = tiny.model().predict(pl.concat([tiny.shop(), future]))
+    assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
+    assert forecast.cutoff.tolist() == tiny.ahead().cutoff.tolist()
+
+
+def test_a_wide_forecast_has_a_row_per_time_and_a_column_per_series():
+    wide = tiny.ahead().wide()
+    assert wide.columns == ["date", "a", "b", "c"]
+    assert wide["date"].to_list() == [tiny.day(99 + lead) for lead in range(1, 8)]
+    rows = tiny.ahead().frame
+    for store in tiny.STORES:
+        assert wide[store].to_list() == rows.filter(pl.col("store") == store)["forecast"].to_list()
+    table, model = _wide()
+    assert model.predict(table).wide().columns == ["at", "load", "wind"]
+
+
+def test_a_wide_forecast_of_series_with_different_ends_leaves_empty_cells():
+    ragged = tiny.plain().filter((pl.col("store") != "b") | (pl.col("date") <= tiny.day(97)))
+    wide = tiny.plain_model().predict(ragged).wide()
+    assert wide["date"].to_list() == [tiny.day(98 + n) for n in range(9)]
+    assert wide["b"].null_count() == 2 and wide["a"].null_count() == 2
+    assert wide.columns == ["date", "a", "b", "c"]
+
+
+def test_a_shorter_horizon_is_an_exact_prefix():
+    model = tiny.plain_model()
+    full = model.predict(tiny.plain())
+    for horizon in range(1, 8):
+        part = model.predict(tiny.plain(), horizon=horizon)
+        assert tiny.bits(part.quantiles) == tiny.bits(full.quantiles[:, :horizon])
+        assert part.time.tolist() == full.time[:, :horizon].tolist()
+    for horizon in (0, -1, 8):
+        with pytest.raises(fc.ConfigError, match=f"horizon {horizon}: this model forecasts 1 to 7 steps"):
+            model.predict(tiny.plain(), horizon=horizon)
+
+
+def test_progress_is_told_and_ends_with_all():
+    told = []
+    tiny.plain_model().predict(tiny.plain(), progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (3, 3)
+
+
+def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
+    figure = tiny.ahead().plot()
+    assert isinstance(figure, Figure)
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    assert [axis.get_title(loc="left") for axis in shown] == ["a · sales", "b · sales", "c · sales"]
+    labels = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    assert labels == {"history", "forecast", "80 % band", "40 % band"}
+    table, model = _wide()
+    shown = [axis.get_title(loc="left") for axis in model.predict(table).plot().axes]
+    assert shown == ["series · load", "series · wind"]
+
+
+def test_a_plot_shows_the_forecast_where_it_is_in_time():
+    (axis,) = tiny.ahead().plot("b").axes
+    lines = {line.get_label(): line for line in axis.lines}
+    drawn = np.asarray(lines["forecast"].get_xdata(), "M8[D]").tolist()
+    assert drawn == [tiny.day(99 + lead) for lead in range(1, 8)]
+    assert np.array_equal(lines["forecast"].get_ydata(), tiny.ahead().median[1, :, 0])
+    assert np.asarray(lines["history"].get_xdata(), "M8[D]").tolist()[-1] == tiny.day(99)
+
+
+def test_a_plot_of_a_backtest_shows_the_truth():
+    backtest = tiny.plain_model().backtest(tiny.plain(), windows=1, quiet=True)
+    (axis,) = backtest.plot("a").axes
+    truth = {line.get_label(): line for line in axis.lines}["actual"].get_ydata()
+    expected = tiny.plain().filter(pl.col("store") == "a")["sales"].cast(pl.Float32)[-7:]
+    assert list(truth) == expected.to_list()
+
+
+def test_a_plot_of_an_unknown_series_names_those_there_are():
+    with pytest.raises(fc.DataError, match="no series 'z' in the polars frame; it has a, b, c"):
+        tiny.ahead().plot("z")
+
+
+def test_a_plot_of_many_series_shows_the_first_six():
+    stores = tuple("abcdefgh")
+    table = tiny.shop(60, stores).select("store", "date", "sales")
+    figure = tiny.plain_model().predict(table).plot()
+    assert len([axis for axis in figure.axes if axis.get_visible()]) == 6
+
+
+def test_a_clock_with_a_summer_time_keeps_days_as_days():
+    zone = "Europe/Berlin"
+    first = datetime(2024, 1, 1)
+    times = pl.datetime_range(first, datetime(2024, 3, 30), "1d", eager=True).dt.replace_time_zone(zone)
+    table = pl.DataFrame({"at": times, "y": np.random.default_rng(0).normal(size=len(times))})
+    rows = _fit(table).predict(table).frame
+    assert rows["at"].dt.strftime("%d %H:%M").to_list() == ["31 00:00", "01 00:00", "02 00:00"]
+    hours = rows["at"].dt.convert_time_zone("UTC").dt.hour().to_list()
+    assert hours == [23, 22, 22]
+    assert rows["at"][0].astimezone(UTC).date() == date(2024, 3, 30)

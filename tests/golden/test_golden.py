@@ -1,0 +1,29 @@
+"""What was saved once loads for ever, and forecasts the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import forecaster as fc
+
+FORMATS = sorted(Path(__file__).parent.glob("format-*"))
+
+
+@pytest.mark.parametrize("folder", FORMATS, ids=lambda folder: folder.name)
+def test_a_golden_artifact_loads_and_forecasts_as_on_its_first_day(folder: Path) -> None:
+    model = fc.load(folder / "model")
+    forecast = model.predict(folder / "table.csv", future=folder / "future.csv")
+    expected = pl.read_csv(folder / "forecasts.csv", try_parse_dates=True)
+    found = forecast.rows.cast({name: pl.Float64 for name in expected.columns if name[0] in "qf"})
+    # Kernels of other machines round otherwise; a changed model would be off by far more.
+    assert_frame_equal(found, expected, check_dtypes=False, rel_tol=1e-4, abs_tol=1e-3)
+
+
+def test_every_format_ever_written_has_its_golden_artifact() -> None:
+    from forecaster.forecast.artifact import FORMAT
+
+    assert [folder.name for folder in FORMATS] == [f"format-{n}" for n in range(1, FORMAT + 1)]

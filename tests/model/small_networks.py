@@ -1,0 +1,90 @@
+"""Networks of the smallest width with random weights, and random inputs to them."""
+
+from dataclasses import fields, replace
+
+import torch
+
+from forecaster.config import ModelConfig
+from forecaster.model.network import Network, Shape
+from forecaster.windows.batch import Inputs
+
+CONTEXT, HORIZON = 10, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
+
+EVERYTHING = Shape(
+    horizon=HORIZON,
+    channels=2,
+    past=1,
+    known=2,
+    static=1,
+    past_categories=(3,),
+    known_categories=(2, 4),
+    static_categories=(2,),
+    cycles=2,
+)
+PLAIN = Shape(horizon=HORIZON, channels=2, cycles=1)
+
+
+def make_network(shape: Shape, **settings: object) -> Network:
+    """Returns a network in evaluation mode; the output layer is random too, not its initial zeros."""
+    torch.manual_seed(0)
+    small = dict(width=8, heads=2, encoder_layers=1, feed_forward=8, patch=4, decoder_patch=3)
+    config = ModelConfig(**(small | {"context_length": CONTEXT} | settings))
+    network = Network(config, shape).eval().requires_grad_(False)
+    torch.nn.init.normal_(network.output.weight, std=0.3)
+    for name, buffer in network.named_buffers():
+        if name.endswith(("loc", "scale")):
+            buffer.copy_(torch.rand(buffer.shape) + 0.5)
+    return network
+
+
+def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 0) -> Inputs:
+    """Returns random windows; unobserved cells hold NaN, the last context cell is always observed."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def numbers(*axes: int) -> torch.Tensor:
+        cells = torch.randn(axes, generator=generator)
+        return cells.masked_fill(torch.rand(axes, generator=generator) < missing, torch.nan)
+
+    def codes(sizes: tuple[int, ...], *axes: int) -> torch.Tensor:
+        columns = [torch.randint(0, size + 1, axes, generator=generator) for size in sizes]
+        return torch.stack(columns, -1) if columns else torch.zeros(*axes, 0, dtype=torch.int64)
+
+    span = CONTEXT + shape.horizon
+    elapsed = torch.arange(1.0 - CONTEXT, shape.horizon + 1).expand(batch, -1)
+    if not shape.regular:
+        gaps = 0.2 + torch.rand((batch, span), generator=generator)
+        elapsed = gaps.cumsum(1) - gaps.cumsum(1)[:, CONTEXT - 1 : CONTEXT]
+    context = 20 + 3 * numbers(batch, CONTEXT, shape.channels)
+    context[:, -1] = 21.0
+    past, known = numbers(batch, CONTEXT, shape.past), numbers(batch, span, shape.known)
+    return Inputs(
+        context=context,
+        observed=~context.isnan(),
+        past=past,
+        past_observed=~past.isnan(),
+        known=known,
+        known_observed=~known.isnan(),
+        static=numbers(batch, shape.static),
+        static_category=codes(shape.static_categories, batch),
+        past_category=codes(shape.past_categories, batch, CONTEXT),
+        known_category=codes(shape.known_categories, batch, span),
+        phase=torch.rand((batch, span, shape.cycles), generator=generator),
+        elapsed=elapsed,
+        channel=torch.arange(1, shape.channels + 1).expand(batch, -1),
+    )
+
+
+def rows_of(inputs: Inputs, rows: slice | list[int]) -> Inputs:
+    """Returns some windows of a batch."""
+    return Inputs(*(getattr(inputs, field.name)[rows] for field in fields(inputs)))
+
+
+def one_channel(inputs: Inputs, channel: int) -> Inputs:
+    """Returns the windows of one channel."""
+    at = slice(channel, channel + 1)
+    return replace(
+        inputs,
+        context=inputs.context[..., at],
+        observed=inputs.observed[..., at],
+        channel=inputs.channel[:, at],
+    )

@@ -1,0 +1,205 @@
+"""Training: averages, seeds, the best weights, a clear stop; tiny fits of a few steps."""
+
+from datetime import datetime, timedelta
+from unittest.mock import create_autospec
+
+import numpy as np
+import polars as pl
+import pytest
+import pytorch_lightning as pl_lightning
+import torch
+
+from forecaster.config import Config, DataConfig
+from forecaster.errors import FitError
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.heads import pinball
+from forecaster.model.learner import KeepBest, Learner
+from forecaster.panel.build import open_panel
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.store import WindowStore
+
+
+def fitted(panel, config, callbacks=()):
+    config, split = prepare(panel, config)
+    return fit_panel(panel, config, split, callbacks=callbacks)
+
+
+def weights_of(artifact):
+    return artifact.ensemble.members[0].state_dict()
+
+
+class Watch(pl_lightning.Callback):
+    """Keeps what a training looked like from inside, step by step."""
+
+    def __init__(self):
+        self.network, self.average, self.start = [], [], None
+
+    def on_fit_start(self, trainer, learner):
+        self.learner = learner
+        self.start = copied(learner.average)
+
+    def on_train_batch_end(self, trainer, learner, outputs, batch, batch_index):
+        # Callbacks run before the module's own hook: this average is the one of the step before.
+        self.network.append(copied(learner.network))
+        self.average.append(copied(learner.average))
+
+
+def copied(module):
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+def test_the_average_follows_the_weights_closely_at_first_and_slowly_later(make_panel, make_config):
+    watch = Watch()
+    fit = {"steps": 8, "average_decay": 0.3, "validation": None}
+    artifact = fitted(make_panel(2, 40), make_config(4, fit=fit), [watch])
+    average = watch.start
+    for step, network in enumerate(watch.network, start=1):
+        decay = min(0.3, (1 + step) / (10 + step))
+        average = {k: decay * average[k] + (1 - decay) * network[k] for k in network}
+    for name, parameter in artifact.ensemble.members[0].named_parameters():
+        torch.testing.assert_close(parameter, average[name], rtol=1e-4, atol=1e-6)
+    assert any(not torch.equal(watch.network[-1][k], average[k]) for k in average)
+
+
+def test_without_averaging_the_last_weights_are_kept(make_panel, make_config):
+    watch = Watch()
+    fit = {"steps": 3, "average_decay": None, "validation": None}
+    artifact = fitted(make_panel(2, 40), make_config(4, fit=fit), [watch])
+    for name, parameter in artifact.ensemble.members[0].named_parameters():
+        torch.testing.assert_close(parameter, watch.network[-1][name])
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_series(make_panel, make_config):
+    panel = make_panel(3, 40)
+    begin, end = panel.indptr[1:3]
+    panel.values[begin:end:2], panel.values[begin + 1 : end : 2] = 3e38, -3e38
+    config = make_config(4, fit={"batch_size": 64, "validation": None})
+    expected = r"the loss is not finite at step 1: 1 of 3 series in the batch, s1; .*forecaster check"
+    with pytest.raises(FitError, match=expected):
+        fitted(panel, config)
+
+
+def validation_loss(artifact, panel, split, batch_size):
+    """The mean loss per observed cell of all validation windows, one window at a time."""
+    member = artifact.ensemble.members[0]
+    config = artifact.config
+    store = WindowStore(panel, config.model.context_length, config.horizon, np.array([1]))
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for batch in WindowSequence(store, split.validation, batch_size):
+            scale = member.encode(batch.inputs).scale
+            quantiles = member.head(member.decode(member.encode(batch.inputs), batch.inputs))
+            loss = pinball(quantiles, scale.apply(batch.target), member.head.levels)
+            total += loss.nansum().item()
+            count += int((~batch.target.isnan()).sum())
+    return total / count
+
+
+def test_early_stopping_returns_the_best_weights(make_panel, make_config):
+    """A rate far too high makes the curve rise again; the weights kept give its lowest point."""
+    panel = make_panel(2, 60, missing=0.1)
+    fit = {"steps": 40, "learning_rate": 0.3, "average_decay": None, "patience": 4, "warmup": 0}
+    config, split = prepare(panel, make_config(4, fit=fit))
+    artifact = fit_panel(panel, config, split)
+    curve = artifact.metrics["curves"]["validation_loss"]
+    losses = [loss for _, loss in curve]
+    best = int(np.argmin(losses))
+    assert len(losses) == best + 1 + 4 < 20  # stopped by patience, not by the steps
+    assert artifact.metrics["best_step"] == curve[best][0] < artifact.metrics["steps"]
+    assert validation_loss(artifact, panel, split, 1) == pytest.approx(min(losses), rel=1e-5)
+    assert losses[-1] > min(losses)
+
+
+class FakeLearner(pl_lightning.LightningModule):
+    """A learner whose one weight is the step; its validation losses are given."""
+
+    global_step = 0
+
+    def __init__(self):
+        super().__init__()
+        self.curves = {"validation_loss": []}
+        self.average = torch.nn.Linear(1, 1)
+
+    def meets(self, loss):
+        self.global_step += 1
+        self.curves["validation_loss"].append((self.global_step, loss))
+        torch.nn.init.constant_(self.average.weight, self.global_step)
+
+
+@pytest.mark.parametrize(
+    ("patience", "losses", "best", "stopped"),
+    [
+        (2, [5.0, 4.0, 4.0, 3.0, 6.0, 3.5], 4, 6),
+        (2, [1.0, 2.0, 3.0], 1, 3),
+        (1, [3.0, 2.0, 1.0], 3, None),
+        (None, [1.0, 2.0, 3.0, 4.0], 1, None),
+        (2, [float("nan"), 2.0, float("nan"), float("nan")], 2, 4),
+    ],
+)
+def test_patience_counts_validations_without_a_better_loss(patience, losses, best, stopped):
+    trainer = create_autospec(pl_lightning.Trainer, instance=True)
+    trainer.sanity_checking = trainer.should_stop = False
+    keep, learner = KeepBest(patience), FakeLearner()
+    for loss in losses:
+        assert not trainer.should_stop
+        learner.meets(loss)
+        keep.on_validation_end(trainer, learner)
+    assert keep.step == best and keep.weights["weight"].item() == best
+    assert trainer.should_stop == (stopped is not None)
+
+
+def test_the_same_seed_gives_the_same_weights_bit_for_bit(make_panel, make_config):
+    panel = make_panel(2, 50, known=1)
+    config = make_config(4, model={"dropout": 0.2})
+    torch.manual_seed(123)
+    first = weights_of(fitted(panel, config))
+    torch.manual_seed(456)  # what others drew before does not matter
+    second = weights_of(fitted(panel, config))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_another_seed_gives_other_weights(make_panel, make_config):
+    panel = make_panel(2, 50)
+    first, second = (weights_of(fitted(panel, make_config(4, fit={"seed": seed}))) for seed in (0, 1))
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_fit_leaves_the_callers_random_numbers_alone(make_panel, make_config):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    fitted(make_panel(1, 40), make_config(4, fit={"steps": 1}))
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_wide_table_and_the_same_table_melted_long_give_the_same_forecasts(make_config):
+    rng = np.random.default_rng(0)
+    start = datetime(2024, 1, 1)
+    frame = pl.DataFrame(
+        {
+            "time": [start + timedelta(hours=hour) for hour in range(70)],
+            **{name: rng.normal(level, 2.0, 70) for name, level in (("a", 5), ("b", -50), ("c", 900))},
+        }
+    )
+    config = make_config(4, fit={"steps": 3})
+    forecasts = {}
+    for layout in ("wide", "long"):
+        panel = open_panel(frame, DataConfig(time="time", target=("a", "b", "c"), layout=layout))
+        assert (panel.n_series, panel.n_channels) == ((1, 3) if layout == "wide" else (3, 1))
+        forecasts[layout] = Predictor(fitted(panel, config)).predict(panel).quantiles
+    wide, long = forecasts["wide"][0].transpose(1, 0, 2), forecasts["long"][:, :, 0]
+    np.testing.assert_allclose(wide, long, rtol=1e-5)
+
+
+def test_only_the_weights_of_linear_maps_decay(make_panel):
+    from small_networks import EVERYTHING, make_network
+
+    network = make_network(EVERYTHING)
+    groups = Learner(network, Config().fit, ["s"]).configure_optimizers()["optimizer"].param_groups
+    decayed = {id(parameter) for parameter in groups[0]["params"]}
+    names = {name for name, parameter in network.named_parameters() if id(parameter) in decayed}
+    assert groups[0]["weight_decay"] == 0.05 and groups[1]["weight_decay"] == 0.0
+    assert sum(len(group["params"]) for group in groups) == len(list(network.parameters()))
+    assert {"output.weight", "encoder.0.attention.query.weight"} <= names
+    assert not any(word in name for name in names for word in ("bias", "norm", "embedding", "token"))

@@ -1,0 +1,211 @@
+"""Laws of the network, on tiny ones with random weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_networks import (
+    CONTEXT,
+    EVERYTHING,
+    HORIZON,
+    PLAIN,
+    make_inputs,
+    make_network,
+    one_channel,
+    rows_of,
+)
+
+from forecaster.forecast.artifact import shape_of
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.network import Network
+from forecaster.windows.store import WindowStore
+
+IRREGULAR = replace(EVERYTHING, regular=False)
+SHAPES = {"plain": PLAIN, "everything": EVERYTHING, "irregular": IRREGULAR}
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+
+
+@pytest.mark.parametrize("noise", [np.nan, 1e30, "gaussian"])
+@pytest.mark.parametrize("channel", [None, 1])
+@pytest.mark.parametrize("irregular", [False, True])
+def test_values_after_the_cutoff_change_nothing(make_panel, make_config, noise, channel, irregular):
+    """Targets and past covariates of later rows replaced; only what is known in advance may matter."""
+    panel = make_panel(
+        2, 40, targets=2, past=1, known=1, categories=True, static=True, irregular=irregular
+    )
+    config = make_config(4)
+    network = make_network(shape_of(panel, 4), **config.model.model_dump())
+    cutoff = np.array([25, 66])
+    later = np.concatenate([np.arange(26, 40), np.arange(67, 80)])
+    values, codes = panel.values.copy(), panel.codes.copy()
+    seen = panel.n_channels + len(panel.schema.past_numeric)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 99, (len(later), seen)) if noise == "gaussian" else noise
+    values[later, :seen] = noise
+    codes[later, : len(panel.schema.past_category)] = 1
+    chosen = None if channel is None else np.full(2, channel)
+    forecasts = [
+        network(WindowStore(table, 12, 4, np.array([1, 2])).batch(np.arange(2), chosen, cutoff).inputs)
+        for table in (panel, replace(panel, values=values, codes=codes))
+    ]
+    assert forecasts[0].isfinite().all() and torch.equal(*forecasts)
+
+
+def with_other_future(inputs, lead):
+    """Inputs whose known covariates, categories, phases and elapsed times differ after a lead."""
+    after = slice(CONTEXT + lead, None)
+    other = {name: getattr(inputs, name).clone() for name in ("known", "known_category", "phase")}
+    other["known"][:, after] = 50.0
+    other["known_category"][:, after] = 1
+    other["phase"][:, after] = 0.123
+    elapsed = inputs.elapsed.clone()
+    elapsed[:, after] += 3.0
+    return replace(inputs, **other, elapsed=elapsed, known_observed=~other["known"].isnan())
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@every_shape
+def test_a_decoder_patch_ignores_everything_after_it(shape, size):
+    network = make_network(shape, decoder_patch=size)
+    inputs = make_inputs(shape)
+    forecast = network(inputs)
+    for patch in range(1, -(-HORIZON // size)):
+        other = network(with_other_future(inputs, lead=patch * size))
+        assert torch.equal(other[:, : patch * size], forecast[:, : patch * size])
+        assert not torch.equal(other[:, patch * size :], forecast[:, patch * size :])
+
+
+def test_a_full_decoder_mask_lets_earlier_leads_see_later_covariates():
+    network = make_network(EVERYTHING, decoder_mask="full")
+    inputs = make_inputs(EVERYTHING)
+    other = network(with_other_future(inputs, lead=3))
+    assert not torch.equal(other[:, :3], network(inputs)[:, :3])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e30, float("nan")])
+@every_shape
+def test_what_an_unobserved_cell_holds_changes_nothing(shape, noise):
+    network, inputs = make_network(shape), make_inputs(shape, missing=0.4)
+    other = {
+        name: torch.where(
+            getattr(inputs, f"{name}_observed".removeprefix("context_")), getattr(inputs, name), noise
+        )
+        for name in ("context", "past", "known")
+    }
+    assert torch.equal(network(replace(inputs, **other)), network(inputs))
+
+
+@pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 5.0), (1000.0, -40000.0), (1.0, 500.0)])
+@every_shape
+def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(shape, a, b):
+    network, inputs = make_network(shape), make_inputs(shape)
+    forecast = network(inputs)
+    moved = network(replace(inputs, context=a * inputs.context + b))
+    scale = a * network.encode(inputs).scale.scale[:, None, :, None]
+    assert ((moved - (a * forecast + b)).abs() <= 1e-4 * scale).all()
+
+
+@every_shape
+def test_the_size_of_a_batch_does_not_matter(shape):
+    network, inputs = make_network(shape), make_inputs(shape, batch=5)
+    together = network(inputs)
+    for rows in (slice(0, 1), slice(1, 3), slice(3, 5)):
+        alone = network(rows_of(inputs, rows))
+        torch.testing.assert_close(alone, together[rows], rtol=1e-5, atol=1e-5)
+
+
+@every_shape
+def test_channels_together_are_forecast_as_one_by_one(shape):
+    network, inputs = make_network(shape), make_inputs(shape)
+    together = network(inputs)
+    for channel in range(shape.channels):
+        alone = network(one_channel(inputs, channel))
+        torch.testing.assert_close(alone[:, :, 0], together[:, :, channel], rtol=1e-5, atol=1e-5)
+
+
+@every_shape
+def test_a_forecast_has_every_lead_channel_and_level_and_its_quantiles_rise(shape):
+    forecast = make_network(shape)(make_inputs(shape))
+    assert forecast.shape == (3, HORIZON, 2, 9) and forecast.dtype == torch.float32
+    assert (forecast.diff(dim=-1) >= 0).all()
+
+
+@pytest.mark.parametrize("patch", [1, 2, 3, 4, 7, 10, 16])
+def test_the_context_may_be_any_length_for_a_patch(patch):
+    """What does not fill a patch is padded at the old end: the newest cell is the last of a patch."""
+    network, inputs = make_network(EVERYTHING, patch=patch), make_inputs(EVERYTHING)
+    forecast = network(inputs)
+    assert forecast.isfinite().all()
+    assert network.encode(inputs).tokens.shape[1] == -(-CONTEXT // patch)
+    newest = inputs.context.clone()
+    newest[:, -1] += 5.0
+    assert not torch.equal(network(replace(inputs, context=newest)), forecast)
+
+
+def test_a_patch_longer_than_the_context_sees_all_of_it_as_one_token():
+    network, inputs = make_network(PLAIN, patch=16), make_inputs(PLAIN, missing=0.0)
+    for step in range(CONTEXT):
+        context = inputs.context.clone()
+        context[:, step] += 5.0
+        changed = network.encode(replace(inputs, context=context)).tokens
+        assert not torch.equal(changed, network.encode(inputs).tokens)
+
+
+@every_shape
+def test_a_context_without_any_observation_gives_a_finite_forecast(shape):
+    inputs = make_inputs(shape)
+    empty = replace(
+        inputs,
+        context=torch.full_like(inputs.context, torch.nan),
+        observed=torch.zeros_like(inputs.observed),
+    )
+    assert make_network(shape)(empty).isfinite().all()
+
+
+def test_real_gaps_matter_on_an_irregular_panel():
+    network, inputs = make_network(IRREGULAR), make_inputs(IRREGULAR)
+    stretched = replace(inputs, elapsed=2 * inputs.elapsed)
+    assert not torch.equal(network(stretched), network(inputs))
+
+
+def test_the_unknown_category_adds_nothing():
+    """Code 0 is a row of zeros, at the start and after training steps alike."""
+    network = make_network(EVERYTHING).requires_grad_(True)
+    network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, weight_decay=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        network(make_inputs(EVERYTHING)).square().mean().backward()
+        optimizer.step()
+    tables = [module for module in network.modules() if isinstance(module, torch.nn.Embedding)]
+    assert len(tables) == 5  # past, two known, static, channel
+    for table in tables:
+        assert (table.weight[0] == 0).all() and (table.weight[1:] != 0).any()
+
+
+def test_an_untrained_network_forecasts_the_contexts_own_mean_and_spread():
+    torch.manual_seed(0)
+    network = Network(make_network(PLAIN).config, PLAIN).eval()
+    inputs = make_inputs(PLAIN)
+    with torch.no_grad():
+        forecast = network(inputs)
+    loc, scale = network.encode(inputs).scale
+    torch.testing.assert_close(forecast[:, 0, :, 4], loc)
+    torch.testing.assert_close(forecast[:, -1, :, 8], loc + 1.2815516 * scale)
+
+
+def test_weights_saved_and_loaded_give_the_same_forecast():
+    first, inputs = make_network(EVERYTHING), make_inputs(EVERYTHING)
+    second = Network(first.config, EVERYTHING).eval()
+    assert not torch.equal(second(inputs), first(inputs))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second(inputs), first(inputs))
+
+
+def test_an_ensemble_is_the_weighted_mean_of_its_members():
+    inputs = make_inputs(PLAIN)
+    first, second = make_network(PLAIN), make_network(PLAIN, encoder_layers=2)
+    expected = 0.25 * first(inputs) + 0.75 * second(inputs)
+    torch.testing.assert_close(Ensemble([first, second], [0.25, 0.75])(inputs), expected)
+    assert torch.equal(Ensemble([first], [1.0])(inputs), first(inputs))

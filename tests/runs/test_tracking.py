@@ -1,0 +1,347 @@
+"""One MLflow run per piece of work; tracking never breaks or delays the work."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from forecast import tiny
+from mlflow.tracking import MlflowClient
+
+import forecaster as fc
+from forecaster.cli import main
+from forecaster.config import TrackingConfig
+from forecaster.model.learner import Learner
+from forecaster.runs import tracking
+
+# MLflow's own use of SQLAlchemy; nothing of ours.
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+
+TRACKED = tiny.TINY | {
+    "tracking": {"enabled": True},
+    "fit": {"steps": 20, "batch_size": 16, "validate_every": 10},
+}
+
+
+def _runs(folder):
+    """All runs of the store in a folder, oldest first."""
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    return client, client.search_runs(ids, order_by=["attributes.start_time"])
+
+
+def _fit(out=None, **tracked):
+    config = TRACKED | {"tracking": TRACKED["tracking"] | tracked}
+    return fc.fit(tiny.shop(), horizon=7, known="price", config=config, out=out)
+
+
+def _shell(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, words)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    return left.value.code
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory, empty_store):
+    """A model that was fitted in a folder with a default store: (folder, model, client, run)."""
+    folder = tmp_path_factory.mktemp("tracked")
+    shutil.copy(empty_store, folder / "mlflow.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        model = _fit(out=folder / "models" / "shop")
+    client, (run,) = _runs(folder)
+    return folder, model, client, run
+
+
+def test_a_run_has_the_resolved_config_as_dotted_parameters(tracked):
+    _, model, _, run = tracked
+    assert run.info.run_name == "shop" and run.info.status == "FINISHED"
+    params = run.data.params
+    assert params["horizon"] == "7" and params["fit.steps"] == "20"
+    assert params["model.context_length"] == str(model.config.model.context_length) == "28"
+    assert params["data.known"] == "['price']" and params["data.freq"] == "1d"
+    sections = ("data", "model", "fit")
+    wanted = {f"{part}.{name}" for part in sections for name in getattr(model.config, part).model_dump()}
+    assert set(params) == wanted | {"horizon"}
+
+
+def test_a_run_has_versions_and_the_fingerprint_as_tags(tracked):
+    _, model, _, run = tracked
+    tags = run.data.tags
+    assert tags["fingerprint"] == model.artifact.fingerprint
+    for name in ("attention-forecaster", "torch", "pytorch-lightning", "polars", "numpy"):
+        assert tags[f"version.{name}"] == model.artifact.versions[name] != "unknown"
+
+
+def test_a_run_has_its_table_as_a_dataset(tracked):
+    _, model, _, run = tracked
+    (entry,) = run.inputs.dataset_inputs
+    assert entry.dataset.digest == model.artifact.fingerprint[:16]
+    roles = json.loads(entry.dataset.schema)["roles"]
+    assert roles == {
+        "date": "time",
+        "store": "series",
+        "sales": "target",
+        "price": "known",
+        "visitors": "past",
+        "city": "static",
+    }
+    assert [(tag.key, tag.value) for tag in entry.tags] == [("mlflow.data.context", "training")]
+
+
+def test_a_run_has_curves_with_their_steps(tracked):
+    _, model, client, run = tracked
+    curves = model.metrics["curves"]
+    assert set(curves) == {"train_loss", "validation_loss", "learning_rate"}
+    for name, points in curves.items():
+        history = client.get_metric_history(run.info.run_id, name)
+        assert [(point.step, point.value) for point in history] == [tuple(point) for point in points]
+        assert [step for step, _ in points] == [10, 20]
+
+
+def test_a_run_has_the_validation_scores_of_both_models(tracked):
+    _, model, _, run = tracked
+    for name, scores in model.metrics["validation"]["scores"].items():
+        for metric, value in scores.items():
+            found = run.data.metrics[f"validation/{name.replace(' ', '_')}/{metric}"]
+            assert found == pytest.approx(value)
+
+
+def test_a_run_has_the_model_and_its_pictures(tracked):
+    folder, _, client, run = tracked
+    names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
+    wanted = set(os.listdir(folder / "models" / "shop"))
+    assert {"contract.json", "member-00.safetensors", "card.md", "forecast.png", "loss.png"} <= wanted
+    assert names == {f"model/{name}" for name in wanted}
+
+
+def test_the_model_of_a_run_is_the_model(tracked):
+    folder, model, client, run = tracked
+    stored = client.download_artifacts(run.info.run_id, "model", str(folder / "models"))
+    again = fc.load(stored).predict(tiny.shop(), future=tiny.prices())
+    expected = model.predict(tiny.shop(), future=tiny.prices())
+    assert tiny.bits(again.quantiles) == tiny.bits(expected.quantiles)
+
+
+def test_the_default_store_lies_in_the_working_folder_with_absolute_artifacts(tracked):
+    folder, _, client, run = tracked
+    assert client.get_experiment(run.info.experiment_id).name == "forecaster"
+    assert run.info.artifact_uri.removeprefix("file://").startswith(f"{folder}/mlartifacts/")
+    assert (folder / "mlartifacts").is_dir()
+
+
+def test_the_environment_says_where_runs_go_and_the_config_says_it_louder(place, monkeypatch, capsys):
+    for name in ("environment", "config"):
+        (place / name).mkdir()
+        shutil.copy(place / "mlflow.db", place / name / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/environment/mlflow.db")
+    _fit()
+    assert f"mlflow ui --backend-store-uri sqlite:///{place}/environment" in capsys.readouterr().out
+    _fit(uri=f"sqlite:///{place}/config/mlflow.db", experiment="shops")
+    assert [len(_runs(place / name)[1]) for name in (".", "environment", "config")] == [0, 1, 1]
+    client, (run,) = _runs(place / "config")
+    assert client.get_experiment(run.info.experiment_id).name == "shops"
+
+
+def test_a_fit_without_tracking_leaves_no_run(place):
+    _fit(enabled=False)
+    assert _runs(place)[1] == []
+    assert os.listdir(place) == ["mlflow.db"]
+
+
+@contextmanager
+def _port(answer=None):
+    """A loopback port that accepts and never answers, or answers with some bytes; yields its address."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        held = []
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                if answer is not None:
+                    connection.recv(1024)
+                    connection.sendall(answer)
+                    connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for connection in held:
+            connection.close()
+
+
+def test_a_store_that_cannot_be_reached_costs_no_fit_and_the_run_can_be_logged_later(
+    place, monkeypatch, capsys
+):
+    with _port() as address:
+        pass  # closed again: nobody listens there now
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    model = _fit(out=place / "model")
+    said = capsys.readouterr().out
+    assert f"not tracked: MLflow store {address}: [Errno 111] Connection refused" in said
+    assert f"log this run later with: forecaster runs log {place / 'model'}" in said
+    # Still away: refused with the reason.
+    assert _shell(monkeypatch, "runs", "log", place / "model") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: MLflow store {address}: ") and "was not logged whole" in error
+    # Back again.
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert _shell(monkeypatch, "runs", "log", place / "model") == 0
+    assert f"logged {place / 'model'} to sqlite:///{place}/mlflow.db" in capsys.readouterr().out
+    client, (run,) = _runs(place)
+    assert run.info.status == "FINISHED" and run.info.run_name == "model"
+    assert run.data.tags["fingerprint"] == model.artifact.fingerprint
+    assert run.data.params["fit.steps"] == "20"
+    history = client.get_metric_history(run.info.run_id, "train_loss")
+    assert [(p.step, p.value) for p in history] == [tuple(p) for p in model.metrics["curves"]["train_loss"]]
+    names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
+    assert {"model/contract.json", "model/forecast.png"} <= names
+
+
+def test_a_store_that_never_answers_is_given_up_after_three_seconds():
+    with _port() as address:
+        begun = time.monotonic()
+        with tracking.open_run(TrackingConfig(uri=address), "x") as run:
+            waited = time.monotonic() - begun
+    assert not run.recorded and "timed out" in run.lost
+    assert 2.5 <= waited <= 3.8
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"HTTP/9\r\n\r\n"])
+def test_a_port_that_speaks_something_else_costs_no_fit(answer):
+    with _port(answer) as address, tracking.open_run(TrackingConfig(uri=address), "x") as run:
+        assert not run.recorded and run.lost
+
+
+@pytest.mark.parametrize("uri", ["http://", "nonsense://x", "http://127.0.0.1:1", "sqlite:////dev/null/x"])
+def test_an_address_that_is_none_costs_no_fit(uri):
+    with tracking.open_run(TrackingConfig(uri=uri), "x") as run:
+        assert not run.recorded and run.lost
+
+
+@pytest.mark.parametrize("call", ["log_batch", "log_inputs", "log_artifacts", "set_terminated"])
+def test_a_store_that_fails_half_way_leaves_the_fit_alive(place, monkeypatch, capsys, call):
+    def fail(*args, **kwargs):
+        raise RuntimeError("the store is gone\nwith details")
+
+    monkeypatch.setattr(MlflowClient, call, fail)
+    model = _fit(out=place / "model")
+    said = capsys.readouterr().out
+    assert "the store is gone" in said and "with details" not in said
+    assert "forecaster runs log" in said
+    loaded = fc.load(place / "model").predict(tiny.shop(), future=tiny.prices())
+    expected = model.predict(tiny.shop(), future=tiny.prices())
+    assert tiny.bits(loaded.quantiles) == tiny.bits(expected.quantiles)
+
+
+def test_a_fit_that_fails_ends_its_run_as_failed(place):
+    huge = tiny.plain().with_columns(sales=pl.when(pl.col("date").dt.day() % 2 == 0).then(3e38).otherwise(-3e38))
+    with pytest.raises(fc.FitError, match="the loss is not finite"):
+        fc.fit(huge, horizon=7, config=TRACKED, quiet=True)
+    (run,) = _runs(place)[1]
+    assert run.info.status == "FAILED"
+
+
+def test_ctrl_c_ends_the_run_as_killed_with_code_130_and_is_heard_again(place, monkeypatch):
+    tiny.plain().write_csv("plain.csv")
+    tiny.write_tiny(place / "tracked.yaml", **TRACKED)
+    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(Learner, "on_train_batch_end", lambda *_: signal.raise_signal(signal.SIGINT))
+    words = ["fit", "plain.csv", "--horizon", 7, "--config", "tracked.yaml", "--out", "model"]
+    assert _shell(monkeypatch, *words) == 130
+    assert signal.getsignal(signal.SIGINT) is handler
+    (run,) = _runs(place)[1]
+    assert run.info.status == "KILLED"
+    assert not (place / "model").exists()
+
+
+def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
+    config = tiny.plain_model().config.replaced(tracking={"enabled": True})
+    model = fc.Forecaster(replace(tiny.plain_model().artifact, config=config))
+    backtest = model.backtest(tiny.plain(), windows=2)
+    client, (run,) = _runs(place)
+    assert run.info.status == "FINISHED" and run.info.run_name.startswith("backtest ")
+    assert run.data.params["backtest.windows"] == "2" and run.data.params["backtest.refit"] == "once"
+    for name, scores in backtest.scores.items():
+        for metric, value in scores.items():
+            assert run.data.metrics[f"backtest/{name.replace(' ', '_')}/{metric}"] == pytest.approx(value)
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["backtest.png"]
+    (entry,) = run.inputs.dataset_inputs
+    assert entry.tags[0].value == "evaluation"
+    assert f"sqlite:///{place}/mlflow.db" in capsys.readouterr().out
+
+
+def test_a_backtest_that_is_not_tracked_says_so(place, monkeypatch, capsys):
+    with _port() as address:
+        pass
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    config = tiny.plain_model().config.replaced(tracking={"enabled": True})
+    fc.Forecaster(replace(tiny.plain_model().artifact, config=config)).backtest(tiny.plain(), windows=1)
+    assert f"not tracked: MLflow store {address}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_real_server_receives_the_run(tmp_path, monkeypatch, empty_store):
+    shutil.copy(empty_store, tmp_path / "server.db")
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    words = ["--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--backend-store-uri", f"sqlite:///{tmp_path}/server.db"]
+    words += ["--artifacts-destination", str(tmp_path / "kept")]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mlflow", "server", *words],
+        cwd=tmp_path,
+        env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(240):
+            assert server.poll() is None
+            try:
+                urllib.request.urlopen(f"{address}/health", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        model = _fit(out=tmp_path / "model")
+        client = MlflowClient(tracking_uri=address)
+        experiment = client.get_experiment_by_name("forecaster")
+        (run,) = client.search_runs([experiment.experiment_id])
+        assert run.info.status == "FINISHED"
+        assert run.data.tags["fingerprint"] == model.artifact.fingerprint
+        assert np.isfinite(run.data.metrics["validation/forecaster/WQL"])
+        names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
+        assert {"model/contract.json", "model/forecast.png"} <= names
+    finally:
+        # Its own session: the server and the worker it started, and nothing else.
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=30)
+
+
+def test_the_address_of_a_server_is_shown_as_it_is():
+    assert tracking.where_to_look("https://runs.example.org") == "https://runs.example.org"
+    local = tracking.where_to_look("sqlite:////data/mlflow.db")
+    assert re.fullmatch(r"mlflow ui --backend-store-uri sqlite:////data/mlflow\.db", local)

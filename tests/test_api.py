@@ -1,0 +1,225 @@
+"""The Python face: what a README shows, with tables, roles and configs as people have them."""
+
+import os
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import yaml
+from forecast import tiny
+from polars.testing import assert_frame_equal
+
+import forecaster as fc
+from forecaster.config import Config
+
+
+def _weights(model):
+    return {name: tiny.bits(w.numpy()) for name, w in model.artifact.ensemble.state_dict().items()}
+
+
+def _fit(data, **options):
+    return fc.fit(data, horizon=7, known="price", config=tiny.TINY, quiet=True, **options)
+
+
+def test_every_public_name_is_there():
+    assert sorted(dir(fc)) == sorted(fc.__all__)
+    for name in fc.__all__:
+        assert getattr(fc, name).__doc__
+    with pytest.raises(AttributeError, match="has no attribute 'forecats'"):
+        fc.forecats  # noqa: B018
+
+
+def test_the_main_job_in_six_lines(tmp_path):
+    tiny.shop().write_csv(tmp_path / "sales.csv")
+    tiny.prices().write_csv(tmp_path / "promos.csv")
+    data, future = str(tmp_path / "sales.csv"), str(tmp_path / "promos.csv")
+    model = fc.fit(data, horizon=7, known=["price"], config=tiny.TINY, quiet=True)
+    forecast = model.predict(data, future=future)
+    forecast.write(tmp_path / "forecasts.parquet")
+    scores = model.backtest(data, windows=2, quiet=True)
+    model.save(tmp_path / "models" / "sales")
+    again = fc.load(tmp_path / "models" / "sales")
+    assert_frame_equal(pl.read_parquet(tmp_path / "forecasts.parquet"), forecast.frame, check_exact=True)
+    assert scores.summary["model"].to_list() == ["forecaster", "seasonal naive"]
+    repeated = again.predict(data, future=future)
+    assert tiny.bits(repeated.quantiles) == tiny.bits(forecast.quantiles)
+    assert_frame_equal(repeated.frame, forecast.frame, check_exact=True)
+
+
+def test_the_same_rows_give_the_same_model_whatever_they_come_in(tmp_path):
+    table = tiny.shop()
+    table.write_csv(tmp_path / "shop.csv")
+    table.write_parquet(tmp_path / "shop.parquet")
+    for (store,), rows in table.group_by("store"):
+        rows.write_csv(tmp_path / f"part_{store}.csv")
+    expected = _weights(tiny.model())
+    sources = [
+        table.to_pandas(),
+        table.to_arrow(),
+        table.lazy(),
+        str(tmp_path / "shop.csv"),
+        tmp_path / "shop.parquet",
+        str(tmp_path / "part_*.csv"),
+    ]
+    for source in sources:
+        model = _fit(source)
+        assert model.artifact.fingerprint == tiny.model().artifact.fingerprint
+        assert _weights(model) == expected
+
+
+def test_the_order_of_rows_and_columns_is_of_no_matter():
+    mixed = tiny.shop().sample(fraction=1.0, shuffle=True, seed=1)
+    assert _weights(_fit(mixed)) == _weights(tiny.model())
+
+
+def test_the_same_seed_gives_the_same_model_and_another_one_another():
+    assert _weights(_fit(tiny.shop())) == _weights(tiny.model())
+    other = tiny.TINY | {"fit": tiny.TINY["fit"] | {"seed": 1}}
+    model = fc.fit(tiny.shop(), horizon=7, known="price", config=other, quiet=True)
+    assert _weights(model) != _weights(tiny.model())
+
+
+@pytest.mark.parametrize("given", ["price", ["price"], ("price",)], ids=["string", "list", "tuple"])
+def test_roles_are_given_as_a_string_or_a_sequence(given):
+    model = fc.fit(
+        tiny.shop(),
+        horizon=7,
+        known=given,
+        series="store",
+        target=["sales"],
+        past="visitors",
+        config=tiny.TINY,
+        quiet=True,
+    )
+    assert model.config.data == tiny.model().config.data
+    assert _weights(model) == _weights(tiny.model())
+
+
+def test_a_config_is_a_mapping_a_config_or_a_file(tmp_path):
+    path = tiny.write_tiny(tmp_path / "tiny.yaml")
+    for config in (tiny.TINY, Config(**tiny.TINY), path, str(path)):
+        model = fc.fit(tiny.shop(), horizon=7, known="price", config=config, quiet=True)
+        assert model.config == tiny.model().config
+    with_horizon = Config(**tiny.TINY).replaced(horizon=7, data={"known": ["price"]})
+    assert _weights(fc.fit(tiny.shop(), config=with_horizon, quiet=True)) == _weights(tiny.model())
+
+
+def test_the_resolved_config_gives_the_same_model_again(tmp_path):
+    resolved = tiny.model().config
+    (tmp_path / "resolved.yaml").write_text(yaml.safe_dump(resolved.model_dump(mode="json")))
+    again = fc.fit(tiny.shop(), config=tmp_path / "resolved.yaml", quiet=True)
+    assert again.config == resolved
+    assert _weights(again) == _weights(tiny.model())
+
+
+def test_an_argument_nobody_knows_is_refused_with_the_nearest_name(tmp_path):
+    with pytest.raises(fc.ConfigError, match="knwon: unknown setting, did you mean 'known'"):
+        fc.fit(tiny.shop(), horizon=7, knwon="price", config=tiny.TINY, quiet=True)
+    with pytest.raises(fc.ConfigError, match="serie: unknown setting, did you mean 'series'"):
+        fc.check(tiny.shop(), serie="store")
+    model = tiny.plain_model()
+    for options in ({"until": "2024-02-01"}, {"config": tiny.TINY}, {"quiet": True}, {"widows": 3}):
+        (name,) = options
+        with pytest.raises(fc.ConfigError, match=f"{name}: unknown setting"):
+            model.predict(tiny.plain(), **options)
+    for call in (fc.check, model.backtest):
+        with pytest.raises(fc.ConfigError, match="until: unknown setting"):
+            call(tiny.plain(), until="2024-02-01")
+
+
+def test_a_value_of_the_wrong_kind_is_refused():
+    with pytest.raises(fc.ConfigError, match=r"data.layout: Input should be 'wide' or 'long' \(got 'tall'"):
+        fc.fit(tiny.plain(), horizon=7, layout="tall", config=tiny.TINY, quiet=True)
+    with pytest.raises(fc.ConfigError, match="horizon: Input should be greater than or equal to 1"):
+        fc.fit(tiny.plain(), horizon=0, config=tiny.TINY, quiet=True)
+    with pytest.raises(fc.ConfigError, match="a horizon is required"):
+        fc.fit(tiny.plain(), config=tiny.TINY, quiet=True)
+    with pytest.raises(fc.DataError, match="expected a path or a pandas, polars or pyarrow frame, found int"):
+        fc.fit(7, horizon=7, config=tiny.TINY, quiet=True)
+
+
+def test_quiet_says_nothing(capfd, tmp_path):
+    fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, out=tmp_path / "model", quiet=True)
+    tiny.plain_model().backtest(tiny.plain(), windows=1, quiet=True)
+    tiny.plain_model().predict(tiny.plain())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_quiet_the_roles_are_said_before_work_starts(capsys):
+    with pytest.raises(fc.DataError):
+        fc.fit(tiny.plain(10), horizon=70, config=tiny.TINY)
+    fc.fit(tiny.plain(), horizon=7, config=tiny.TINY)
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"sales target number by its name .* trains on .* 5 steps, best at 5", said)
+
+
+def test_until_a_date_is_as_if_later_rows_did_not_exist():
+    model = fc.fit(tiny.plain(), horizon=7, until="2024-03-10", config=tiny.TINY, quiet=True)
+    cut = tiny.plain().filter(pl.col("date") <= tiny.day(69))
+    expected = fc.fit(cut, horizon=7, config=tiny.TINY, quiet=True)
+    assert _weights(model) == _weights(expected)
+    assert model.artifact.trained_until == expected.artifact.trained_until
+    assert np.int64(model.artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-10")
+    with pytest.raises(fc.DataError, match="--until 2023-12-31: the table begins at 2024-01-01"):
+        fc.fit(tiny.plain(), horizon=7, until="2023-12-31", config=tiny.TINY, quiet=True)
+
+
+def test_fit_saves_where_it_is_told_and_refuses_other_work_before_training(tmp_path):
+    model = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, out=tmp_path / "m", quiet=True)
+    assert _weights(fc.load(tmp_path / "m")) == _weights(model)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years")
+    with pytest.raises(fc.OutputError, match="exists and is not a saved model"):
+        # A table that is not there would be the second complaint.
+        fc.fit("away.csv", horizon=7, config=tiny.TINY, out=tmp_path / "thesis", quiet=True)
+
+
+def test_check_returns_findings_worst_first():
+    assert fc.check(tiny.shop(), horizon=7) == []
+    silent = tiny.plain().filter(pl.col("store") == "a").with_columns(
+        store=pl.lit("z"), sales=pl.lit(None, pl.Float64)
+    )
+    found = fc.check(pl.concat([tiny.plain(), silent, tiny.plain(3)[:3].with_columns(store=pl.lit("y"))]), 7)
+    assert [finding.rule for finding in found][:2] == ["unobserved", "short"]
+    assert (found[0].series, found[0].count, found[0].severity) == ("z", 1, "warning")
+    with pytest.raises(fc.DataError, match="no column 'z'"):
+        fc.check(tiny.shop(), target="z")
+
+
+def test_metrics_hold_the_scores_of_both_models_and_the_curves():
+    metrics = tiny.model().metrics
+    assert set(metrics["validation"]["scores"]) == {"forecaster", "seasonal naive"}
+    assert metrics["steps"] == 5 and metrics["best_step"] == 5
+    assert [step for step, _ in metrics["curves"]["validation_loss"]] == [5]
+
+
+def test_columns_called_otherwise_are_named_by_role():
+    names = {"store": "branch", "sales": "sold", "price": "cost", "visitors": "guests", "city": "town"}
+    model = tiny.model()
+    other, future = tiny.shop().rename(names), tiny.prices().rename({"store": "branch", "price": "cost"})
+    roles = {"series": "branch", "target": "sold", "known": "cost", "past": "guests", "static": "town"}
+    forecast = model.predict(other, future=future, **roles)
+    assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
+    assert forecast.frame.columns[:2] == ["branch", "cutoff"]
+    with pytest.raises(fc.ConfigError, match=r"--known cost,sold: expected 1 columns .* found 2"):
+        model.predict(other, known=["cost", "sold"])
+
+
+def test_indexes_of_pandas_frames_are_columns():
+    table = tiny.plain().to_pandas()
+    table["date"] = pd.to_datetime(table["date"])
+    indexed = table.set_index(["store", "date"])
+    model = fc.fit(indexed, horizon=7, config=tiny.TINY, quiet=True)
+    frame = model.predict(indexed).frame
+    assert isinstance(frame, pd.DataFrame) and list(frame.columns[:3]) == ["store", "cutoff", "date"]
+    assert _weights(model) == _weights(tiny.plain_model())
+
+
+def test_nothing_is_written_where_nothing_was_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, quiet=True)
+    model.predict(tiny.plain())
+    model.backtest(tiny.plain(), windows=1, quiet=True)
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,83 @@
+"""Every notebook runs from top to bottom, and what is committed of it holds results, not errors.
+
+The kernel is the Python that runs the tests; the notebooks run in a copy of notebooks/ and data/.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MOST_LINES = 60  # of text in one output
+MOST_BYTES = 1_500_000
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch) -> AsyncKernelManager:
+    """A kernel of the running Python, whatever kernels and settings the user has installed."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = tmp_path / "kernels" / "running"
+    folder.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "the running Python", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+    specs = KernelSpecManager(kernel_dirs=[str(tmp_path / "kernels")])
+    return AsyncKernelManager(kernel_name="running", kernel_spec_manager=specs)
+
+
+def _texts(notebook: nbformat.NotebookNode) -> list[str]:
+    """All that the outputs say in words."""
+    texts: list[str] = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            texts.append(output.get("text", ""))
+            texts += [v for kind, v in output.get("data", {}).items() if kind.startswith("text/")]
+    return texts
+
+
+@every_notebook
+def test_a_notebook_runs_without_an_error(path, kernel, tmp_path):
+    for name in ("notebooks", "data"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook, km=kernel, timeout=600, resources={"metadata": {"path": str(tmp_path / "notebooks")}}
+    )
+    client.execute()
+    assert sorted(p.name for p in (tmp_path / "notebooks").iterdir()) == sorted(
+        p.name for p in (ROOT / "notebooks").iterdir()
+    ), "a notebook leaves nothing behind"
+
+
+@every_notebook
+def test_a_committed_notebook_holds_its_results(path):
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    kinds = [output.output_type for cell in code for output in cell.outputs]
+    assert kinds and "error" not in kinds
+    assert any("image/png" in o.get("data", {}) for cell in code for o in cell.outputs)
+    assert path.stat().st_size < MOST_BYTES
+
+
+@every_notebook
+def test_committed_results_are_short_and_hold_no_path_of_the_machine_they_were_made_on(path):
+    for text in _texts(nbformat.read(path, as_version=4)):
+        # HTML of a table is long by nature; its plain text is beside it.
+        assert text.lstrip().startswith("<") or len(text.splitlines()) <= MOST_LINES
+        plain = re.sub(r"<[^>]*>", "", text)
+        assert not re.findall(r"(?<![\w.])/(?:\w[\w.-]*/)+[\w.-]+|[A-Za-z]:\\\\", plain)

@@ -1,0 +1,131 @@
+"""What README.md shows is run, and what the documentation points to exists.
+
+Training is cut to a few steps of a tiny network behind the command line's back, so that each command
+stands here exactly as a reader types it.
+"""
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import forecaster.runs.job
+from forecaster.cli import main
+from forecaster.forecast.artifact import load_artifact
+from forecaster.runs.fit import prepare
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / "configs").glob("*.md"),
+    *(ROOT / "data").glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+]
+NOT_RUN = {
+    "mlflow": "serves until it is stopped",
+    "python": "installs the package",
+}
+TINY = {
+    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8},
+    "fit": {"steps": 2, "batch_size": 8, "validation_windows": 16},
+}
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def _commands() -> list[list[str]]:
+    """Every command of the shell blocks, as words."""
+    lines = "\n".join(_blocks("sh")).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines]
+    return [command for command in commands if command]
+
+
+@pytest.fixture
+def in_a_fresh_folder(tmp_path, monkeypatch):
+    """A working directory with nothing but data/, and trainings of two steps."""
+    shutil.copytree(ROOT / "data", tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    def prepare_tiny(panel, config):
+        return prepare(panel, config.replaced(**TINY))
+
+    monkeypatch.setattr(forecaster.runs.job, "prepare", prepare_tiny)
+    return tmp_path
+
+
+def _run(command: list[str], monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0, shlex.join(command)
+
+
+def test_every_command_is_run_or_known_not_to_be():
+    assert {command[0] for command in _commands()} <= {"forecaster", "make", *NOT_RUN}
+
+
+def test_every_make_target_exists():
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    shown = {word for command in _commands() if command[0] == "make" for word in command[1:]}
+    assert shown and shown <= targets
+
+
+def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch):
+    commands = [command for command in _commands() if command[0] == "forecaster"]
+    assert {"check", "fit", "predict", "backtest", "runs"} <= {command[1] for command in commands}
+    for command in commands:
+        _run(command, monkeypatch)
+        for flag in ("--out", "--plot"):
+            if flag in command:
+                assert Path(command[command.index(flag) + 1]).exists()
+    files = sorted(path.name for path in Path("models/sales").iterdir())
+    assert files == sorted(re.findall(r"^[├└]── (\S+\.\w+) ", _block_of("models/sales/"), re.MULTILINE))
+    assert Path("mlflow.db").exists()
+
+
+def test_the_demo_runs_and_leaves_what_the_readme_shows(in_a_fresh_folder, monkeypatch, capsys):
+    _run(["forecaster", "demo"], monkeypatch)
+    shown = _block_of("store,cutoff,date").splitlines()
+    made = Path("demo/forecasts.csv").read_text(encoding="utf-8").splitlines()
+    head, tail = shown[0].split(",…,")
+    assert made[0].startswith(head) and made[0].endswith(tail)
+    # The keys are the same; the numbers are those of a full training.
+    keys = [line.split(",")[:5] for line in shown[1:]]
+    assert keys == [line.split(",")[:5] for line in made[1 : len(shown)]]
+    assert Path("demo/forecast.png").stat().st_size > 10_000
+    (ui,) = [command for command in _commands() if command[0] == "mlflow"]
+    absolute = f"sqlite:///{in_a_fresh_folder / 'mlflow.db'}"
+    assert shlex.join([*ui[:-1], absolute]) in capsys.readouterr().out
+
+
+def test_the_python_quick_start_runs_as_it_stands(in_a_fresh_folder):
+    scope: dict[str, object] = {}
+    for block in _blocks("python"):
+        exec(compile(block, "README.md", "exec"), scope)
+    assert Path("forecasts.parquet").exists()
+    assert load_artifact("models/sales").config.fit.steps == 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_and_picture_exists(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    local = [target.partition("#")[0] for target in targets if "://" not in target]
+    missing = [target for target in local if target and not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_the_picture_of_the_demo_is_small():
+    assert (ROOT / "docs" / "images" / "demo_forecast.png").stat().st_size < 300_000
+
+
+def _block_of(first_words: str) -> str:
+    (block,) = [block for block in _blocks("text") if block.startswith(first_words)]
+    return block
