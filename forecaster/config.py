@@ -113,7 +113,7 @@ class FitConfig(Section):
     validation: float | None = Field(0.15, gt=0, lt=0.9)
     """Share of the time axis, at its end, that early stopping watches; null = off."""
     validation_windows: int = Field(1024, ge=1)
-    """Validation cutoffs are thinned evenly to at most about this many channel-windows."""
+    """Validation windows watched at most; where there are more, an even draw of them."""
     validate_every: int = Field(50, ge=1)
     """Steps between validations."""
     patience: int | None = Field(5, ge=1)

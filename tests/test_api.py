@@ -41,7 +41,9 @@ def test_the_main_job_in_six_lines(tmp_path):
     scores = model.backtest(data, windows=2, quiet=True)
     model.save(tmp_path / "models" / "sales")
     again = fc.load(tmp_path / "models" / "sales")
-    assert_frame_equal(pl.read_parquet(tmp_path / "forecasts.parquet"), forecast.frame, check_exact=True)
+    assert_frame_equal(
+        pl.read_parquet(tmp_path / "forecasts.parquet"), forecast.frame, check_exact=True
+    )
     assert scores.summary["model"].to_list() == ["forecaster", "seasonal naive"]
     repeated = again.predict(data, future=future)
     assert tiny.bits(repeated.quantiles) == tiny.bits(forecast.quantiles)
@@ -130,13 +132,17 @@ def test_an_argument_nobody_knows_is_refused_with_the_nearest_name(tmp_path):
 
 
 def test_a_value_of_the_wrong_kind_is_refused():
-    with pytest.raises(fc.ConfigError, match=r"data.layout: Input should be 'wide' or 'long' \(got 'tall'"):
+    with pytest.raises(
+        fc.ConfigError, match=r"data.layout: Input should be 'wide' or 'long' \(got 'tall'"
+    ):
         fc.fit(tiny.plain(), horizon=7, layout="tall", config=tiny.TINY, quiet=True)
     with pytest.raises(fc.ConfigError, match="horizon: Input should be greater than or equal to 1"):
         fc.fit(tiny.plain(), horizon=0, config=tiny.TINY, quiet=True)
     with pytest.raises(fc.ConfigError, match="a horizon is required"):
         fc.fit(tiny.plain(), config=tiny.TINY, quiet=True)
-    with pytest.raises(fc.DataError, match="expected a path or a pandas, polars or pyarrow frame, found int"):
+    with pytest.raises(
+        fc.DataError, match="expected a path or a pandas, polars or pyarrow frame, found int"
+    ):
         fc.fit(7, horizon=7, config=tiny.TINY, quiet=True)
 
 
@@ -178,10 +184,14 @@ def test_fit_saves_where_it_is_told_and_refuses_other_work_before_training(tmp_p
 
 def test_check_returns_findings_worst_first():
     assert fc.check(tiny.shop(), horizon=7) == []
-    silent = tiny.plain().filter(pl.col("store") == "a").with_columns(
-        store=pl.lit("z"), sales=pl.lit(None, pl.Float64)
+    silent = (
+        tiny.plain()
+        .filter(pl.col("store") == "a")
+        .with_columns(store=pl.lit("z"), sales=pl.lit(None, pl.Float64))
     )
-    found = fc.check(pl.concat([tiny.plain(), silent, tiny.plain(3)[:3].with_columns(store=pl.lit("y"))]), 7)
+    found = fc.check(
+        pl.concat([tiny.plain(), silent, tiny.plain(3)[:3].with_columns(store=pl.lit("y"))]), 7
+    )
     assert [finding.rule for finding in found][:2] == ["unobserved", "short"]
     assert (found[0].series, found[0].count, found[0].severity) == ("z", 1, "warning")
     with pytest.raises(fc.DataError, match="no column 'z'"):
@@ -198,7 +208,10 @@ def test_metrics_hold_the_scores_of_both_models_and_the_curves():
 def test_columns_called_otherwise_are_named_by_role():
     names = {"store": "branch", "sales": "sold", "price": "cost", "visitors": "guests", "city": "town"}
     model = tiny.model()
-    other, future = tiny.shop().rename(names), tiny.prices().rename({"store": "branch", "price": "cost"})
+    other, future = (
+        tiny.shop().rename(names),
+        tiny.prices().rename({"store": "branch", "price": "cost"}),
+    )
     roles = {"series": "branch", "target": "sold", "known": "cost", "past": "guests", "static": "town"}
     forecast = model.predict(other, future=future, **roles)
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)

@@ -135,13 +135,15 @@ class KeepBest(pl.Callback):
         """Takes how many validations without a better loss end the training; None = never."""
         self.patience = patience
         self.loss, self.step, self.waited = math.inf, 0, 0
+        self.checked = 0
+        """Step of the latest validation."""
         self.weights: dict[str, Tensor] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Compares the validation just run with the best so far."""
         if trainer.sanity_checking:
             return
-        loss = learner.curves["validation_loss"][-1][1]
+        self.checked, loss = learner.curves["validation_loss"][-1]
         if loss < self.loss:
             self.loss, self.step, self.waited = loss, learner.global_step, 0
             self.weights = {k: v.clone() for k, v in learner.average.state_dict().items()}

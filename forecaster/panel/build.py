@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar, find_freq, parse_freq
+from forecaster.panel.frequency import MOST_GRID_ROWS
 from forecaster.panel.panel import Panel
 from forecaster.panel.read import Table, did_you_mean, listing, read_table
 from forecaster.panel.roles import require_columns
 from forecaster.panel.rows import SERIES, TIME, Rows, main_rows, with_covariates, with_future
 from forecaster.panel.schema import Schema, infer_schema
 
-MOST_GRID_ROWS = 4
 _RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
 
 

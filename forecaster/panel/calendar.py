@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.frequency import DAY, FIXED, MONTHS
+from forecaster.panel.frequency import DAY, FIXED, MONTHS, MOST_GRID_ROWS
 from forecaster.panel.frequency import parse_freq as parse_freq
 from forecaster.panel.stamps import parse_times
 
@@ -256,11 +256,15 @@ def find_freq(time: Times, indptr: Times, integer: bool, time_zone: str | None) 
     if integer:
         step = mode if share >= 0.5 else max(1, int(np.median(gaps)))
         return f"{step}i", not (gaps % step).any()
-    anchor = time[indptr[:-1][np.diff(indptr) > 0]]
-    anchor = np.repeat(anchor, np.diff(indptr)[np.diff(indptr) > 0])
+    length = np.diff(indptr)[np.diff(indptr) > 0]
+    last = np.cumsum(length) - 1
+    anchor = np.repeat(time[last - length + 1], length)
     for freq in _candidates(mode, time, inside, time_zone):
         calendar = Calendar(freq, time_zone, False)
-        if (calendar.shift(anchor, calendar.steps(anchor, time)) == time).all():
+        place = calendar.steps(anchor, time)
+        # Without a common gap the smallest is the mode, and any stamps lie on a grid of seconds.
+        scattered = share < 0.5 and (place[last] + 1).sum() > MOST_GRID_ROWS * len(time)
+        if not scattered and (calendar.shift(anchor, place) == time).all():
             return freq, True
     # Scattered stamps have no mode; their middle gap is the nominal step.
     return _named(mode if share >= 0.5 else int(np.median(gaps))), False

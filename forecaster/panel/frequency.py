@@ -9,6 +9,8 @@ from forecaster.errors import DataError
 DAY = 86_400_000_000
 FIXED = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "moe": 1, "q": 3, "qe": 3, "y": 12, "ye": 12}
+MOST_GRID_ROWS = 4
+"""Grid rows per row of a table beyond which the step must be wrong."""
 UNITS = "us, ms, s, min, h, d, b (weekdays), w, mo, moe (month end), q, qe, y, ye, i (integer step)"
 _SPELLINGS = {
     "S": "s", "sec": "s", "second": "s", "seconds": "s", "L": "ms", "U": "us",

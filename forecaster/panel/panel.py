@@ -60,14 +60,17 @@ class Panel:
 
     @property
     def n_series(self) -> int:
+        """Series, those without rows included."""
         return len(self.indptr) - 1
 
     @property
     def n_rows(self) -> int:
+        """Rows of all series, gap rows included."""
         return len(self.time)
 
     @property
     def n_channels(self) -> int:
+        """Targets."""
         return len(self.schema.target)
 
     @cached_property

@@ -71,26 +71,32 @@ class Schema:
 
     @property
     def known_numeric(self) -> Names:
+        """The known covariates that are numbers."""
         return tuple(name for name in self.known if name not in self.categorical)
 
     @property
     def known_category(self) -> Names:
+        """The known covariates that are categories."""
         return tuple(name for name in self.known if name in self.categorical)
 
     @property
     def past_numeric(self) -> Names:
+        """The past covariates that are numbers."""
         return tuple(name for name in self.past if name not in self.categorical)
 
     @property
     def past_category(self) -> Names:
+        """The past covariates that are categories."""
         return tuple(name for name in self.past if name in self.categorical)
 
     @property
     def static_numeric(self) -> Names:
+        """The static covariates that are numbers."""
         return tuple(name for name in self.static if name not in self.categorical)
 
     @property
     def static_category(self) -> Names:
+        """The static covariates that are categories."""
         return tuple(name for name in self.static if name in self.categorical)
 
     @property

@@ -63,14 +63,13 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
         f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
         f"{model.decoder_layers} layers",
     )
-    train, held = len(split.train), len(split.validation)
+    train, held, every = len(split.train), len(split.held), len(split.validation)
     if held:
-        stride = split.validation.stride
-        thinned = f", every {stride} steps" if stride > 1 else ""
+        drawn = f" of {every:,}" if held < every else ""
         _say(
             console,
-            f"trains on {train:,} windows until {text(split.split)}, validates on {held:,} "
-            f"windows{thinned} until {text(split.end)}",
+            f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
+            f"windows until {text(split.end)}",
         )
     else:
         _say(

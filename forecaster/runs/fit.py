@@ -88,7 +88,7 @@ def fit_panel(
         "best_step": best.step if best.weights is not None else learner.global_step,
         "curves": {name: [list(point) for point in curve] for name, curve in learner.curves.items()},
     }
-    if len(split.validation):
+    if len(split.held):
         found["validation"] = _validate(artifact, panel, split)
     return replace(artifact, metrics=found)
 
@@ -148,7 +148,7 @@ def _train(
     callbacks: Sequence[pl.Callback],
 ) -> KeepBest:
     best = KeepBest(config.fit.patience)
-    validates = len(split.validation) > 0
+    validates = len(split.held) > 0
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         # Lightning advises worker processes, devices and log intervals; each choice here is meant.
@@ -174,6 +174,9 @@ def _train(
         interrupt = signal.getsignal(signal.SIGINT)
         try:
             trainer.fit(learner, datamodule=data)
+            if validates and best.checked < learner.global_step:
+                # The steps after the last regular validation count too.
+                trainer.validate(learner, datamodule=data, verbose=False)
         except SystemExit as left:
             # Lightning turns Ctrl-C into exit code 1 and leaves the process deaf to it.
             if not isinstance(left.__context__, KeyboardInterrupt):
@@ -220,15 +223,15 @@ def _moments(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[
 
 def _validate(artifact: Artifact, panel: Panel, split: Split) -> dict[str, Any]:
     """Returns the scores of the validation windows, of the model and of seasonal naive."""
-    windows = replace(split.validation, channels=1)
-    series, _, cutoff = windows.locate(np.arange(len(windows)))
+    watched, _, cutoffs = split.validation.locate(split.held)
+    series, cutoff = np.unique(np.stack([watched, cutoffs]), axis=1)
     levels = artifact.config.model.quantile_levels
     quantiles = Predictor(artifact).quantiles(panel, series, cutoff)
     rivals, scale = naive_at(panel, series, cutoff, artifact.horizon, levels)
     ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
     actual = panel.values[ahead, : panel.n_channels]
     scores, scored = score_models(actual, {MODEL: quantiles, NAIVE: rivals}, levels, scale)
-    return {"windows": len(windows), "cells": scored, "scores": scores}
+    return {"windows": len(series), "cells": scored, "scores": scores}
 
 
 def _patch_for(season: int) -> int:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytorch_lightning as pl
 
 from forecaster.windows.batch import Batch
-from forecaster.windows.index import WindowIndex, window_order
+from forecaster.windows.index import Int64, WindowIndex, window_order
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
 
@@ -55,18 +54,19 @@ class TrainingStream:
 
 
 class WindowSequence:
-    """Each window of an index exactly once, in order; the last batch is as short as it is."""
+    """Given windows of an index exactly once, in order; the last batch is as short as it is."""
 
-    def __init__(self, store: WindowStore, index: WindowIndex, batch_size: int):
-        self._store, self._index, self._batch_size = store, index, batch_size
+    def __init__(self, store: WindowStore, index: WindowIndex, numbers: Int64, batch_size: int):
+        self._store, self._index, self._numbers = store, index, numbers
+        self._batch_size = batch_size
 
     def __len__(self) -> int:
-        return -(-len(self._index) // self._batch_size)
+        return -(-len(self._numbers) // self._batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self._index), self._batch_size):
-            stop = min(start + self._batch_size, len(self._index))
-            yield self._store.batch(*self._index.locate(np.arange(start, stop)))
+        for start in range(0, len(self._numbers), self._batch_size):
+            chunk = self._numbers[start : start + self._batch_size]
+            yield self._store.batch(*self._index.locate(chunk))
 
 
 class WindowDataModule(pl.LightningDataModule):
@@ -90,7 +90,7 @@ class WindowDataModule(pl.LightningDataModule):
         )
 
     def val_dataloader(self) -> WindowSequence | list[Batch]:
-        """Returns all validation windows; an empty list switches validation off."""
-        if len(self.split.validation) == 0:
+        """Returns the watched validation windows; an empty list switches validation off."""
+        if len(self.split.held) == 0:
             return []
-        return WindowSequence(self.store, self.split.validation, 4 * self.batch_size)
+        return WindowSequence(self.store, self.split.validation, self.split.held, 4 * self.batch_size)

@@ -17,7 +17,6 @@ are masked. `patch` rows of the series must lie in the context of a training win
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from forecaster.config import Config
 from forecaster.errors import DataError
 from forecaster.panel.panel import Panel
-from forecaster.windows.index import Int64, WindowIndex
+from forecaster.windows.index import Int64, KeyedPermutation, WindowIndex
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class Split:
     train: WindowIndex
     validation: WindowIndex
     """Without windows when validation is off, or the table too short for one."""
+    held: Int64
+    """[n] numbers of the validation windows that are watched: all, or an even draw of them."""
     split: int
     """Time of the last row that trains."""
     end: int
@@ -76,13 +77,20 @@ def split_panel(panel: Panel, config: Config) -> Split:
             f"{advice} or add history"
         )
     first = np.maximum(panel.row_at(split), begin + patch - 1)
-    held = _between(panel, first, last - horizon, 1)
-    thinning = -(-len(held) // config.fit.validation_windows)
-    if thinning > 1:
-        while math.gcd(thinning, panel.calendar.season_length) > 1:
-            thinning += 1  # a stride that divides the day would validate one hour of it only
-        held = _between(panel, first, last - horizon, thinning)
-    return Split(train, held, split, end, panel.time <= split)
+    validation = _between(panel, first, last - horizon, 1)
+    held = _drawn(len(validation), config.fit.validation_windows)
+    return Split(train, validation, held, split, end, panel.time <= split)
+
+
+def _drawn(size: int, most: int) -> Int64:
+    """Returns at most `most` of `size` numbers, rising, the same ones every time.
+
+    Drawn by the permutation, not by a stride: one that divides the day would watch a single hour of
+    it, and one longer than a series' own cutoffs only the first of each.
+    """
+    if size <= most:
+        return np.arange(size)
+    return np.sort(KeyedPermutation(size, seed=0, epoch=0)(np.arange(most)))
 
 
 def _split_time(panel: Panel, end: int, horizon: int, share: float | None) -> int:

@@ -38,7 +38,8 @@ def _bad_tables():
         file.write("model: {width: 16")
     with open("typos.yaml", "w") as file:
         yaml.safe_dump(
-            {"horizn": 7, "model": {"widht": 8, "heads": 2}, "fit": {"steps": "few"}, "trackin": {}}, file
+            {"horizn": 7, "model": {"widht": 8, "heads": 2}, "fit": {"steps": "few"}, "trackin": {}},
+            file,
         )
     with open("file", "w") as file:
         file.write("not a folder")
@@ -96,8 +97,14 @@ CATALOGUE = {
     "unknown verb": (["forecats", "shop.csv"], ["forecats"]),
     "missing argument": (["check"], ["Missing argument", "data"]),
     "missing option": (["fit", "shop.csv", "--horizon", 7], ["Missing option", "--out"]),
-    "a horizon that is no number": (["check", "shop.csv", "--horizon", "long"], ["Invalid value", "--horizon"]),
-    "a horizon of nothing": (["check", "shop.csv", "--horizon", 0], ["Invalid value", "--horizon", "1"]),
+    "a horizon that is no number": (
+        ["check", "shop.csv", "--horizon", "long"],
+        ["Invalid value", "--horizon"],
+    ),
+    "a horizon of nothing": (
+        ["check", "shop.csv", "--horizon", 0],
+        ["Invalid value", "--horizon", "1"],
+    ),
     "unknown refit": (
         ["backtest", "model", "shop.csv", "--refit", "sometimes"],
         ["refit 'sometimes'", "once, each or never"],
@@ -200,7 +207,17 @@ CATALOGUE = {
         ["new.txt: expected a picture's name", ".png"],
     ),
     "a picture of a backtest that is none": (
-        ["backtest", "plain_model", "plain.csv", "--windows", 1, "--out", "new.csv", "--plot", "new.txt"],
+        [
+            "backtest",
+            "plain_model",
+            "plain.csv",
+            "--windows",
+            1,
+            "--out",
+            "new.csv",
+            "--plot",
+            "new.txt",
+        ],
         ["new.txt: expected a picture's name", ".png"],
     ),
     "a backtest on rows the model has seen": (
@@ -240,7 +257,9 @@ def test_a_bad_input_gives_a_clear_line_and_leaves_nothing(folder, shell, words,
 
 def test_all_faults_of_a_config_are_listed_at_once_with_the_nearest_name(folder, shell):
     _bad_tables()
-    answer = shell("fit", "shop.csv", "--config", "typos.yaml", "--set", "fit.batchsize=3", "--out", "new")
+    answer = shell(
+        "fit", "shop.csv", "--config", "typos.yaml", "--set", "fit.batchsize=3", "--out", "new"
+    )
     assert _is_refused(
         answer,
         [

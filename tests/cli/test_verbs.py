@@ -56,7 +56,9 @@ def test_check_shows_the_role_of_every_column_and_why(folder, shell):
 
 
 def test_check_gives_findings_as_json(folder, shell):
-    pl.concat([tiny.plain(), tiny.plain().head(5).with_columns(store=pl.lit("new"))]).write_csv("new.csv")
+    pl.concat([tiny.plain(), tiny.plain().head(5).with_columns(store=pl.lit("new"))]).write_csv(
+        "new.csv"
+    )
     answer = shell("check", "new.csv", "--horizon", 7, "--json")
     assert answer.code == 0
     found = {finding["rule"]: finding for finding in json.loads(answer.out)}
@@ -86,7 +88,9 @@ def test_fit_says_what_it_does_and_saves_a_model(folder, shell):
     assert "price known number declared" in said
     assert "horizon 7 · context 28 · patches of 7 and 7 · width 16" in said
     assert re.search(r"trains on \d+ windows until 2024-0\d-\d\d, validates on \d+ windows", said)
-    assert re.search(r"4 steps, best at \d · validation WQL 0\.\d+ (beats|loses to) seasonal naive", said)
+    assert re.search(
+        r"4 steps, best at \d · validation WQL 0\.\d+ (beats|loses to) seasonal naive", said
+    )
     assert "saved models/new" in said
     assert answer.err == ""
     saved = fc.load("models/new")
@@ -96,7 +100,9 @@ def test_fit_says_what_it_does_and_saves_a_model(folder, shell):
 
 
 def test_fit_replaces_a_model_of_that_name(folder, shell):
-    assert shell("fit", "plain.csv", "--horizon", 3, "--config", "tiny.yaml", "--out", "model").code == 0
+    assert (
+        shell("fit", "plain.csv", "--horizon", 3, "--config", "tiny.yaml", "--out", "model").code == 0
+    )
     assert fc.load("model").artifact.horizon == 3
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
@@ -133,7 +139,9 @@ def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, she
     names = ["store", "cutoff", "date", "lead", "channel", "forecast", *LEVELS, "status"]
     assert found.columns == names
     expected = tiny.ahead().rows
-    assert_frame_equal(found, expected, check_exact=suffix == "parquet", check_dtypes=suffix == "parquet")
+    assert_frame_equal(
+        found, expected, check_exact=suffix == "parquet", check_dtypes=suffix == "parquet"
+    )
     keys = [(store, tiny.day(99 + lead), lead) for store in tiny.STORES for lead in range(1, 8)]
     assert found.select("store", "date", "lead").rows() == keys
 

@@ -125,7 +125,9 @@ def test_every_cell_is_counted_once_and_has_its_truth():
     assert rows.select("store", "cutoff", "lead").is_unique().all()
     assert rows["cutoff"].unique().sort().to_list() == [tiny.day(82), tiny.day(87), tiny.day(92)]
     truth = {(store, day): np.float32(sales) for store, day, sales in tiny.plain().rows()}
-    for store, cutoff, day, lead, actual in rows.select("store", "cutoff", "date", "lead", "actual").rows():
+    for store, cutoff, day, lead, actual in rows.select(
+        "store", "cutoff", "date", "lead", "actual"
+    ).rows():
         assert (day - cutoff).days == lead
         assert actual == truth[store, day]
 

@@ -156,8 +156,10 @@ def test_a_table_without_a_clock_is_numbered_from_its_end():
 
 
 def test_a_series_without_an_observed_target_appears_empty_with_the_reason():
-    empty = tiny.plain().filter(pl.col("store") == "a").with_columns(
-        store=pl.lit("silent"), sales=pl.lit(None, pl.Float64)
+    empty = (
+        tiny.plain()
+        .filter(pl.col("store") == "a")
+        .with_columns(store=pl.lit("silent"), sales=pl.lit(None, pl.Float64))
     )
     forecast = tiny.plain_model().predict(pl.concat([tiny.plain(), empty]))
     rows = forecast.frame.filter(pl.col("store") == "silent")
@@ -192,8 +194,10 @@ def test_a_series_that_begins_after_the_cutoff_keeps_its_own_keys_and_true_times
 
 
 def test_a_series_without_a_forecast_needs_no_known_future():
-    silent = tiny.shop().filter(pl.col("store") == "a").with_columns(
-        store=pl.lit("silent"), sales=pl.lit(None, pl.Float64)
+    silent = (
+        tiny.shop()
+        .filter(pl.col("store") == "a")
+        .with_columns(store=pl.lit("silent"), sales=pl.lit(None, pl.Float64))
     )
     table = pl.concat([tiny.shop(), silent])
     forecast = tiny.model().predict(table, future=tiny.prices())
@@ -215,9 +219,17 @@ def test_a_missing_known_value_is_named_with_series_column_time_and_lead():
 
 
 def test_known_values_may_lie_in_later_rows_of_the_table_itself():
-    future = tiny.prices().select(
-        "store", "date", sales=pl.lit(None, pl.Float64), price="price", visitors=pl.lit(None, pl.Float64)
-    ).with_columns(city=pl.lit(None, pl.String))
+    future = (
+        tiny.prices()
+        .select(
+            "store",
+            "date",
+            sales=pl.lit(None, pl.Float64),
+            price="price",
+            visitors=pl.lit(None, pl.Float64),
+        )
+        .with_columns(city=pl.lit(None, pl.String))
+    )
     forecast = tiny.model().predict(pl.concat([tiny.shop(), future]))
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
     assert forecast.cutoff.tolist() == tiny.ahead().cutoff.tolist()
@@ -250,7 +262,9 @@ def test_a_shorter_horizon_is_an_exact_prefix():
         assert tiny.bits(part.quantiles) == tiny.bits(full.quantiles[:, :horizon])
         assert part.time.tolist() == full.time[:, :horizon].tolist()
     for horizon in (0, -1, 8):
-        with pytest.raises(fc.ConfigError, match=f"horizon {horizon}: this model forecasts 1 to 7 steps"):
+        with pytest.raises(
+            fc.ConfigError, match=f"horizon {horizon}: this model forecasts 1 to 7 steps"
+        ):
             model.predict(tiny.plain(), horizon=horizon)
 
 

@@ -87,7 +87,7 @@ def validation_loss(artifact, panel, split, batch_size):
     store = WindowStore(panel, config.model.context_length, config.horizon, np.array([1]))
     total, count = 0.0, 0
     with torch.no_grad():
-        for batch in WindowSequence(store, split.validation, batch_size):
+        for batch in WindowSequence(store, split.validation, split.held, batch_size):
             scale = member.encode(batch.inputs).scale
             quantiles = member.head(member.decode(member.encode(batch.inputs), batch.inputs))
             loss = pinball(quantiles, scale.apply(batch.target), member.head.levels)
@@ -203,3 +203,10 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
     assert sum(len(group["params"]) for group in groups) == len(list(network.parameters()))
     assert {"output.weight", "encoder.0.attention.query.weight"} <= names
     assert not any(word in name for name in names for word in ("bias", "norm", "embedding", "token"))
+
+
+def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
+    panel = make_panel(2, 60)
+    config, split = prepare(panel, make_config(4, fit={"steps": 7, "validate_every": 5}))
+    artifact = fit_panel(panel, config, split)
+    assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [5, 7]

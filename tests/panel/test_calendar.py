@@ -191,3 +191,9 @@ def test_text_shows_the_clock_only_where_it_matters():
     assert Calendar("1s", None, False).text(DAY + 10**6) == "1970-01-02 00:00:01"
     assert Calendar("1h", "Europe/Berlin", False).text(0) == "1970-01-01 01:00"
     assert Calendar("1i", None, True).text(-4) == "-4"
+
+
+def test_scattered_stamps_are_irregular_even_where_two_lie_a_second_apart():
+    seconds = np.cumsum([0, 3601, 2750, 1, 4100, 1999, 5003, 3307, 2801])
+    freq, regular = find_freq(seconds * 10**6, np.array([0, 9]), False, None)
+    assert (freq, regular) == ("3054s", False)

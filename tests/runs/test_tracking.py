@@ -75,7 +75,9 @@ def test_a_run_has_the_resolved_config_as_dotted_parameters(tracked):
     assert params["model.context_length"] == str(model.config.model.context_length) == "28"
     assert params["data.known"] == "['price']" and params["data.freq"] == "1d"
     sections = ("data", "model", "fit")
-    wanted = {f"{part}.{name}" for part in sections for name in getattr(model.config, part).model_dump()}
+    wanted = {
+        f"{part}.{name}" for part in sections for name in getattr(model.config, part).model_dump()
+    }
     assert set(params) == wanted | {"horizon"}
 
 
@@ -213,7 +215,9 @@ def test_a_store_that_cannot_be_reached_costs_no_fit_and_the_run_can_be_logged_l
     assert run.data.tags["fingerprint"] == model.artifact.fingerprint
     assert run.data.params["fit.steps"] == "20"
     history = client.get_metric_history(run.info.run_id, "train_loss")
-    assert [(p.step, p.value) for p in history] == [tuple(p) for p in model.metrics["curves"]["train_loss"]]
+    assert [(p.step, p.value) for p in history] == [
+        tuple(p) for p in model.metrics["curves"]["train_loss"]
+    ]
     names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
     assert {"model/contract.json", "model/forecast.png"} <= names
 
@@ -233,7 +237,9 @@ def test_a_port_that_speaks_something_else_costs_no_fit(answer):
         assert not run.recorded and run.lost
 
 
-@pytest.mark.parametrize("uri", ["http://", "nonsense://x", "http://127.0.0.1:1", "sqlite:////dev/null/x"])
+@pytest.mark.parametrize(
+    "uri", ["http://", "nonsense://x", "http://127.0.0.1:1", "sqlite:////dev/null/x"]
+)
 def test_an_address_that_is_none_costs_no_fit(uri):
     with tracking.open_run(TrackingConfig(uri=uri), "x") as run:
         assert not run.recorded and run.lost
@@ -255,7 +261,9 @@ def test_a_store_that_fails_half_way_leaves_the_fit_alive(place, monkeypatch, ca
 
 
 def test_a_fit_that_fails_ends_its_run_as_failed(place):
-    huge = tiny.plain().with_columns(sales=pl.when(pl.col("date").dt.day() % 2 == 0).then(3e38).otherwise(-3e38))
+    huge = tiny.plain().with_columns(
+        sales=pl.when(pl.col("date").dt.day() % 2 == 0).then(3e38).otherwise(-3e38)
+    )
     with pytest.raises(fc.FitError, match="the loss is not finite"):
         fc.fit(huge, horizon=7, config=TRACKED, quiet=True)
     (run,) = _runs(place)[1]
@@ -284,7 +292,9 @@ def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
     assert run.data.params["backtest.windows"] == "2" and run.data.params["backtest.refit"] == "once"
     for name, scores in backtest.scores.items():
         for metric, value in scores.items():
-            assert run.data.metrics[f"backtest/{name.replace(' ', '_')}/{metric}"] == pytest.approx(value)
+            assert run.data.metrics[f"backtest/{name.replace(' ', '_')}/{metric}"] == pytest.approx(
+                value
+            )
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["backtest.png"]
     (entry,) = run.inputs.dataset_inputs
     assert entry.tags[0].value == "evaluation"
@@ -311,7 +321,8 @@ def test_a_real_server_receives_the_run(tmp_path, monkeypatch, empty_store):
     server = subprocess.Popen(
         [sys.executable, "-m", "mlflow", "server", *words],
         cwd=tmp_path,
-        env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        env=os.environ
+        | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

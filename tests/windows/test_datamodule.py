@@ -69,7 +69,7 @@ def test_a_batch_may_hold_more_windows_than_there_are(store_and_index):
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_sequence_yields_each_window_once_and_drops_no_short_tail(store_and_index, size):
     store, index = store_and_index
-    sequence = WindowSequence(store, index, size)
+    sequence = WindowSequence(store, index, np.arange(len(index)), size)
     batches = list(sequence)
     assert len(batches) == len(sequence) == -(-len(index) // size)
     assert keys(batches) == located(index, np.arange(len(index)))

@@ -161,11 +161,25 @@ def test_the_stride_spaces_training_cutoffs_and_validation_keeps_its_own(make_pa
     assert windows(wide.validation) == windows(dense.validation)
 
 
-def test_thinned_validation_meets_every_hour_of_the_day(make_panel, make_config):
+def test_a_drawn_validation_meets_every_hour_of_the_day_and_the_whole_span(make_panel, make_config):
     panel = make_panel(1, 24 * 40)
-    whole = split_panel(panel, make_config(4, fit={"validation": 0.5}))
-    thin = split_panel(panel, make_config(4, fit={"validation": 0.5, "validation_windows": 60}))
-    assert windows(thin.validation) < windows(whole.validation)
-    assert len(thin.validation) <= 60
-    _, _, cutoff = thin.validation.locate(np.arange(len(thin.validation)))
-    assert set((panel.time[cutoff] // HOUR % 24).tolist()) == set(range(24))
+    split = split_panel(panel, make_config(4, fit={"validation": 0.5, "validation_windows": 96}))
+    assert len(split.held) == 96 and len(set(split.held.tolist())) == 96
+    _, _, cutoff = split.validation.locate(split.held)
+    assert len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
+    assert cutoff.min() < 24 * 22 and cutoff.max() > 24 * 38
+
+
+def test_a_drawn_validation_of_many_series_keeps_its_bound_and_meets_late_cutoffs(
+    make_panel, make_config
+):
+    panel = make_panel(300, 60)
+    split = split_panel(panel, make_config(4, fit={"validation_windows": 100}))
+    series, _, cutoff = split.validation.locate(split.held)
+    assert len(split.held) == 100 and len(set(series.tolist())) > 60
+    assert (cutoff - panel.indptr[series]).max() == 55
+
+
+def test_a_validation_below_the_bound_is_whole(make_panel, make_config):
+    split = split_panel(make_panel(2, 60), make_config(4))
+    assert split.held.tolist() == list(range(len(split.validation)))

@@ -1,0 +1,428 @@
+"""The promises of the house, kept through the whole of it: from a table to rows.
+
+What single rooms promise is proved beside them: causality, equivariance and masks of the network, the
+averaged weights and early stopping in tests/model; splits, window counts and batches in tests/windows;
+the same panel from any kind of table in tests/panel; promise 7 in tests/cli/test_bad_input.py, 8 in
+tests/forecast/test_artifact.py, 4 in tests/forecast/test_forecast.py.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from functools import cache
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from forecast import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+import forecaster as fc
+from forecaster.forecast import predictor
+from forecaster.runs import fit as fitting
+
+CUTOFF = tiny.day(79)
+AFTER = pl.col("date") > CUTOFF
+NAN = float("nan")
+FEW = settings(max_examples=15, deadline=None)
+
+
+def _at(table, model=None, **options):
+    return (model or tiny.model()).predict(table, cutoff=CUTOFF.isoformat(), **options)
+
+
+@cache
+def _reference():
+    """The forecast at the cutoff, from the table as it is."""
+    return _at(tiny.shop())
+
+
+def _same(one, other):
+    assert one.status == other.status
+    assert one.time.tolist() == other.time.tolist()
+    return tiny.bits(one.quantiles) == tiny.bits(other.quantiles)
+
+
+def _after(column, values):
+    return pl.when(AFTER).then(values).otherwise(column).alias(column)
+
+
+# Promise 1
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 1e6, -3e30]))
+@FEW
+def test_1_noise_after_the_cutoff_changes_nothing(seed, size):
+    rng = np.random.default_rng(seed)
+    noise = {name: pl.Series(size * rng.normal(size=300)) for name in ("sales", "visitors")}
+    noised = tiny.shop().with_columns(*(_after(name, values) for name, values in noise.items()))
+    assert _same(_at(noised), _reference())
+
+
+@pytest.mark.parametrize("empty", [None, NAN], ids=["null", "nan"])
+def test_1_missing_values_after_the_cutoff_change_nothing(empty):
+    gone = tiny.shop().with_columns(*(_after(name, pl.lit(empty)) for name in ("sales", "visitors")))
+    assert _same(_at(gone), _reference())
+
+
+def test_1_rows_after_the_cutoff_change_nothing_but_what_is_known_in_advance():
+    cut = tiny.shop().filter(~AFTER)
+    future = tiny.shop().filter(AFTER).select("store", "date", "price")
+    assert _same(_at(cut, future=future), _reference())
+    dearer = tiny.shop().with_columns(_after("price", pl.col("price") + 5))
+    assert not _same(_at(dearer), _reference())
+
+
+def test_1_known_values_beyond_the_horizon_change_nothing():
+    beyond = pl.col("date") > CUTOFF + timedelta(days=tiny.HORIZON)
+    dearer = tiny.shop().with_columns(
+        price=pl.when(beyond).then(99.0).otherwise("price"),
+    )
+    assert _same(_at(dearer), _reference())
+
+
+def test_1_what_is_before_the_context_changes_nothing():
+    context = tiny.model().config.model.context_length
+    before = pl.col("date") <= CUTOFF - timedelta(days=context)
+    noised = tiny.shop().with_columns(
+        pl.when(before).then(pl.col(name) * 7 + 1).otherwise(name).alias(name)
+        for name in ("sales", "visitors", "price")
+    )
+    assert _same(_at(noised), _reference())
+
+
+# Promise 2
+
+
+@given(st.floats(1e-3, 1e5), st.floats(-1e5, 1e5))
+@FEW
+def test_2_another_unit_of_the_target_is_another_unit_of_the_forecast(a, b):
+    table = tiny.plain()
+    spread = a * float(table["sales"].std())
+    # float32 of the level keeps no finer steps of the spread than this.
+    rounding = 2e-6 * (abs(b) + 40 * a)
+    plain = _at(table, tiny.plain_model()).quantiles
+    moved = _at(table.with_columns(pl.col("sales") * a + b), tiny.plain_model()).quantiles
+    assert np.allclose(moved, a * plain.astype(np.float64) + b, rtol=0, atol=1e-4 * spread + rounding)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_2_the_order_of_rows_and_columns_changes_nothing(seed):
+    table = tiny.shop().sample(fraction=1.0, shuffle=True, seed=seed)
+    names = np.random.default_rng(seed).permutation(table.columns).tolist()
+    mixed = _at(table.select(names))
+    assert _same(mixed, _reference())
+    assert_frame_equal(mixed.frame, _reference().frame, check_exact=True)
+
+
+def test_2_the_names_of_series_and_so_their_order_change_nothing():
+    names = {"a": "z", "b": "y", "c": "x"}
+    turned = _at(tiny.shop().with_columns(pl.col("store").replace_strict(names)))
+    assert tiny.bits(turned.quantiles[::-1]) == tiny.bits(_reference().quantiles)
+
+
+def test_2_the_size_of_a_batch_changes_next_to_nothing(monkeypatch):
+    for size in (1, 2, 3, 64):
+        monkeypatch.setattr(predictor, "_BATCH", size)
+        np.testing.assert_allclose(_at(tiny.shop()).quantiles, _reference().quantiles, rtol=1e-5)
+
+
+def test_2_the_other_series_of_a_table_change_next_to_nothing():
+    for number, store in enumerate(tiny.STORES):
+        alone = _at(tiny.shop().filter(pl.col("store") == store))
+        np.testing.assert_allclose(alone.quantiles[0], _reference().quantiles[number], rtol=1e-5)
+
+
+# Promise 4
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=6),
+    st.integers(1, 7),
+    st.sampled_from(["own", "last", "2024-03-20", "2024-04-01"]),
+)
+@FEW
+def test_4_every_series_has_every_lead_once_whatever_its_history(lengths, horizon, cutoff):
+    parts = [
+        tiny.plain(90).filter(pl.col("store") == "a").tail(length).with_columns(store=pl.lit(f"s{n}"))
+        for n, length in enumerate(lengths)
+    ]
+    table = pl.concat([tiny.plain(90), *parts])
+    forecast = tiny.plain_model().predict(table, cutoff=cutoff, horizon=horizon)
+    series = table["store"].unique().sort().to_list()
+    rows = forecast.frame
+    assert rows.select("store", "lead").rows() == [(s, h) for s in series for h in range(1, horizon + 1)]
+    days = rows.filter(pl.col("cutoff").is_not_null())
+    assert ((days["date"] - days["cutoff"]).dt.total_days() == days["lead"]).all()
+    empty = rows["forecast"].is_null()
+    assert ((rows["status"] == "ok") == ~empty).all()
+    assert f"{len(series)} series, {len(series) * horizon} rows" in forecast.report
+
+
+# Promise 5
+
+
+def _ragged():
+    """The shop, where b ends five days before the others and c begins in February."""
+    ends = (pl.col("store") == "b") & (pl.col("date") > tiny.day(94))
+    begins = (pl.col("store") == "c") & (pl.col("date") < tiny.day(31))
+    return tiny.plain().filter(~ends & ~begins)
+
+
+def test_5_series_that_end_on_different_days_are_aligned_by_time():
+    model = tiny.plain_model()
+    own = model.predict(_ragged())
+    first = own.frame.filter(pl.col("lead") == 1)
+    assert first["date"].to_list() == [tiny.day(100), tiny.day(95), tiny.day(100)]
+    last = model.predict(_ragged(), cutoff="last")
+    assert last.frame["cutoff"].unique().to_list() == [tiny.day(99)]
+    # To be forecast from the others' end is to have a gap of five days before it.
+    gap = pl.DataFrame({"store": ["b"] * 5, "date": [tiny.day(n) for n in range(95, 100)]})
+    filled = pl.concat([_ragged(), gap.with_columns(sales=pl.lit(None, pl.Float64))])
+    assert _same(model.predict(filled, cutoff="last"), last)
+    assert not np.array_equal(last.quantiles[1], own.quantiles[1])
+    dated = model.predict(_ragged(), cutoff="2024-03-10")
+    alone = model.predict(_ragged().filter(pl.col("date") <= tiny.day(69)))
+    assert _same(dated, alone)
+
+
+def test_5_a_gap_is_the_same_as_empty_rows():
+    hole = (pl.col("store") == "a") & pl.col("date").is_between(tiny.day(85), tiny.day(88))
+    missing = tiny.plain().filter(~hole)
+    empty = tiny.plain().with_columns(sales=pl.when(hole).then(None).otherwise("sales"))
+    model = tiny.plain_model()
+    assert _same(model.predict(missing), model.predict(empty))
+    # Closed up, the days after the hole would lie elsewhere.
+    closed = missing.with_columns(
+        date=pl.when((pl.col("store") == "a") & (pl.col("date") < tiny.day(85)))
+        .then(pl.col("date") + pl.duration(days=4))
+        .otherwise("date")
+    )
+    assert not np.array_equal(model.predict(closed).quantiles[0], model.predict(missing).quantiles[0])
+
+
+def test_5_a_shift_of_whole_weeks_keeps_leads_on_their_days():
+    moved = tiny.plain().with_columns(pl.col("date") + pl.duration(days=364))
+    forecast = tiny.plain_model().predict(moved)
+    assert forecast.frame["date"][0] == tiny.day(100 + 364)
+    assert forecast.frame["date"][0].weekday() == tiny.day(100).weekday()
+
+
+# Promise 6, its second half
+
+
+def test_6_a_fit_killed_at_any_moment_leaves_no_half_model(tmp_path):
+    tiny.plain().write_csv(tmp_path / "plain.csv")
+    endless = {"fit": {"steps": 10**6, "batch_size": 32, "validation": None}}
+    tiny.write_tiny(tmp_path / "endless.yaml", **endless)
+    words = ["fit", "plain.csv", "--horizon", "7", "--config", "endless.yaml", "--out", "model"]
+    before = tiny.tree(tmp_path)
+    fit = subprocess.Popen(
+        [sys.executable, "-u", "-m", "forecaster", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    with fit:
+        assert any(line.startswith("trains on") for line in fit.stdout)
+        time.sleep(1)
+        assert fit.poll() is None
+        fit.kill()
+        fit.wait(timeout=30)
+    assert fit.returncode == -signal.SIGKILL
+    assert tiny.tree(tmp_path) == before
+
+
+def test_6_a_model_killed_while_it_is_saved_leaves_the_old_one_whole(tmp_path):
+    tiny.plain_model().save(tmp_path / "model")
+    before = tiny.tree(tmp_path / "model")
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from forecaster.forecast.writer import atomic_folder\n"
+        "with atomic_folder(Path('model'), replaces='contract.json') as folder:\n"
+        "    (folder / 'contract.json').write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert tiny.tree(tmp_path / "model") == before
+    # What the dead process left is no model, and in nobody's way.
+    assert [path.suffix for path in tmp_path.iterdir() if path.name != "model"] == [".partial"]
+    tiny.plain_model().save(tmp_path / "model")
+    assert tiny.tree(tmp_path / "model") == before
+
+
+# Promise 8
+
+
+def test_8_nothing_on_the_way_to_a_forecast_opens_a_pickle(tmp_path, monkeypatch):
+    tiny.model().save(tmp_path / "model")
+
+    def refuse(*args, **kwargs):
+        pytest.fail("a pickle was opened")
+
+    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        monkeypatch.setattr(module, name, refuse)
+    assert _same(_at(tiny.shop(), fc.load(tmp_path / "model")), _reference())
+
+
+# Promise 9
+
+
+def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
+    # A rate that ruins the weights: the validations get worse, the first is the best.
+    steps = {"steps": 40, "validate_every": 5, "learning_rate": 0.5, "average_decay": None}
+    steps |= {"batch_size": 32, "patience": None, "gradient_clip": None}
+    config = tiny.TINY | {"fit": steps}
+    model = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
+    curve = dict(model.metrics["curves"]["validation_loss"])
+    best = min(curve, key=curve.__getitem__)
+    assert model.metrics["best_step"] == best
+    assert best < 40, "the last validation is the best: this run proves nothing"
+    # The same training, ended there by the loss alone, keeps the same weights.
+    seen = {}
+    keep = fitting.KeepBest.on_validation_end
+
+    def remember(self, trainer, learner):
+        keep(self, trainer, learner)
+        seen[learner.global_step] = {k: v.clone() for k, v in learner.average.state_dict().items()}
+
+    monkeypatch.setattr(fitting.KeepBest, "on_validation_end", remember)
+    again = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
+    (kept,) = again.artifact.ensemble.members
+    for name, weight in kept.state_dict().items():
+        assert torch.equal(weight, seen[best][name]), name
+
+
+def test_9_patience_ends_a_training_that_gets_no_better():
+    steps = {"steps": 400, "validate_every": 5, "learning_rate": 0.5, "average_decay": None}
+    steps |= {"batch_size": 32, "patience": 2, "gradient_clip": None}
+    model = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY | {"fit": steps}, quiet=True)
+    assert model.metrics["steps"] == model.metrics["best_step"] + 2 * 5 < 400
+
+
+def test_9_validation_scores_every_cell_of_every_window_once():
+    gone = (pl.col("store") == "b") & pl.col("date").is_between(tiny.day(94), tiny.day(95))
+    table = tiny.plain().with_columns(sales=pl.when(gone).then(None).otherwise("sales"))
+    model = fc.fit(table, horizon=7, config=tiny.TINY, quiet=True)
+    found = model.metrics["validation"]
+    # 15 days of 100 are set aside: cutoffs from day 84 to day 92.
+    cutoffs = range(84, 93)
+    assert found["windows"] == 3 * len(cutoffs)
+    dark = sum(1 for cutoff in cutoffs for lead in range(1, 8) if cutoff + lead in (94, 95))
+    assert found["cells"] == 3 * len(cutoffs) * 7 - dark
+
+
+def test_9_scalers_and_categories_come_from_training_rows_only():
+    held = pl.col("date") > tiny.day(84)
+    table = tiny.shop().with_columns(weather=pl.lit("dry"))
+    changed = table.with_columns(
+        visitors=pl.when(held).then(pl.col("visitors") * 1000).otherwise("visitors"),
+        price=pl.when(held).then(pl.col("price") * 1000).otherwise("price"),
+        weather=pl.when(held).then(pl.lit("hail")).otherwise("weather"),
+        sales=pl.when(held).then(pl.col("sales") * 1000).otherwise("sales"),
+    )
+    options = {"horizon": 7, "known": "price", "past": ["visitors", "weather"], "quiet": True}
+    config = tiny.TINY | {"fit": tiny.TINY["fit"] | {"steps": 1, "learning_rate": 1e-12}}
+    one, two = (fc.fit(rows, config=config, **options).artifact for rows in (table, changed))
+    assert two.schema.categories["weather"] == ("dry",)
+    for name in ("scaler", "past_scaler", "known_scaler", "static_scaler"):
+        for moment in ("loc", "scale"):
+            first, second = (
+                getattr(getattr(artifact.ensemble.members[0], name), moment) for artifact in (one, two)
+            )
+            assert torch.equal(first, second), (name, moment)
+
+
+def test_9_statics_of_a_series_without_training_rows_are_not_looked_at():
+    sizes = pl.col("store").replace_strict({"a": 1.0, "b": 2.0, "c": 3.0})
+    table = tiny.plain().with_columns(size=sizes)
+    late = (pl.col("store") == "c") & (pl.col("date") <= tiny.day(90))
+    table = table.filter(~late)
+    giant = table.with_columns(size=pl.when(pl.col("store") == "c").then(1e6).otherwise("size"))
+    moments = []
+    for rows in (table, giant):
+        artifact = fc.fit(rows, horizon=3, config=tiny.TINY, quiet=True, until="2024-03-25").artifact
+        scaler = artifact.ensemble.members[0].static_scaler
+        moments.append((scaler.loc.tolist(), scaler.scale.tolist()))
+    assert moments[0] == moments[1] == ([1.5], [0.5])
+
+
+# Promise 10
+
+
+def test_10_baselines_are_in_every_table_and_a_loss_is_called_a_loss(capsys):
+    # A season that seasonal naive knows by heart, and a model that hardly learns.
+    week = tiny.plain().with_columns(sales=pl.col("date").dt.weekday().cast(pl.Float64) * 10)
+    noise = np.random.default_rng(0).normal(size=300) / 10
+    week = week.with_columns(pl.col("sales") + pl.Series(noise))
+    model = fc.fit(week, horizon=7, config=tiny.TINY)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "loses to seasonal naive" in said
+    backtest = model.backtest(week, windows=2, quiet=True)
+    assert backtest.scores["forecaster"]["skill"] < 0
+    assert backtest.verdict.startswith("loses to seasonal naive")
+    assert backtest.summary["model"].to_list() == ["forecaster", "seasonal naive"]
+
+
+# Promise 11
+
+
+@pytest.mark.parametrize("refit", ["once", "each"])
+def test_11_a_backtest_never_sees_a_row_after_its_cutoff(refit):
+    model = tiny.model()
+    backtest = model.backtest(tiny.shop(), windows=2, refit=refit, quiet=True)
+    (first, second) = (forecast.cutoff[0] for forecast in backtest.forecasts)
+    rng = np.random.default_rng(5)
+    for seen, number in ((first, 0), (second, 1)):
+        later = pl.col("date") > pl.lit(tiny.day(int(seen // 86_400_000_000) - 19723))
+        noised = tiny.shop().with_columns(
+            pl.when(later).then(pl.Series(1e3 * rng.normal(size=300))).otherwise(name).alias(name)
+            for name in ("sales", "visitors")
+        )
+        twin = model.backtest(noised, windows=2, refit=refit, quiet=True)
+        assert _same(twin.forecasts[number], backtest.forecasts[number])
+        # And the scores do look at what came then.
+        assert twin.scores["forecaster"]["MAE"] > backtest.scores["forecaster"]["MAE"]
+
+
+def test_11_refit_once_keeps_the_weights_of_the_first_cutoff_and_each_does_not():
+    once, each = (
+        tiny.plain_model().backtest(tiny.plain(), windows=2, refit=refit, quiet=True)
+        for refit in ("once", "each")
+    )
+    assert _same(once.forecasts[0], each.forecasts[0])
+    assert not _same(once.forecasts[1], each.forecasts[1])
+    cutoff = tiny.day(85).isoformat()
+    fresh = fc.fit(tiny.plain(), config=tiny.plain_model().config, until=cutoff, quiet=True)
+    assert tiny.bits(fresh.predict(tiny.plain(), cutoff=cutoff).quantiles) == tiny.bits(
+        once.forecasts[0].quantiles
+    )
+
+
+def test_11_refit_never_is_refused_with_both_dates_unless_every_cutoff_is_unseen():
+    held = fc.fit(tiny.plain(), horizon=7, until="2024-03-26", config=tiny.TINY, quiet=True)
+    assert np.int64(held.artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-26")
+    backtest = held.backtest(tiny.plain(), windows=2, refit="never", quiet=True)
+    predicted = held.predict(tiny.plain(), cutoff="2024-03-26")
+    assert tiny.bits(backtest.forecasts[0].quantiles) == tiny.bits(predicted.quantiles)
+    expected = "trained until 2024-03-26, the first cutoff is 2024-03-25: .* use --refit once"
+    with pytest.raises(fc.ConfigError, match=expected):
+        held.backtest(tiny.plain(), windows=2, stride=8, refit="never", quiet=True)
+
+
+def test_11_trained_until_is_the_last_target_seen_not_the_last_row():
+    silent = tiny.plain().with_columns(
+        sales=pl.when(pl.col("date") > tiny.day(90)).then(None).otherwise("sales")
+    )
+    model = fc.fit(silent, horizon=7, config=tiny.TINY, quiet=True)
+    assert np.int64(model.artifact.trained_until).view("M8[us]") == np.datetime64(tiny.day(90))
