@@ -32,7 +32,7 @@ def test_help_answers_without_loading_anything_heavy(tmp_path, verb):
 def test_importing_the_package_loads_nothing_heavy(tmp_path):
     program = (
         "import sys, forecaster; forecaster.ForecasterError, dir(forecaster); "
-        f"print([name for name in {HEAVY + ('numpy', 'pydantic')} if name in sys.modules])"
+        f"print([name for name in {(*HEAVY, 'numpy', 'pydantic')} if name in sys.modules])"
     )
     done = _python("-c", program, cwd=tmp_path)
     assert done.stdout.strip() == "[]", done.stderr

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
+from forecaster.model.threads import spare_threads
 from forecaster.panel.panel import NO_TIME, Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
@@ -96,7 +97,7 @@ class Predictor:
         levels = len(artifact.config.model.quantile_levels)
         result = np.empty((len(series), artifact.horizon, panel.n_channels, levels), np.float32)
         size = max(1, _BATCH // panel.n_channels)
-        with torch.inference_mode():
+        with torch.inference_mode(), spare_threads():
             for start in range(0, len(series), size):
                 part = slice(start, start + size)
                 batch = store.batch(series[part], None, cutoff[part])

@@ -34,6 +34,7 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.network import Network
 from forecaster.model.scaling import Standardizer
+from forecaster.model.threads import spare_threads
 from forecaster.panel.panel import Panel
 from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split, split_panel
@@ -64,7 +65,7 @@ def fit_panel(
     assert config.horizon is not None and config.model.context_length is not None
     fingerprint = panel.fingerprint()
     panel = panel.with_categories(split.training_rows)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), spare_threads():
         torch.manual_seed(config.fit.seed)
         network = Network(config.model, shape_of(panel, config.horizon))
         _learn_scales(network, panel, split.training_rows)

@@ -15,7 +15,7 @@ from typing import Literal
 from rich.console import Console
 
 from forecaster.config import Config, TrackingConfig
-from forecaster.errors import ConfigError, ForecasterError
+from forecaster.errors import ConfigError, DataError, ForecasterError
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
@@ -138,7 +138,11 @@ def run_backtest_job(
 def _refitted(artifact: Artifact, panel: Panel, cutoff: int, console: Console) -> Predictor:
     """Returns a predictor of the same config that has seen nothing after the cutoff."""
     seen = panel.until(cutoff)
-    config, split = prepare(seen, artifact.config)
+    try:
+        config, split = prepare(seen, artifact.config)
+    except DataError as error:
+        when = panel.calendar.text(cutoff)
+        raise DataError(f"refit before the cutoff {when}: {error}; or use fewer --windows") from error
     bar = TrainingBar(console, config.fit.steps)
     return Predictor(fit_panel(seen, config, split, callbacks=[bar]))
 

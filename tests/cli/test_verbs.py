@@ -244,7 +244,7 @@ def test_the_demo_ends_well_with_a_picture_a_run_and_a_model_better_than_seasona
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr
     said = _words(done.stdout)

@@ -184,6 +184,12 @@ def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores(
     assert c["status"].unique().to_list() == ["no target observed before the cutoff"]
 
 
+def test_a_history_too_short_to_refit_on_is_refused_with_the_cutoff():
+    expected = "refit before the cutoff 2024-01-09: .* horizon 7 is longer .*or use fewer --windows"
+    with pytest.raises(fc.DataError, match=expected):
+        tiny.plain_model().backtest(tiny.plain(), windows=13, quiet=True)
+
+
 def _scored_by(forecast_at):
     panel = open_panel(tiny.plain(), DataConfig())
     return run_backtest(panel, rolling_cutoffs(panel, 2, 7), forecast_at)

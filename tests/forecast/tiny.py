@@ -26,7 +26,7 @@ def day(number: int) -> date:
 
 
 def shop(days: int = 100, stores: tuple[str, ...] = STORES, seed: int = 0) -> pl.DataFrame:
-    """Daily sales of a few stores: store, date, sales, price (known), visitors (past), city (static)."""
+    """Daily sales of stores: store, date, sales, price (known), visitors (past), city (static)."""
     rng = np.random.default_rng(seed)
     dates = [day(n) for n in range(days)]
     tables = []

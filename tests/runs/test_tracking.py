@@ -167,7 +167,7 @@ def test_a_fit_without_tracking_leaves_no_run(place):
 
 @contextmanager
 def _port(answer=None):
-    """A loopback port that accepts and never answers, or answers with some bytes; yields its address."""
+    """A loopback port that accepts and never answers, or answers some bytes; yields its address."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         held = []
 
