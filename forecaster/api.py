@@ -103,12 +103,20 @@ def load(path: str | Path) -> Forecaster:
     return Forecaster(load_artifact(path))
 
 
-def check(data: object, horizon: int | None = None, **roles: Unpack[Roles]) -> list[Finding]:
+def check(
+    data: object,
+    horizon: int | None = None,
+    future: object | None = None,
+    covariates: object | None = None,
+    **roles: Unpack[Roles],
+) -> list[Finding]:
     """Returns what is remarkable about a table, worst first; empty when nothing is.
 
     Args:
         data: path, glob or frame.
         horizon: steps that will be forecast, to find series too short for it.
+        future: a table of the covariates known in advance.
+        covariates: a second table, joined on series and time.
         roles: of columns, as in `fit`.
 
     Raises:
@@ -117,7 +125,8 @@ def check(data: object, horizon: int | None = None, **roles: Unpack[Roles]) -> l
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
 
-    return check_panel(open_panel(data, _config(None, horizon, roles).data), horizon)
+    config = _config(None, horizon, roles)
+    return check_panel(open_panel(data, config.data, covariates=covariates, future=future), horizon)
 
 
 class Forecaster:
@@ -125,6 +134,10 @@ class Forecaster:
 
     def __init__(self, artifact: Artifact):
         self.artifact = artifact
+
+    def __repr__(self) -> str:
+        schema = self.artifact.schema
+        return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
 
     @property
     def config(self) -> Config:

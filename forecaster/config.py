@@ -94,7 +94,7 @@ class ModelConfig(Section):
 class FitConfig(Section):
     """Training."""
 
-    steps: int = Field(600, ge=1)
+    steps: int = Field(400, ge=1)
     """Optimiser steps at most."""
     batch_size: int = Field(256, ge=1)
     """Channel-windows per step."""
@@ -192,7 +192,7 @@ def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -
         for part in reversed(key.strip().split(".")):
             nested = {part: nested}
         settings = _merge(settings, nested)
-    return parse_config(settings, source=str(path) if path is not None else "config")
+    return parse_config(settings, source=str(path) if path is not None else "settings")
 
 
 def parse_config(settings: Mapping[str, Any], source: str) -> Config:

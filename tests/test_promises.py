@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 import torch
 from forecast import tiny
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -31,7 +31,8 @@ from forecaster.runs import fit as fitting
 CUTOFF = tiny.day(79)
 AFTER = pl.col("date") > CUTOFF
 NAN = float("nan")
-FEW = settings(max_examples=15, deadline=None)
+# A busy machine is no fault.
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def _at(table, model=None, **options):

@@ -11,7 +11,10 @@ import typer
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path("demo"),
 ) -> None:
-    """Fit, forecast and score the demo data, tracked in a local MLflow store."""
+    """Fit, forecast and score the demo data.
+
+    Everything lands in one folder; the runs in the MLflow store of this one.
+    """
     from rich.console import Console
 
     from forecaster import api

@@ -14,8 +14,10 @@ import typer
 
 from forecaster.config import Config, load_config
 
-Data = Annotated[str, typer.Argument(help="CSV or Parquet file, or a quoted glob of them.")]
-Model = Annotated[Path, typer.Argument(help="Folder written by forecaster fit.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="CSV or Parquet file, or a quoted glob of them.")
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by forecaster fit.")]
 Future = Annotated[
     str | None, typer.Option(help="Table of the covariates known in advance, after the cutoff.")
 ]

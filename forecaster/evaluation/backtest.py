@@ -32,7 +32,7 @@ NAIVE = "seasonal naive"
 Scores = dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Backtest:
     """Forecasts of a known past, with their scores."""
 
@@ -44,6 +44,9 @@ class Backtest:
     """Cells (series, cutoff, channel, lead) that were scored."""
     unscored: int
     """Cells without a truth or without a forecast: in the rows, not in the scores."""
+
+    def __repr__(self) -> str:
+        return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
 
     @property
     def rows(self) -> Any:

@@ -41,7 +41,7 @@ FORMAT = 1
 _CONTRACT = "contract.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Artifact:
     """A trained ensemble with its contract."""
 
@@ -219,9 +219,9 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        found = f"{name} is missing" if folder.is_dir() else "there is no such folder"
         raise ArtifactError(
-            f"{folder}: not a saved model: {name} is missing; expected a folder written by "
-            "forecaster fit --out"
+            f"{folder}: not a saved model: {found}; expected a folder written by forecaster fit --out"
         ) from None
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from error

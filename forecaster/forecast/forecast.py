@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Forecast:
     """Quantiles of the future, or of a past that is known by now."""
 
@@ -45,6 +45,9 @@ class Forecast:
     """[N] "ok", or why there is no forecast."""
     actual: NDArray[np.float32] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
+
+    def __repr__(self) -> str:
+        return f"Forecast({self.report})"
 
     @property
     def median(self) -> NDArray[np.float32]:

@@ -107,7 +107,7 @@ def _gaps(panel: Panel) -> Iterator[Finding]:
             int(missing.sum()),
             f"{int(missing.sum())} steps without a target in {int((missing > 0).sum())} gaps, "
             f"the longest of {int(missing.max())} steps",
-            "nothing: gaps are masked, at their true place",
+            "nothing needs doing: gaps are masked, at their true place",
         )
 
 

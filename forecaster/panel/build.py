@@ -200,7 +200,7 @@ def _on_grid(panel: Panel, *, declared: bool) -> Panel:
         raise DataError(
             f"{panel.name}: a grid of {panel.calendar.freq} would have {total} rows for "
             f"{panel.n_rows} in the table, more than {MOST_GRID_ROWS} times as many; "
-            "say the true step with --freq, as --freq 1d"
+            "say a longer step with --freq, or mend stray times far from the others"
         )
     indptr = np.concatenate(([0], np.cumsum(spans))).astype(np.int64)
     old = place + np.repeat(indptr[:-1], length)

@@ -31,7 +31,7 @@ NO_TIME = -(2**63)
 """Stands for "no time" in int64 arrays; becomes null in frames."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Panel:
     """Every series of a table as flat arrays."""
 
@@ -57,6 +57,9 @@ class Panel:
     """Kind of the caller's table: "polars", "pandas", "pyarrow" or "file"."""
     name: str
     """The table's name in messages."""
+
+    def __repr__(self) -> str:
+        return f"Panel({self.name}: {self.n_series} series, {self.n_rows} rows, {self.calendar.freq})"
 
     @property
     def n_series(self) -> int:

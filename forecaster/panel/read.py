@@ -74,7 +74,7 @@ def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def did_you_mean(name: str, known: list[str]) -> str:
+def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Returns "; did you mean 'x'?" for the nearest known name, or nothing."""
     lowered = {other.lower(): other for other in reversed(known)}
     near = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)

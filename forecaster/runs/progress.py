@@ -18,6 +18,7 @@ from forecaster.runs.tracking import TrackedRun
 
 _FLUSH_SECONDS = 2.0
 _FLUSH_POINTS = 900
+_SILENCE_SECONDS = 10.0
 
 
 class BufferedLogger(Logger):
@@ -78,6 +79,7 @@ class TrainingBar(pl.Callback):
             refresh_per_second=4,
         )
         self._task = self._progress.add_task("", total=steps, loss="…")
+        self._console, self._steps, self._said = console, steps, time.monotonic()
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Shows the bar."""
@@ -90,6 +92,12 @@ class TrainingBar(pl.Callback):
         step = trainer.global_step
         if step % 10 == 0:
             self._progress.update(self._task, completed=step, loss=_losses(learner))
+
+    def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        """Says how far it is where no bar can move, as in a log file."""
+        if self._progress.disable and time.monotonic() - self._said > _SILENCE_SECONDS:
+            self._said = time.monotonic()
+            self._console.print(f"step {trainer.global_step}/{self._steps}, loss {_losses(learner)}")
 
     def on_train_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Takes it away."""
