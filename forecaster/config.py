@@ -100,7 +100,7 @@ class FitConfig(Section):
     """Channel-windows per step."""
     seed: int = Field(0, ge=0)
     """Fixes initial weights, dropout and the order of windows."""
-    learning_rate: float = Field(2e-3, gt=0)
+    learning_rate: float = Field(4e-3, gt=0)
     """Peak rate of AdamW."""
     weight_decay: float = Field(0.05, ge=0)
     """Decoupled weight decay of AdamW, on matrices only."""

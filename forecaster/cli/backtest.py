@@ -45,7 +45,7 @@ def backtest(
 
     for path in (out, plot):
         if path is not None:
-            check_writable(path)
+            check_writable(path, data, covariates)
     if out is not None:
         check_format(out)
     if plot is not None:

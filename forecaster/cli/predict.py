@@ -43,7 +43,7 @@ def predict(
 
     for path in (out, plot):
         if path is not None:
-            check_writable(path)
+            check_writable(path, data, future, covariates)
     check_format(out)
     if plot is not None:
         check_picture(plot)

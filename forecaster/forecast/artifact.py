@@ -135,6 +135,11 @@ def load_artifact(path: str | Path) -> Artifact:
             f"{folder}: artifact format {found!r}; this version reads formats 1 to {FORMAT}: "
             "upgrade attention-forecaster, or fit the model again"
         )
+    if contract.get("calibration") is not None:
+        raise ArtifactError(
+            f"{folder}: holds calibration widths, which this version cannot apply: "
+            "upgrade attention-forecaster"
+        )
     try:
         config = parse_config(_read_json(folder, "config.json"), source=f"{folder}/config.json")
         schema = Schema.from_dict(contract["columns"])

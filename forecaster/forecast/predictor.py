@@ -18,7 +18,7 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.model.threads import spare_threads
-from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
@@ -182,15 +182,12 @@ def _check_known(panel: Panel, ahead: _Ahead, horizon: int, usable: NDArray[np.b
     """Refuses a future whose known covariates are not all given, where there is a forecast."""
     schema = panel.schema
     rows, time = ahead.rows[:, :horizon], ahead.time[:, :horizon]
-    last = panel.time[np.maximum(panel.indptr[1:] - 1, 0)]
-    # A row that had to be added holds nothing; that of a category would read as "unknown".
-    absent = (time > last[:, None]) | (rows < 0)
-    first_known = panel.n_channels + len(schema.past_numeric)
     for name in schema.known:
-        missing = absent & usable[:, None]
-        if name in schema.known_numeric:
-            column = first_known + schema.known_numeric.index(name)
-            missing |= np.isnan(ahead.panel.values[rows, column]) & usable[:, None]
+        if name in schema.categorical:
+            empty = ahead.panel.codes[rows, schema.code_columns.index(name)] == MISSING
+        else:
+            empty = np.isnan(ahead.panel.values[rows, schema.columns.index(name)])
+        missing = empty & usable[:, None]
         if missing.any():
             series, lead = np.argwhere(missing)[0]
             raise DataError(

@@ -7,6 +7,7 @@ leaves what was there before.
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import shutil
@@ -79,12 +80,20 @@ def atomic_folder(path: Path, replaces: str) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, *inputs: str | None) -> None:
     """Raises before long work what writing to `path` would raise after it.
 
+    Args:
+        path: the file or folder to be written.
+        inputs: paths and globs that are read, and must not be written over.
+
     Raises:
-        OutputError: the nearest existing parent is not a folder that can be written to.
+        OutputError: the nearest existing parent is not a folder that can be written to, or `path`
+            is an input.
     """
+    read = [name for pattern in inputs if pattern for name in (pattern, *glob.glob(pattern))]
+    if path.resolve() in [Path(name).resolve() for name in read]:
+        raise OutputError(f"{path}: is an input of this command; choose another name")
     parent = path.parent
     while not parent.exists() and parent != parent.parent:
         parent = parent.parent

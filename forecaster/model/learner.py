@@ -48,7 +48,7 @@ class Learner(pl.LightningModule):
         total, count = _loss(self.network, batch)
         loss = total.sum() / count.sum().clamp(min=1)
         if not torch.isfinite(loss):
-            raise FitError(self._blame(total, batch))
+            raise FitError(self._blame(total, batch, "loss"))
         self._losses.append(loss.detach())
         return loss
 
@@ -72,6 +72,8 @@ class Learner(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Adds a batch to the validation sums, under the averaged weights."""
         total, count = _loss(self.average, batch)
+        if not torch.isfinite(total).all():
+            raise FitError(self._blame(total, batch, "validation loss"))
         self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
 
     def on_validation_epoch_end(self) -> None:
@@ -117,12 +119,12 @@ class Learner(pl.LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
-    def _blame(self, total: Float[Tensor, " B"], batch: Batch) -> str:
+    def _blame(self, total: Float[Tensor, " B"], batch: Batch, what: str) -> str:
         guilty = batch.series[~torch.isfinite(total)].unique().tolist()
         names = ", ".join(self.series[number] for number in guilty[:3])
         more = f" and {len(guilty) - 3} more" if len(guilty) > 3 else ""
         return (
-            f"the loss is not finite at step {self.global_step + 1}: "
+            f"the {what} is not finite at step {self.global_step + (what == 'loss')}: "
             f"{len(guilty)} of {len(batch.series.unique())} series in the batch, {names}{more}; "
             "look for extreme values there (forecaster check), or lower fit.learning_rate"
         )

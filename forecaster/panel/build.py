@@ -18,7 +18,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar, find_freq, parse_freq
 from forecaster.panel.frequency import MOST_GRID_ROWS
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.read import Table, did_you_mean, listing, read_table
 from forecaster.panel.roles import require_columns
 from forecaster.panel.rows import SERIES, TIME, Rows, main_rows, with_covariates, with_future
@@ -163,6 +163,7 @@ def _codes(
     for k, name in enumerate(names):
         known = frame[name].cast(pl.Enum(categories[name]), strict=False).to_physical()
         codes[:, k] = known.cast(pl.Int32).fill_null(-1).to_numpy() + 1
+        codes[frame[name].is_null().to_numpy(), k] = MISSING
     return codes
 
 

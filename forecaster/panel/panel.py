@@ -1,7 +1,7 @@
 """The flat store of a table: what comes in are rows sorted by (series, time), what goes out are arrays.
 
 Series lie one after the other; series s owns rows indptr[s] to indptr[s + 1]. NaN is the one mask for
-missing numbers, code 0 for missing categories. On a regular panel consecutive rows of a series are
+missing numbers, code −1 for missing categories. On a regular panel consecutive rows of a series are
 one step apart and gaps are empty rows; otherwise rows are as observed. Methods return new panels and
 loop over no series.
 
@@ -29,6 +29,8 @@ Ints = NDArray[np.int64]
 
 NO_TIME = -(2**63)
 """Stands for "no time" in int64 arrays; becomes null in frames."""
+MISSING = -1
+"""The code of an empty cell of a category; a word the model has not met has code 0."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +44,7 @@ class Panel:
     values: NDArray[np.float32]
     """float32 [row, column], data units; NaN = missing."""
     codes: NDArray[np.int32]
-    """int32 [row, code column]; 0 = unknown or missing."""
+    """int32 [row, code column]; 0 = unknown, MISSING = an empty cell."""
     time: Ints
     """int64 [row]: microseconds since 1970, or integer steps."""
     indptr: Ints
@@ -50,7 +52,7 @@ class Panel:
     static: NDArray[np.float32]
     """float32 [series, static number]; NaN = missing."""
     static_codes: NDArray[np.int32]
-    """int32 [series, static category]; 0 = unknown or missing."""
+    """int32 [series, static category]; 0 = unknown, MISSING = an empty cell."""
     regular: bool
     """Whether consecutive rows of a series are one step apart."""
     kind: str
@@ -134,7 +136,7 @@ class Panel:
     def reaching(self, cutoff: Ints, horizon: int) -> Panel:
         """Returns the panel with at least `horizon` rows after every series' cutoff.
 
-        Added rows have calendar times, NaN values and codes 0; rows already there stay, later ones
+        Added rows have calendar times and empty cells; rows already there stay, later ones
         too. A regular series that ends before its cutoff is filled up to it.
 
         Args:
@@ -174,7 +176,7 @@ class Panel:
         """Returns the panel with its rows moved to `old` and empty rows of given times at `new`."""
         n_rows = int(indptr[-1])
         values = np.full((n_rows, self.values.shape[1]), np.nan, np.float32)
-        codes = np.zeros((n_rows, self.codes.shape[1]), np.int32)
+        codes = np.full((n_rows, self.codes.shape[1]), MISSING, np.int32)
         time = np.empty(n_rows, np.int64)
         values[old], codes[old], time[old], time[new] = self.values, self.codes, self.time, times
         return replace(self, values=values, codes=codes, time=time, indptr=indptr)
@@ -211,7 +213,8 @@ class Panel:
         ):
             for k, name in enumerate(names):
                 old = categories[name]
-                seen = np.bincount(codes[used, k], minlength=len(old) + 1)[1:] > 0
+                counts = np.bincount(codes[used, k] - MISSING, minlength=len(old) + 1 - MISSING)
+                seen = counts[1 - MISSING :] > 0
                 categories[name] = tuple(np.array(old, object)[seen])
         return self.recoded(categories)
 
@@ -227,8 +230,8 @@ class Panel:
             for k, name in enumerate(names):
                 new = {word: code for code, word in enumerate(categories[name], start=1)}
                 words = self.schema.categories[name]
-                table = np.array([0, *(new.get(word, 0) for word in words)], np.int32)
-                codes[:, k] = table[codes[:, k]]
+                table = np.array([MISSING, 0, *(new.get(word, 0) for word in words)], np.int32)
+                codes[:, k] = table[codes[:, k] - MISSING]
             return codes
 
         codes = translated(self.codes, self.schema.code_columns)

@@ -61,7 +61,7 @@ class Schema:
     layout: str = "wide"
     """"wide": value columns are channels of one series; "long": independent series."""
     categories: dict[str, Names] = field(default_factory=dict)
-    """Code c >= 1 is categories[name][c - 1]; 0 = unknown or missing."""
+    """Code c >= 1 is categories[name][c - 1]; 0 = unknown."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why each column has its role, ignored ones included."""
     regular: bool = True

@@ -63,7 +63,7 @@ class WindowStore:
         self._end = torch.from_numpy(panel.indptr[1:].copy())
         self._channel = torch.from_numpy(channel.astype(np.int64))
         self._static = torch.from_numpy(panel.static)
-        self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64))
+        self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)
         self._values = _at_least(panel.values, self._width)
         self._codes = _at_least(panel.codes, self._width)
         self._no_codes = torch.zeros((1, self._width, 0), dtype=torch.int64)
@@ -97,7 +97,10 @@ class WindowStore:
             covariates = self._cut(self._values[:, self._channels :], start, edge, torch.nan)
             target_real, covariate_real = _observed(targets), _observed(covariates)
         codes = self._cut(self._codes, start, edge, 0)
-        codes = codes.long() if codes.shape[2] else self._no_codes.expand(len(which), -1, -1)
+        # To the network a missing category is an unknown one.
+        codes = (
+            codes.long().clamp_(min=0) if codes.shape[2] else self._no_codes.expand(len(which), -1, -1)
+        )
         past = (slice(None), slice(length), slice(len(self._schema.past_numeric)))
         known = (..., slice(len(self._schema.past_numeric), None))
         past_codes = len(self._schema.past_category)

@@ -93,9 +93,13 @@ CATALOGUE = {
         ["fit", "shop.csv", "--horizon", 7, "--until", "never", *FIT],
         ["expected dates, found 'never'"],
     ),
+    "a result over an input": (
+        ["predict", "model", "shop.csv", "--out", "shop.csv"],
+        ["shop.csv: is an input of this command; choose another name"],
+    ),
     "unknown option": (["check", "shop.csv", "--horizn", 7], ["--horizn", "--horizon"]),
     "unknown verb": (["forecats", "shop.csv"], ["forecats"]),
-    "missing argument": (["check"], ["Missing argument", "data"]),
+    "missing argument": (["check"], ["Missing argument", "DATA"]),
     "missing option": (["fit", "shop.csv", "--horizon", 7], ["Missing option", "--out"]),
     "a horizon that is no number": (
         ["check", "shop.csv", "--horizon", "long"],
@@ -160,7 +164,7 @@ CATALOGUE = {
     ),
     "no model": (
         ["predict", "away", "shop.csv", "--out", "new.csv"],
-        ["away: not a saved model", "contract.json is missing", "forecaster fit --out"],
+        ["away: not a saved model", "there is no such folder", "forecaster fit --out"],
     ),
     "a folder that is no model": (
         ["predict", "other", "shop.csv", "--out", "new.csv"],

@@ -184,3 +184,11 @@ def test_a_pickle_in_the_place_of_weights_is_refused_unopened(saved):
     _write(saved, contract)
     with pytest.raises(fc.ArtifactError, match="does not fit its contract"):
         load_artifact(saved)
+
+
+def test_calibration_widths_of_a_later_version_are_refused_not_ignored(saved):
+    path = saved / "contract.json"
+    contract = json.loads(path.read_text())
+    path.write_text(json.dumps(contract | {"calibration": {"widths": [0.1]}}))
+    with pytest.raises(fc.ArtifactError, match="calibration widths, which this version cannot apply"):
+        fc.load(saved)

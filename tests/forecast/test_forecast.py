@@ -218,6 +218,22 @@ def test_a_missing_known_value_is_named_with_series_column_time_and_lead():
     assert shorter.quantiles.shape == (3, 4, 1, 9) and np.isfinite(shorter.quantiles).all()
 
 
+def test_a_hole_in_a_known_category_is_named_and_an_unseen_word_is_not():
+    history = tiny.plain().with_columns(ad=pl.col("date").dt.day().mod(2).cast(pl.String))
+    model = fc.fit(history, horizon=7, known="ad", config=tiny.TINY, quiet=True)
+    future = tiny.prices().select("store", "date", ad=pl.lit("never seen"))
+    assert model.predict(history, future=future).status == ("ok",) * 3
+    hole = future.with_columns(
+        ad=pl.when((pl.col("store") == "b") & (pl.col("date") == tiny.day(103)))
+        .then(None)
+        .otherwise("ad")
+    )
+    with pytest.raises(fc.DataError, match=r"'ad' is known .* series b at 2024-04-13 \(lead 4 of 7\)"):
+        model.predict(history, future=hole)
+    with pytest.raises(fc.DataError, match=r"'ad' is known .* series b at 2024-04-13"):
+        model.predict(history, future=hole.drop_nulls())
+
+
 def test_known_values_may_lie_in_later_rows_of_the_table_itself():
     future = (
         tiny.prices()

@@ -210,3 +210,12 @@ def test_the_steps_after_the_last_regular_validation_are_validated_too(make_pane
     config, split = prepare(panel, make_config(4, fit={"steps": 7, "validate_every": 5}))
     artifact = fit_panel(panel, config, split)
     assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [5, 7]
+
+
+def test_a_validation_loss_that_is_not_finite_names_the_series(make_panel, make_config):
+    panel = make_panel(3, 60)
+    late = panel.indptr[2] - 5  # the last rows of the second series: validated, never trained on
+    panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
+    expected = r"the validation loss is not finite at step 3: 1 of 3 series in the batch, s1"
+    with pytest.raises(FitError, match=expected):
+        fitted(panel, make_config(4, fit={"steps": 3, "validate_every": 3}))

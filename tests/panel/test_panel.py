@@ -27,7 +27,7 @@ def test_gaps_sit_at_their_true_place_and_ends_are_ragged():
     assert list(panel.indptr) == [0, 3, 9]
     np.testing.assert_array_equal(panel.values[3:, 0], np.float32([1, 2, np.nan, np.nan, 5, 6]))
     assert list((panel.time - panel.time[3]) // DAY) == [2, 3, 4, 0, 1, 2, 3, 4, 5]
-    assert panel.codes[5, 0] == 0 and list(panel.last_observed) == [2, 8]
+    assert panel.codes[5, 0] == -1 and list(panel.last_observed) == [2, 8]
     assert list(panel.first_observed) == [0, 3]
 
 
@@ -115,10 +115,10 @@ def test_categories_come_from_the_given_rows_only():
     )
     panel = open_panel(frame, DataConfig())
     assert panel.schema.categories == {"w": ("x", "y", "z"), "kind": ("p", "q")}
-    assert panel.codes[:, 0].tolist() == [1, 2, 3, 1, 0]
+    assert panel.codes[:, 0].tolist() == [1, 2, 3, 1, -1]
     limited = panel.with_categories(np.array([False, True, True, False, False]))
     assert limited.schema.categories == {"w": ("y", "z"), "kind": ("p",)}
-    assert limited.codes[:, 0].tolist() == [0, 1, 2, 0, 0]
+    assert limited.codes[:, 0].tolist() == [0, 1, 2, 0, -1]
     assert limited.static_codes.tolist() == [[1], [0]]
 
 

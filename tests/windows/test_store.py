@@ -47,7 +47,9 @@ def slow_window(panel, series, channel, cutoff, length, horizon):
         row = cutoff + offset
         own = begin <= row < end
         cells.append(panel.values[row] if own else np.full(panel.values.shape[1], np.nan))
-        codes.append(panel.codes[row] if own else np.zeros(panel.codes.shape[1], np.int32))
+        codes.append(
+            np.maximum(panel.codes[row], 0) if own else np.zeros(panel.codes.shape[1], np.int32)
+        )
         gone = (panel.time[row] - panel.time[cutoff]) / panel.calendar.step if own else offset
         elapsed.append(offset if panel.regular else gone)
         here = panel.time[[row if own else begin]]
@@ -63,7 +65,7 @@ def slow_window(panel, series, channel, cutoff, length, horizon):
         "known": covariates[:, past : past + known],
         "known_observed": ~np.isnan(covariates[:, past : past + known]),
         "static": panel.static[series],
-        "static_category": panel.static_codes[series],
+        "static_category": np.maximum(panel.static_codes[series], 0),
         "past_category": codes[:length, :past_codes],
         "known_category": codes[:, past_codes:],
         "phase": np.array(phase, np.float32),
