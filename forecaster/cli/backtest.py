@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli import options
+from forecaster.cli import options, results
 
 
 def backtest(
@@ -40,16 +40,9 @@ def backtest(
     from rich.console import Console
 
     from forecaster import api
-    from forecaster.forecast.writer import check_format, check_picture, check_writable, write_figure
     from forecaster.runs import announce
 
-    for path in (out, plot):
-        if path is not None:
-            check_writable(path, data, covariates)
-    if out is not None:
-        check_format(out)
-    if plot is not None:
-        check_picture(plot)
+    results.refuse_unwritable(out, plot, data, covariates)
     roles = options.declared(
         time=time,
         series=series,
@@ -62,9 +55,4 @@ def backtest(
     )
     result = api.load(model).backtest(data, windows, refit, stride, covariates, **roles)
     announce.summary(Console(), result)
-    if out is not None:
-        result.write(out)
-        typer.echo(f"wrote {out}")
-    if plot is not None:
-        write_figure(result.plot(), plot)
-        typer.echo(f"drew {plot}")
+    results.put(result, out, plot)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli import options
+from forecaster.cli import options, results
 
 
 def predict(
@@ -39,14 +39,8 @@ def predict(
     from rich.progress import Progress
 
     from forecaster import api
-    from forecaster.forecast.writer import check_format, check_picture, check_writable, write_figure
 
-    for path in (out, plot):
-        if path is not None:
-            check_writable(path, data, future, covariates)
-    check_format(out)
-    if plot is not None:
-        check_picture(plot)
+    results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(
         time=time,
         series=series,
@@ -70,9 +64,5 @@ def predict(
             progress=lambda done, total: progress.update(task, completed=done, total=total),
             **roles,
         )
-    forecast.write(out)
     typer.echo(forecast.report)
-    typer.echo(f"wrote {out}")
-    if plot is not None:
-        write_figure(forecast.plot(), plot)
-        typer.echo(f"drew {plot}")
+    results.put(forecast, out, plot)

@@ -13,6 +13,8 @@ import http.client
 import json
 import logging
 import os
+import shutil
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -166,7 +168,12 @@ def tracking_uri(config: TrackingConfig) -> str:
 
 def where_to_look(uri: str) -> str:
     """Returns what shows the runs of a store: its address, or the shell line that serves it."""
-    return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
+    if uri.startswith("http"):
+        return uri
+    beside = Path(sys.executable).with_name("mlflow")
+    # In an environment that is not activated the bare name would not be found.
+    command = "mlflow" if shutil.which("mlflow") or not beside.exists() else str(beside)
+    return f"{command} ui --backend-store-uri {uri}"
 
 
 def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
