@@ -69,15 +69,19 @@ class Backtest:
     @property
     def verdict(self) -> str:
         """One sentence that says whether the model is worth having."""
-        mine, naive = self.scores[MODEL]["WQL"], self.scores[NAIVE]["WQL"]
-        skill = self.scores[MODEL]["skill"]
-        word = compared(mine, naive)
-        if word == "loses to" and naive == 0:
-            return f"loses to seasonal naive: its WQL is {mine:.4g}, that of seasonal naive 0"
-        if word in ("beats", "loses to"):
+        mine, naive = self.scores[MODEL], self.scores[NAIVE]
+        word, skill = compared(mine["WQL"], naive["WQL"]), mine["skill"]
+        if word == "loses to" and naive["WQL"] == 0:
+            said = f"loses to seasonal naive: its WQL is {mine['WQL']:.4g}, that of seasonal naive 0"
+        elif word in ("beats", "loses to"):
             direction = "lower" if skill > 0 else "higher"
-            return f"{word} seasonal naive: its WQL is {abs(100 * skill):.1f} % {direction}"
-        return f"{word} seasonal naive"
+            said = f"{word} seasonal naive: its WQL is {abs(100 * skill):.1f} % {direction}"
+        else:
+            return f"{word} seasonal naive"
+        if word == "beats" and mine["MASE"] > naive["MASE"]:
+            # Better bands can hide worse medians.
+            said += f", but its MASE is {100 * (mine['MASE'] / naive['MASE'] - 1):.1f} % higher"
+        return said
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.

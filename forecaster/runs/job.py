@@ -123,6 +123,8 @@ def run_backtest_job(
         if plan.refit == "each" or (plan.refit == "once" and fitted_at is None):
             predictor, fitted_at = _refitted(artifact, panel, cutoff, console), cutoff
         announce.cutoff(console, panel, cutoff, fitted_at)
+        if fitted_at is None:  # the panel was opened in this model's codes
+            return predictor.forecast_at(panel, cutoff)
         return predictor.forecast_at(panel.recoded(predictor.artifact.schema.categories), cutoff)
 
     with tracking.open_run(config.tracking, f"backtest {Path(panel.name).stem}") as run:

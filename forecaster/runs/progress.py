@@ -82,7 +82,9 @@ class TrainingBar(pl.Callback):
         self._console, self._steps, self._said = console, steps, time.monotonic()
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Shows the bar."""
+        """Says how large the model is, and shows the bar."""
+        weights = sum(weight.numel() for weight in learner.network.parameters())
+        self._console.print(f"{weights:,} weights", highlight=False)
         self._progress.start()
 
     def on_train_batch_end(

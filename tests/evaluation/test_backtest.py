@@ -227,8 +227,20 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
     ],
 )
 def test_a_verdict_is_never_nonsense(wql, naive, said):
-    scores = {MODEL: {"WQL": wql, "skill": skill(wql, naive)}, NAIVE: {"WQL": naive, "skill": 0.0}}
+    scores = {
+        MODEL: {"WQL": wql, "MASE": 1.0, "skill": skill(wql, naive)},
+        NAIVE: {"WQL": naive, "MASE": 1.0, "skill": 0.0},
+    }
     assert Backtest((), scores, 0, 0).verdict == said
+
+
+def test_better_bands_do_not_hide_worse_medians():
+    scores = {
+        MODEL: {"WQL": 0.3, "MASE": 1.2, "skill": 0.25},
+        NAIVE: {"WQL": 0.4, "MASE": 1.0, "skill": 0.0},
+    }
+    verdict = Backtest((), scores, 0, 0).verdict
+    assert verdict == ("beats seasonal naive: its WQL is 25.0 % lower, but its MASE is 20.0 % higher")
 
 
 def test_a_truth_of_zeros_is_scored_without_a_fault():
