@@ -224,9 +224,7 @@ def _experiment(client: MlflowClient, name: str, uri: str) -> str:
     if uri.startswith("sqlite:///"):
         # MLflow's own default is relative to whatever folder a process happens to run in.
         location = str(Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts")
-    # Without the tag MLflow's pages open on its tools for language models.
-    tags = {"mlflow.experimentKind": "custom_model_development"}
-    return str(client.create_experiment(name, artifact_location=location, tags=tags))
+    return str(client.create_experiment(name, artifact_location=location))
 
 
 def _probe(uri: str) -> str | None:
