@@ -1,5 +1,6 @@
 """What all tests share: shapes are checked while they run, and small panels are one call away."""
 
+import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -7,7 +8,17 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
+
+# A slow machine is no fault. Before a merge the same examples are tried each time; at a desk new ones.
+settings.register_profile(
+    "house",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
+settings.load_profile("house")
 
 # Before anything imports the model: every axis name in its signatures now holds, or a test fails.
 install_import_hook("forecaster.model", "beartype.beartype")
