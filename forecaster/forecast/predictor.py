@@ -116,6 +116,9 @@ class Predictor:
         quantiles = np.full(shape, np.nan, dtype=np.float32)
         chosen = np.flatnonzero(usable)
         quantiles[chosen] = self.quantiles(panel, chosen, ahead.at[chosen], progress)
+        finite = np.isfinite(quantiles).all(axis=(1, 2, 3))
+        quantiles[~finite] = np.nan
+        reasons = np.where(usable, "the forecast is not finite: values beyond float32", reasons)
         return Forecast(
             panel=panel,
             series=np.arange(panel.n_series),
@@ -123,7 +126,7 @@ class Predictor:
             time=ahead.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=levels,
-            status=tuple(np.where(usable, "ok", reasons).tolist()),
+            status=tuple(np.where(finite, "ok", reasons).tolist()),
         )
 
     def _usable(self, ahead: _Ahead) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:

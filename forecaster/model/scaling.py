@@ -68,10 +68,13 @@ class ContextScaler(nn.Module):
         """
         count = observed.sum(dim=1)
         seen = count.clamp(min=1)
-        mean = torch.where(observed, context, 0.0).sum(dim=1) / seen
-        # Two passes: the mean of squares minus the square of the mean cancels for large levels.
+        mean = (torch.where(observed, context, 0.0) / seen[:, None]).sum(dim=1)
+        # Two passes: the mean of squares minus the square of the mean cancels for large levels. In
+        # units of the largest: the square of 1e20 is no float32.
         spread = torch.where(observed, context - mean[:, None], 0.0)
-        deviation = (spread.square().sum(dim=1) / seen).sqrt()
+        largest = spread.abs().amax(dim=1)
+        relative = spread / largest.clamp(min=torch.finfo(spread.dtype).tiny)[:, None]
+        deviation = largest * (relative.square().sum(dim=1) / seen).sqrt()
         varies = (count >= 2) & (deviation > _ROUNDING * mean.abs())
         return Scale(
             loc=torch.where(count > 0, mean, self.loc[channel]),

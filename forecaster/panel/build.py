@@ -79,6 +79,7 @@ def build_panel(
         require_columns([schema.time], table.frame.columns, table.name, "the time column")
     rows = main_rows(table, schema)
     calendar, regular = _clock(rows, freq)
+    rows = replace(rows, schema=replace(rows.schema, regular=regular))
     if covariates is not None:
         rows = with_covariates(rows, covariates)
     _require_covariates(rows, table, covariates)

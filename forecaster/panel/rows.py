@@ -99,7 +99,7 @@ def with_future(rows: Rows, table: Table) -> Rows:
     names = [name for name in schema.known if name in table.frame.columns]
     for name in schema.known:
         # Given by the covariates' later rows, or missing.
-        ahead = rows.frame[name].null_count() < rows.frame.height and name in rows.frame.columns
+        ahead = name in rows.frame.columns and rows.frame[name].null_count() < rows.frame.height
         if name not in names and not ahead:
             require_columns([name], table.frame.columns, table.name, "a known covariate")
     if schema.time is not None:

@@ -108,11 +108,12 @@ def resolve_config(config: Config, panel: Panel) -> Config:
         raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
     model, schema = config.model, panel.schema
     season = panel.calendar.season_length
-    patch = model.patch or _patch_for(season)
+    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    # A training window needs a patch of own rows before its horizon; short tables get short patches.
+    patch = model.patch or min(_patch_for(season), max(1, (longest - config.horizon) // 3))
     context = model.context_length
     if context is None:
         seasons = 7 * season if "day" in panel.calendar.cycles else 2 * season
-        longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
         context = min(max(4 * config.horizon, seasons), max(2, longest // 3))
         context = max(1, context // patch) * patch
     return config.replaced(

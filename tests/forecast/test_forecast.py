@@ -341,3 +341,39 @@ def test_a_clock_with_a_summer_time_keeps_days_as_days():
     hours = rows["at"].dt.convert_time_zone("UTC").dt.hour().to_list()
     assert hours == [23, 22, 22]
     assert rows["at"][0].astimezone(UTC).date() == date(2024, 3, 30)
+
+
+def test_an_irregular_table_is_forecast_by_a_saved_model_too(tmp_path):
+    rng = np.random.default_rng(0)
+    minutes = np.cumsum(rng.integers(30, 90, 200)).tolist()
+    stamps = [datetime(2024, 1, 1) + timedelta(minutes=minute) for minute in minutes]
+    table = pl.DataFrame({"ts": stamps, "y": rng.normal(size=200)})
+    model = fc.fit(table, horizon=5, config=tiny.TINY, quiet=True)
+    assert not model.artifact.schema.regular
+    model.save(tmp_path / "model")
+    rows = fc.load(tmp_path / "model").predict(table).frame
+    assert rows["status"].unique().to_list() == ["ok"] and rows["cutoff"][0] == stamps[-1]
+    assert rows["ts"].is_sorted() and rows["ts"][0] > stamps[-1]
+    assert model.backtest(table, windows=2, quiet=True).scored == 10
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_values_near_the_ends_of_float32_are_forecast_in_their_own_units(scale):
+    table = tiny.plain().with_columns(pl.col("sales") * scale)
+    model = fc.fit(table, horizon=7, config=tiny.TINY, quiet=True)
+    forecast = model.predict(table)
+    plain = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, quiet=True).predict(tiny.plain())
+    assert forecast.status == ("ok",) * 3
+    np.testing.assert_allclose(forecast.quantiles / np.float32(scale), plain.quantiles, rtol=1e-3)
+
+
+def test_a_forecast_that_is_not_finite_is_empty_and_says_so():
+    model = tiny.plain_model()
+    table = tiny.plain().with_columns(
+        sales=pl.when(pl.col("store") == "b")
+        .then(pl.lit(3e38) * (1 - 2 * (pl.col("date").dt.day() % 2)))
+        .otherwise("sales")
+    )
+    forecast = model.predict(table)
+    assert forecast.status == ("ok", "the forecast is not finite: values beyond float32", "ok")
+    assert np.isnan(forecast.quantiles[1]).all() and np.isfinite(forecast.quantiles[[0, 2]]).all()
