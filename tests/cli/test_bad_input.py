@@ -82,7 +82,7 @@ CATALOGUE = {
     ),
     "horizon longer than the history": (
         ["fit", "short.csv", "--horizon", 90, *FIT],
-        ["horizon 90 is longer than the history allows", "7 + 90 rows", "has 60", "--horizon to 30"],
+        ["horizon 90 is longer than the history allows", "1 + 90 rows", "has 60", "--horizon to 30"],
     ),
     "no horizon": (["fit", "shop.csv", *FIT], ["a horizon is required", "--horizon 28"]),
     "until before the beginning": (
