@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rich.console import Console
 
-from forecaster.config import Config, DataConfig, load_config, parse_config
+from forecaster.config import COLUMN_LISTS, Config, DataConfig, load_config, parse_config
 from forecaster.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     from forecaster.panel.build import open_panel
     from forecaster.runs.job import run_fit
 
-    config = _config(options.get("config"), horizon, options, fits=True)
+    roles = {name: value for name, value in options.items() if name not in _SETTINGS}
+    config = _config(options.get("config"), horizon, roles)
     out = options.get("out")
     if out is not None:
         check_target(Path(out))
@@ -247,23 +248,20 @@ def _config(
     config: str | Path | Mapping[str, Any] | Config | None,
     horizon: int | None,
     roles: Mapping[str, Any],
-    *,
-    fits: bool = False,
 ) -> Config:
     if config is None or isinstance(config, str | Path):
         config = load_config(config)
     elif not isinstance(config, Config):
         config = parse_config(config, source="config")
     declared = {
-        name: [value] if isinstance(value, str) and name in _LISTS else value
+        name: [value] if isinstance(value, str) and name in COLUMN_LISTS else value
         for name, value in roles.items()
         if name in DataConfig.model_fields
     }
-    unknown = set(roles) - set(DataConfig.model_fields) - (_SETTINGS if fits else set())
+    unknown = set(roles) - set(DataConfig.model_fields)
     if unknown:
         parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
     return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
 
 
-_SETTINGS = {"config", "future", "covariates", "until", "out", "quiet"}
-_LISTS = ("series", "target", "known", "past", "static")
+_SETTINGS = FitOptions.__annotations__.keys() - Roles.__annotations__.keys()

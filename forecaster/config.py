@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from forecaster.errors import ConfigError
 
+COLUMN_LISTS = ("series", "target", "known", "past", "static")
+"""Roles that several columns may share."""
+
 
 class Section(BaseModel):
     """A frozen group of settings; unknown names are refused."""

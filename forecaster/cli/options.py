@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forecaster.config import Config, load_config
+from forecaster.config import COLUMN_LISTS, Config, load_config
 
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="CSV or Parquet file, or a quoted glob of them.")
@@ -63,6 +63,6 @@ def declared(**roles: str | None) -> dict[str, Any]:
     for name, value in roles.items():
         if value is None:
             continue
-        many = name in ("series", "target", "known", "past", "static")
+        many = name in COLUMN_LISTS
         given[name] = [part.strip() for part in value.split(",") if part.strip()] if many else value
     return given

@@ -63,8 +63,8 @@ class Predictor:
             )
         wanted = horizon or trained
         times = cutoff_times(panel, cutoff)
-        ahead = _reach(panel, times, self.artifact.horizon)
-        _check_known(panel, ahead, wanted, self._usable(ahead)[0])
+        ahead = _reach(panel, times, self.artifact)
+        _check_known(panel, ahead, wanted)
         return self._forecast(ahead, times, wanted, progress)
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
@@ -75,7 +75,7 @@ class Predictor:
             cutoff: time of the last step that may be seen.
         """
         times = np.full(panel.n_series, cutoff, dtype=np.int64)
-        ahead = _reach(panel, times, self.artifact.horizon)
+        ahead = _reach(panel, times, self.artifact)
         forecast = self._forecast(ahead, times, self.artifact.horizon, None)
         truth = ahead.panel.values[ahead.rows, : panel.n_channels]
         return replace(forecast, actual=np.where(ahead.rows[..., None] < 0, np.nan, truth))
@@ -110,15 +110,15 @@ class Predictor:
         self, ahead: _Ahead, times: Int64, horizon: int, progress: Progress | None
     ) -> Forecast:
         panel = ahead.panel
-        usable, reasons = self._usable(ahead)
         levels = self.artifact.config.model.quantile_levels
         shape = (panel.n_series, self.artifact.horizon, panel.n_channels, len(levels))
         quantiles = np.full(shape, np.nan, dtype=np.float32)
-        chosen = np.flatnonzero(usable)
+        chosen = np.flatnonzero(ahead.usable)
         quantiles[chosen] = self.quantiles(panel, chosen, ahead.at[chosen], progress)
         finite = np.isfinite(quantiles).all(axis=(1, 2, 3))
         quantiles[~finite] = np.nan
-        reasons = np.where(usable, "the forecast is not finite: values beyond float32", reasons)
+        broken = "the forecast is not finite: values beyond float32"
+        reasons = np.where(ahead.usable, broken, ahead.reasons)
         return Forecast(
             panel=panel,
             series=np.arange(panel.n_series),
@@ -128,21 +128,6 @@ class Predictor:
             levels=levels,
             status=tuple(np.where(finite, "ok", reasons).tolist()),
         )
-
-    def _usable(self, ahead: _Ahead) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
-        """Returns [series] whether there is something to forecast from, and why there is not."""
-        panel, at, length = ahead.panel, ahead.at, self.artifact.context_length
-        observed = ~np.isnan(panel.values[:, : panel.n_channels]).all(axis=1)
-        seen = np.concatenate([[0], np.cumsum(observed)])  # observed rows before each row
-        begin = panel.indptr[:-1]
-        ever = seen[at + 1] > seen[begin]
-        usable = ever & (seen[at + 1] > seen[np.maximum(begin, at - length + 1)])
-        reasons = np.where(
-            ever,
-            f"no target observed in the {length} steps before the cutoff",
-            "no target observed before the cutoff",
-        )
-        return usable, reasons
 
 
 @dataclass(frozen=True)
@@ -157,9 +142,14 @@ class _Ahead:
     """[series, H] row of each lead; -1 where a series has not begun."""
     time: Int64
     """[series, H] time of each lead."""
+    usable: NDArray[np.bool_]
+    """[series] whether there is something to forecast from."""
+    reasons: NDArray[np.str_]
+    """[series] why there is not."""
 
 
-def _reach(panel: Panel, times: Int64, horizon: int) -> _Ahead:
+def _reach(panel: Panel, times: Int64, artifact: Artifact) -> _Ahead:
+    horizon = artifact.horizon
     located = times != NO_TIME
     # A series without a cutoff still gets rows in the output; their times follow the latest one.
     latest = times[located].max() if located.any() else panel.time.max()
@@ -178,10 +168,24 @@ def _reach(panel: Panel, times: Int64, horizon: int) -> _Ahead:
             wanted[unbegun] = time[unbegun, step]
             found = panel.row_at(wanted)[unbegun]
             rows[unbegun, step] = np.where(panel.time[found] == wanted[unbegun], found, -1)
-    return _Ahead(panel, at, rows, time)
+    return _Ahead(panel, at, rows, time, *_usable(panel, at, artifact.context_length))
 
 
-def _check_known(panel: Panel, ahead: _Ahead, horizon: int, usable: NDArray[np.bool_]) -> None:
+def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
+    observed = ~np.isnan(panel.values[:, : panel.n_channels]).all(axis=1)
+    seen = np.concatenate([[0], np.cumsum(observed)])  # observed rows before each row
+    begin = panel.indptr[:-1]
+    ever = seen[at + 1] > seen[begin]
+    usable = ever & (seen[at + 1] > seen[np.maximum(begin, at - length + 1)])
+    reasons = np.where(
+        ever,
+        f"no target observed in the {length} steps before the cutoff",
+        "no target observed before the cutoff",
+    )
+    return usable, reasons
+
+
+def _check_known(panel: Panel, ahead: _Ahead, horizon: int) -> None:
     """Refuses a future whose known covariates are not all given, where there is a forecast."""
     schema = panel.schema
     rows, time = ahead.rows[:, :horizon], ahead.time[:, :horizon]
@@ -190,7 +194,7 @@ def _check_known(panel: Panel, ahead: _Ahead, horizon: int, usable: NDArray[np.b
             empty = ahead.panel.codes[rows, schema.code_columns.index(name)] == MISSING
         else:
             empty = np.isnan(ahead.panel.values[rows, schema.columns.index(name)])
-        missing = empty & usable[:, None]
+        missing = empty & ahead.usable[:, None]
         if missing.any():
             series, lead = np.argwhere(missing)[0]
             raise DataError(

@@ -12,7 +12,7 @@ import io
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(_explain(path, error)) from error
     finally:
-        partial.unlink(missing_ok=True) if partial.parent.is_dir() else None
+        with suppress(OSError):  # there may be no folder to hold one
+            partial.unlink()
 
 
 @contextmanager

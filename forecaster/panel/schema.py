@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from forecaster.config import DataConfig
+from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel import roles
 from forecaster.panel.covariates import (
@@ -142,7 +142,7 @@ class Schema:
                 step or layout differs.
         """
         names: dict[str, str] = {}
-        for role in ("series", "target", "known", "past", "static"):
+        for role in COLUMN_LISTS:
             given, own = getattr(data, role), getattr(self, role)
             if not given:
                 continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -25,6 +25,9 @@ from forecaster.panel.panel import Panel
 from forecaster.runs import announce, tracking
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.progress import BufferedLogger, TrainingBar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Refit = Literal["once", "each", "never"]
 
@@ -62,13 +65,10 @@ def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) ->
             callbacks=[TrainingBar(console, config.fit.steps)],
         )
         announce.scores(console, artifact)
-        folder = out or Path(scratch) / "model"
-        figures = {"loss.png": plot_curves(_losses(artifact))}
-        picture = _picture(artifact, panel)
-        if picture is not None:
-            figures["forecast.png"] = picture.plot()
-        artifact.save(folder, figures)
-        tracking.log_artifact(run, artifact, folder)
+        if out is not None or run.recorded:
+            folder = out or Path(scratch) / "model"
+            artifact.save(folder, _figures(artifact, panel))
+            tracking.log_artifact(run, artifact, folder)
     announce.saved(console, out, run)
     return artifact
 
@@ -129,10 +129,11 @@ def run_backtest_job(
 
     with tracking.open_run(config.tracking, f"backtest {Path(panel.name).stem}") as run:
         backtest = run_backtest(panel, cutoffs, forecast_at)
-        run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
-        run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
-        run.log_metrics(tracking.score_points(backtest.scores, "backtest"))
-        run.log_figure(backtest.plot(), "backtest.png")
+        if run.recorded:
+            run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
+            run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
+            run.log_metrics(tracking.score_points(backtest.scores, "backtest"))
+            run.log_figure(backtest.plot(), "backtest.png")
     announce.tracked(console, run)
     return backtest
 
@@ -149,15 +150,15 @@ def _refitted(artifact: Artifact, panel: Panel, cutoff: int, console: Console) -
     return Predictor(fit_panel(seen, config, split, callbacks=[bar]))
 
 
-def _picture(artifact: Artifact, panel: Panel) -> Forecast | None:
-    """Returns a forecast of the last horizon of the table, to look at beside the truth."""
+def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:
+    """Returns the loss curves, and the last horizon of the table forecast beside the truth."""
+    curves = artifact.metrics["curves"]
+    losses = {name: curve for name, curve in curves.items() if name.endswith("_loss")}
+    figures = {"loss.png": plot_curves(losses)}
     try:
         (cutoff,) = rolling_cutoffs(panel, 1, artifact.horizon)
     except ForecasterError:  # a table barely longer than the horizon has no past to show
-        return None
-    return Predictor(artifact).forecast_at(panel.recoded(artifact.schema.categories), cutoff)
-
-
-def _losses(artifact: Artifact) -> dict[str, list[tuple[int, float]]]:
-    curves = artifact.metrics["curves"]
-    return {name: curve for name, curve in curves.items() if name.endswith("_loss")}
+        return figures
+    coded = panel.recoded(artifact.schema.categories)
+    figures["forecast.png"] = Predictor(artifact).forecast_at(coded, cutoff).plot()
+    return figures

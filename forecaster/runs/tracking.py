@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,31 +52,37 @@ class TrackedRun:
 
     def log_params(self, settings: Mapping[str, Any]) -> None:
         """Records nested settings as dotted parameters."""
-        if not self.recorded:
-            return
-        from mlflow.entities import Param
 
-        flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in _flatten(settings)]
-        for start in range(0, len(flat), _BATCH):
-            self._try("log_batch", params=flat[start : start + _BATCH])
+        def send(client: MlflowClient) -> None:
+            from mlflow.entities import Param
+
+            flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in _flatten(settings)]
+            for start in range(0, len(flat), _BATCH):
+                client.log_batch(self.run_id, params=flat[start : start + _BATCH])
+
+        self._try(send)
 
     def log_metrics(self, points: list[tuple[str, float, int, int]]) -> None:
         """Records (name, value, milliseconds since 1970, step) points in as few calls as possible."""
-        if not self.recorded:
-            return
-        from mlflow.entities import Metric
 
-        metrics = [Metric(*point) for point in points]
-        for start in range(0, len(metrics), 10 * _BATCH):
-            self._try("log_batch", metrics=metrics[start : start + 10 * _BATCH])
+        def send(client: MlflowClient) -> None:
+            from mlflow.entities import Metric
+
+            metrics = [Metric(*point) for point in points]
+            for start in range(0, len(metrics), 10 * _BATCH):
+                client.log_batch(self.run_id, metrics=metrics[start : start + 10 * _BATCH])
+
+        self._try(send)
 
     def log_tags(self, tags: Mapping[str, str]) -> None:
         """Records tags: versions, commit, fingerprint."""
-        if not self.recorded:
-            return
-        from mlflow.entities import RunTag
 
-        self._try("log_batch", tags=[RunTag(*tag) for tag in tags.items()])
+        def send(client: MlflowClient) -> None:
+            from mlflow.entities import RunTag
+
+            client.log_batch(self.run_id, tags=[RunTag(*tag) for tag in tags.items()])
+
+        self._try(send)
 
     def log_dataset(self, name: str, fingerprint: str, schema: Schema, context: str) -> None:
         """Records a table by fingerprint; its rows stay where they are.
@@ -87,39 +93,41 @@ class TrackedRun:
             schema: the roles of its columns.
             context: what it was used for, as "training".
         """
-        if not self.recorded:
-            return
-        from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        roles = {column: role for column, role, *_ in schema.rows()}
-        dataset = Dataset(
-            name=Path(name).name,
-            digest=fingerprint[:16],
-            source_type="local",
-            source=json.dumps({"uri": name}),
-            schema=json.dumps({"roles": roles}),
-            profile=json.dumps({"fingerprint": fingerprint}),
-        )
-        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])]
-        self._try("log_inputs", inputs)
+        def send(client: MlflowClient) -> None:
+            from mlflow.entities import Dataset, DatasetInput, InputTag
+
+            roles = {column: role for column, role, *_ in schema.rows()}
+            dataset = Dataset(
+                name=Path(name).name,
+                digest=fingerprint[:16],
+                source_type="local",
+                source=json.dumps({"uri": name}),
+                schema=json.dumps({"roles": roles}),
+                profile=json.dumps({"fingerprint": fingerprint}),
+            )
+            tags = [InputTag("mlflow.data.context", context)]
+            client.log_inputs(self.run_id, [DatasetInput(dataset, tags)])
+
+        self._try(send)
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Records a picture."""
-        self._try("log_figure", figure, name)
+        self._try(lambda client: client.log_figure(self.run_id, figure, name))
 
     def log_folder(self, folder: Path, name: str) -> None:
         """Records all files of a folder."""
-        self._try("log_artifacts", str(folder), name)
+        self._try(lambda client: client.log_artifacts(self.run_id, str(folder), name))
 
     def close(self, status: str = "FINISHED") -> None:
         """Ends the run: "FINISHED", "FAILED" or "KILLED"."""
-        self._try("set_terminated", status)
+        self._try(lambda client: client.set_terminated(self.run_id, status))
 
-    def _try(self, call: str, *args: Any, **kwargs: Any) -> None:
-        if not self.recorded:
+    def _try(self, send: Callable[[MlflowClient], None]) -> None:
+        if self._client is None or self.lost is not None:
             return
         try:
-            getattr(self._client, call)(self.run_id, *args, **kwargs)
+            send(self._client)
         except Exception as error:  # whatever a store does, the forecast matters more
             self.lost = _first_line(error)
 

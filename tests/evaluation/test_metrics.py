@@ -174,8 +174,12 @@ def test_the_median_pinball_is_the_absolute_error(table):
     np.testing.assert_allclose(loss, np.abs(actual - forecast))
 
 
+# The smallest number times 0.5 is 0: what no unit can hold is rounded away before, not after.
+PLAIN = st.floats(-1e6, 1e6).map(lambda number: round(number, 9))
+
+
 @NO_DEADLINE
-@given(hnp.arrays(np.float64, (3, 4), elements=st.floats(-1e6, 1e6)), st.floats(0.01, 100))
+@given(hnp.arrays(np.float64, (3, 4), elements=PLAIN), st.floats(0.01, 100))
 def test_relative_metrics_do_not_change_with_the_unit(forecast, factor):
     actual = np.arange(12.0).reshape(3, 4)
     quantiles, scale = np.stack([forecast, forecast + 1], axis=-1), np.array([1.0, 2.0, 3.0])
