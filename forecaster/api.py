@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
-    from forecaster.panel.audit import Finding
+    from forecaster.panel.finding import Finding
     from forecaster.panel.panel import Panel
 
 Names = str | Sequence[str]
 
 
 class Roles(TypedDict, total=False):
-    """Which column is what; everything left out is inferred and printed."""
+    """How a table is read, and which column is what: the fields of `DataConfig`.
+
+    Everything left out is inferred and printed.
+    """
 
     time: str
     series: Names
@@ -35,8 +38,17 @@ class Roles(TypedDict, total=False):
     known: Names
     past: Names
     static: Names
+    categorical: Names
     freq: str
+    season_length: int
     layout: str
+    delimiter: str
+    decimal: str
+    time_format: str
+    snap: bool
+    on_duplicates: str
+    on_gaps: str
+    holidays: str
 
 
 class FitOptions(Roles, total=False):
@@ -56,10 +68,10 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     Args:
         data: path of a CSV or Parquet file, a glob, or a pandas, polars or Arrow frame.
         horizon: steps to forecast; may come from the config instead.
-        options: roles of columns (`time`, `series`, `target`, `known`, `past`, `static`, `freq`,
-            `layout`), `config` (a file, a mapping or a Config), `future` (a table whose covariates
-            are known in advance), `covariates` (a second table, joined on series and time), `until`
-            (a date; later rows are a holdout), `out` (a folder to save to), `quiet` (say nothing).
+        options: fields of `DataConfig` (`time`, `series`, `target`, `known`, `freq`, ...), `config`
+            (a file, a mapping or a Config), `future` (a table whose covariates are known in advance),
+            `covariates` (a second table, joined on series and time), `until` (a date; later rows are
+            a holdout), `out` (a folder to save to), `quiet` (say nothing).
 
     Raises:
         DataError: the table cannot be understood.
@@ -167,8 +179,11 @@ class Forecaster:
         """
         from forecaster.panel.build import open_panel
 
-        schema = self.artifact.schema.renamed(_config(None, None, roles).data)
-        return open_panel(data, schema, covariates=covariates, future=future)
+        told = _config(None, None, roles).data
+        schema = self.artifact.schema.renamed(told)
+        # What the fit was told holds, unless this table is said to be written otherwise.
+        reading = self.config.replaced(data=told.model_dump(include=set(roles))).data
+        return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
     def predict(
         self,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from forecaster.errors import ConfigError
 
-COLUMN_LISTS = ("series", "target", "known", "past", "static")
+COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
 
 
@@ -28,24 +28,50 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """Which column is what. Everything left at null is inferred and printed before work starts."""
+    """How a table is read, and which column is what. Null = inferred, and printed before work starts.
+
+    Every field is also a flag of the verbs that read data; its help is the first sentence here.
+    """
 
     time: str | None = None
-    """Column of timestamps; "row" numbers the rows instead (a table without a clock)."""
+    """Column of timestamps; "row" numbers the rows (no clock). Null = found."""
     series: tuple[str, ...] | None = None
-    """Columns that together name a series."""
+    """Columns that together name a series. Null = found."""
     target: tuple[str, ...] | None = None
-    """Columns to forecast, the channels."""
+    """Columns to forecast, the channels. Null = found."""
     known: tuple[str, ...] = ()
     """Covariates known in advance. Never guessed: declared here, or given in the future table."""
     past: tuple[str, ...] | None = None
-    """Covariates seen only up to the cutoff; null = every remaining usable column."""
+    """Covariates seen only up to the cutoff. Null = every remaining usable column."""
     static: tuple[str, ...] | None = None
-    """Columns constant within a series; null = found."""
+    """Columns constant within a series. Null = found."""
+    categorical: tuple[str, ...] | None = None
+    """Covariates that are categories, beside text and booleans, which always are.
+    Null = also columns of few whole numbers; none where the list is empty."""
     freq: str | None = None
-    """Step of the time axis, such as "1h", "1d", "1mo"; null = found."""
-    layout: Literal["wide", "long"] | None = None
-    """wide: value columns are channels of one series; long: rows of many series; null = found."""
+    """Step of the time axis, as 1h, 1d, 1mo. Null = found."""
+    season_length: int | None = Field(None, ge=1)
+    """Steps of the main season. Null = from the step; without a clock, found in the data."""
+    layout: Literal["wide", "long", "rows"] | None = None
+    """wide: columns are channels; long: rows of many series; rows: each row is a whole series.
+    Null = wide or long, found."""
+    delimiter: str | None = None
+    """Character between the fields of a CSV file, or tab. Null = found."""
+    decimal: Literal[".", ","] | None = None
+    """Decimal mark of numbers in a CSV file. Null = found."""
+    time_format: str | None = None
+    """How text times are written, as %d.%m.%Y %H:%M. Null = found."""
+    snap: bool = False
+    """Move times that lie off the grid of the step to the nearest place on it.
+    Otherwise they are kept as they are."""
+    on_duplicates: Literal["error", "mean", "last"] = "error"
+    """What becomes of rows that share series and time but disagree. mean: their mean; last: the
+    last one. Rows that agree are one row in any case, and that is said."""
+    on_gaps: Literal["mask", "forward-fill"] = "mask"
+    """What becomes of missing cells between two observed ones. mask: they stay missing;
+    forward-fill: the last value before them holds."""
+    holidays: str | None = None
+    """Country, as DE or US-CA, whose public holidays become a known covariate."""
 
 
 class ModelConfig(Section):

@@ -11,13 +11,23 @@ The command line prints the message as one line and exits with code 2. Anything 
 is a fault of ours and keeps its traceback.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class ForecasterError(Exception):
     """Base of every fault that the caller can mend."""
 
 
 class DataError(ForecasterError):
-    """A table cannot be understood, or does not hold what the task needs."""
+    """A table cannot be understood, or does not hold what the task needs.
+
+    `findings` holds the reasons one by one (`panel.finding.Finding`) where several were found.
+    """
+
+    def __init__(self, message: str, findings: Sequence[Any] = ()):
+        super().__init__(message)
+        self.findings = tuple(findings)
 
 
 class ConfigError(ForecasterError):

@@ -133,7 +133,7 @@ def test_an_argument_nobody_knows_is_refused_with_the_nearest_name(tmp_path):
 
 def test_a_value_of_the_wrong_kind_is_refused():
     with pytest.raises(
-        fc.ConfigError, match=r"data.layout: Input should be 'wide' or 'long' \(got 'tall'"
+        fc.ConfigError, match=r"data.layout: Input should be 'wide', 'long' or 'rows' \(got 'tall'"
     ):
         fc.fit(tiny.plain(), horizon=7, layout="tall", config=tiny.TINY, quiet=True)
     with pytest.raises(fc.ConfigError, match="horizon: Input should be greater than or equal to 1"):

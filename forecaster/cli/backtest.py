@@ -10,6 +10,7 @@ import typer
 from forecaster.cli import options, results
 
 
+@options.reads_table
 def backtest(
     model: options.Model,
     data: options.Data,
@@ -23,14 +24,8 @@ def backtest(
     covariates: options.Covariates = None,
     out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
-    time: options.Time = None,
-    series: options.Series = None,
-    target: options.Target = None,
-    known: options.Known = None,
-    past: options.Past = None,
-    static: options.Static = None,
-    freq: options.Freq = None,
-    layout: options.Layout = None,
+    *,
+    told: options.Told,
 ) -> None:
     """Score a model at past cutoffs, beside seasonal naive.
 
@@ -43,16 +38,7 @@ def backtest(
     from forecaster.runs import announce
 
     results.refuse_unwritable(out, plot, data, covariates)
-    roles = options.declared(
-        time=time,
-        series=series,
-        target=target,
-        known=known,
-        past=past,
-        static=static,
-        freq=freq,
-        layout=layout,
-    )
+    roles = options.declared(told)
     result = api.load(model).backtest(data, windows, refit, stride, covariates, **roles)
     announce.summary(Console(), result)
     results.put(result, out, plot)

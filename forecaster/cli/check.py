@@ -11,38 +11,21 @@ import typer
 from forecaster.cli import options
 
 
+@options.reads_table
 def check(
     data: options.Data,
     horizon: options.Horizon = None,
     future: options.Future = None,
     covariates: options.Covariates = None,
     json: Annotated[bool, typer.Option("--json", help="Print findings for machines.")] = False,
-    time: options.Time = None,
-    series: options.Series = None,
-    target: options.Target = None,
-    known: options.Known = None,
-    past: options.Past = None,
-    static: options.Static = None,
-    freq: options.Freq = None,
-    layout: options.Layout = None,
+    *,
+    told: options.Told,
 ) -> None:
     """Show what every column is taken for, and what may go wrong.
 
     Exits with 2 when the table cannot be understood.
     """
-    config = options.settings(
-        None,
-        None,
-        horizon,
-        time=time,
-        series=series,
-        target=target,
-        known=known,
-        past=past,
-        static=static,
-        freq=freq,
-        layout=layout,
-    )
+    config = options.settings(None, None, horizon, told)
     from rich.console import Console
 
     from forecaster.panel.audit import check_panel

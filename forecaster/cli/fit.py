@@ -10,6 +10,7 @@ import typer
 from forecaster.cli import options
 
 
+@options.reads_table
 def fit(
     data: options.Data,
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
@@ -19,33 +20,15 @@ def fit(
     future: options.Future = None,
     covariates: options.Covariates = None,
     until: Annotated[str | None, typer.Option(metavar="DATE", help="Later rows are a holdout.")] = None,
-    time: options.Time = None,
-    series: options.Series = None,
-    target: options.Target = None,
-    known: options.Known = None,
-    past: options.Past = None,
-    static: options.Static = None,
-    freq: options.Freq = None,
-    layout: options.Layout = None,
+    *,
+    told: options.Told,
 ) -> None:
     """Fit a model to a table.
 
     Says what every column is taken for, trains, scores the validation rows beside seasonal naive,
     and writes the model and an MLflow run.
     """
-    wanted = options.settings(
-        config,
-        sets,
-        horizon,
-        time=time,
-        series=series,
-        target=target,
-        known=known,
-        past=past,
-        static=static,
-        freq=freq,
-        layout=layout,
-    )
+    wanted = options.settings(config, sets, horizon, told)
     from forecaster import api
 
     api.fit(data, config=wanted, future=future, covariates=covariates, until=until, out=out)

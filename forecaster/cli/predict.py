@@ -10,6 +10,7 @@ import typer
 from forecaster.cli import options, results
 
 
+@options.reads_table
 def predict(
     model: options.Model,
     data: options.Data,
@@ -22,14 +23,8 @@ def predict(
         typer.Option(metavar="own|last|DATE", help="Where each forecast starts: own end, or a date."),
     ] = "own",
     plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
-    time: options.Time = None,
-    series: options.Series = None,
-    target: options.Target = None,
-    known: options.Known = None,
-    past: options.Past = None,
-    static: options.Static = None,
-    freq: options.Freq = None,
-    layout: options.Layout = None,
+    *,
+    told: options.Told,
 ) -> None:
     """Forecast every series of a table.
 
@@ -41,16 +36,7 @@ def predict(
     from forecaster import api
 
     results.refuse_unwritable(out, plot, data, future, covariates)
-    roles = options.declared(
-        time=time,
-        series=series,
-        target=target,
-        known=known,
-        past=past,
-        static=static,
-        freq=freq,
-        layout=layout,
-    )
+    roles = options.declared(told)
     loaded = api.load(model)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

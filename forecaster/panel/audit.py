@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from forecaster.panel.finding import Finding, worst_first
 from forecaster.panel.panel import Panel
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing a reader should know before a forecast is trusted."""
-
-    severity: Literal["error", "warning", "note"]
-    rule: str
-    series: str
-    """Label of the first series concerned."""
-    where: str
-    count: int
-    """Series or rows concerned, as the text says."""
-    text: str
-    advice: str
 
 
 def check_panel(panel: Panel, horizon: int | None = None) -> list[Finding]:
@@ -33,9 +17,9 @@ def check_panel(panel: Panel, horizon: int | None = None) -> list[Finding]:
         panel: any panel.
         horizon: steps to forecast; None leaves out what depends on it.
     """
-    found = [*_unobserved(panel), *_short(panel, horizon), *_constant(panel)]
+    found = [*panel.notes, *_unobserved(panel), *_short(panel, horizon), *_constant(panel)]
     found += [*_gaps(panel), *_ends(panel)]
-    return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.severity))
+    return worst_first(found)
 
 
 def _unobserved(panel: Panel) -> Iterator[Finding]:
@@ -44,11 +28,11 @@ def _unobserved(panel: Panel) -> Iterator[Finding]:
         yield Finding(
             "error" if len(bad) == panel.n_series else "warning",
             "unobserved",
-            panel.labels[bad[0]],
-            ", ".join(panel.schema.target),
-            len(bad),
             f"{len(bad)} of {panel.n_series} series have no observed target",
             "drop them, or fill their targets; they are returned with empty forecasts",
+            series=panel.labels[bad[0]],
+            where=", ".join(panel.schema.target),
+            count=len(bad),
         )
 
 
@@ -61,11 +45,11 @@ def _short(panel: Panel, horizon: int | None) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "short",
-            panel.labels[bad[0]],
-            f"{length[bad[0]]} rows",
-            len(bad),
             f"{len(bad)} series are shorter than the horizon of {horizon} steps",
             "they are forecast from what they have; pass a smaller --horizon to learn from them",
+            series=panel.labels[bad[0]],
+            where=f"{length[bad[0]]} rows",
+            count=len(bad),
         )
 
 
@@ -82,11 +66,11 @@ def _constant(panel: Panel) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 "constant",
-                panel.labels[bad[0]],
-                name,
-                len(bad),
                 f"{len(bad)} series never change in '{name}' (the first holds {first:g})",
                 "drop them if they are not meant to be forecast",
+                series=panel.labels[bad[0]],
+                where=name,
+                count=len(bad),
             )
 
 
@@ -102,12 +86,12 @@ def _gaps(panel: Panel) -> Iterator[Finding]:
         yield Finding(
             "note",
             "gaps",
-            panel.labels[owner[at]],
-            f"from {start}",
-            int(missing.sum()),
             f"{int(missing.sum())} steps without a target in {int((missing > 0).sum())} gaps, "
             f"the longest of {int(missing.max())} steps",
             "nothing needs doing: gaps are masked, at their true place",
+            series=panel.labels[owner[at]],
+            where=f"from {start}",
+            count=int(missing.sum()),
         )
 
 
@@ -122,9 +106,9 @@ def _ends(panel: Panel) -> Iterator[Finding]:
         yield Finding(
             "note",
             "ends",
-            panel.labels[np.flatnonzero(seen)[bad[0]]],
-            f"{text(int(ends.min()))} to {text(int(ends.max()))}",
-            len(bad),
             f"{len(bad)} of {panel.n_series} series end before {text(int(ends.max()))}",
             "each is forecast from its own end; pass --cutoff last for one date",
+            series=panel.labels[np.flatnonzero(seen)[bad[0]]],
+            where=f"{text(int(ends.min()))} to {text(int(ends.max()))}",
+            count=len(bad),
         )

@@ -29,8 +29,9 @@ _RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
 
 def open_panel(
     source: object,
-    data: DataConfig | Schema,
+    data: DataConfig,
     *,
+    schema: Schema | None = None,
     covariates: object | None = None,
     future: object | None = None,
 ) -> Panel:
@@ -42,6 +43,7 @@ def open_panel(
     return build_panel(
         read_table(source),
         data,
+        schema=schema,
         covariates=None if covariates is None else read_table(covariates),
         future=None if future is None else read_table(future),
     )
@@ -49,8 +51,9 @@ def open_panel(
 
 def build_panel(
     table: Table,
-    schema: Schema | DataConfig,
+    data: DataConfig,
     *,
+    schema: Schema | None = None,
     covariates: Table | None = None,
     future: Table | None = None,
 ) -> Panel:
@@ -58,7 +61,8 @@ def build_panel(
 
     Args:
         table: the rows of the past; later rows with empty targets are the future.
-        schema: declared roles, or the schema of a model.
+        data: how to read, and declared roles.
+        schema: of a model, whose roles, step and categories then hold instead.
         covariates: further columns, joined on the keys they share; a table that lacks a series key
             is shared by all series.
         future: rows after the end, with covariates known in advance.
@@ -67,9 +71,9 @@ def build_panel(
         DataError: columns are missing, rows repeat, values are infinite, times are off the grid, or
             the grid would be mostly empty.
     """
-    freq = schema.freq if isinstance(schema, DataConfig) and schema.freq else None
-    if isinstance(schema, DataConfig):
-        schema = infer_schema(table, schema, future, covariates)
+    freq = data.freq if schema is None else None
+    if schema is None:
+        schema = infer_schema(table, data, future, covariates)
     _refuse_result_names(schema, table)
     require_columns(schema.melted or schema.target, table.frame.columns, table.name, "a target")
     require_columns(
@@ -85,7 +89,8 @@ def build_panel(
     _require_covariates(rows, table, covariates)
     if future is not None:
         rows = with_future(rows, future)
-    panel = _arrays(rows, calendar, table)
+    notes = [note for part in (table, covariates, future) if part is not None for note in part.notes]
+    panel = replace(_arrays(rows, calendar, table), notes=tuple(notes))
     _refuse_infinite(panel)
     panel = _without_lead_in(panel)
     declared = freq is not None or bool(schema.freq)

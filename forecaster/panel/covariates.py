@@ -7,11 +7,13 @@ table, never by a guess.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.read import Table
+from forecaster.panel.read import Table, did_you_mean, listing
 from forecaster.panel.roles import (
     LONG_TARGETS,
     MOST_CATEGORIES,
@@ -19,6 +21,11 @@ from forecaster.panel.roles import (
     is_number,
     require_columns,
 )
+
+MOST_WHOLE_NUMBERS = 12
+"""Different whole numbers up to which a column of them is a category: the months of a year."""
+ROWS_PER_NUMBER = 10
+"""Rows of each number, on average, below which they are too few to be learned as categories."""
 
 
 def gather(
@@ -109,6 +116,60 @@ def find_past(
     why = {name: _unusable(pool[name]) for name in left}
     past = {name: "every other usable column" for name in left if not why[name]}
     return past, {name: reason for name, reason in why.items() if reason}
+
+
+def find_categorical(
+    pool: dict[str, pl.Series], covariates: Mapping[str, int], data: DataConfig
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the covariates that are categories, and those among them that are made of numbers.
+
+    Text and booleans always are. Of numbers, the declared ones; where nothing is declared, columns
+    of whole numbers with at most `MOST_WHOLE_NUMBERS` different values, `ROWS_PER_NUMBER` rows of
+    each on average: weekdays, months, kinds of weather.
+
+    Args:
+        pool: the columns.
+        covariates: name → number of values to judge by: rows, or series for what is static.
+        data: declared roles.
+
+    Raises:
+        DataError: a declared column is no covariate, or has too many different values.
+    """
+    declared = data.categorical or ()
+    for name in declared:
+        if name not in covariates:
+            raise DataError(
+                f"--categorical {name}: expected a covariate, found "
+                f"{'another role' if name in pool else 'no such column'}"
+                f"{did_you_mean(name, list(covariates))}; the covariates are "
+                f"{listing(list(covariates)) or 'none'}"
+            )
+        if (count := pool[name].n_unique()) > MOST_CATEGORIES:
+            raise DataError(
+                f"--categorical {name}: expected at most {MOST_CATEGORIES} different values, found "
+                f"{count}; leave it a number"
+            )
+    numbers = tuple(
+        name
+        for name, count in covariates.items()
+        if not is_category(pool[name])
+        and (name in declared or (data.categorical is None and _few_whole_numbers(pool[name], count)))
+    )
+    return tuple(n for n in covariates if n in numbers or is_category(pool[n])), numbers
+
+
+def _few_whole_numbers(column: pl.Series, count: int) -> bool:
+    if not column.dtype.is_numeric():
+        return False
+    # A sample rules out nearly every column of measurements.
+    for part in (column.head(10_000), column):
+        values = part.drop_nulls().unique()
+        values = values.filter(~values.is_nan()) if values.dtype.is_float() else values
+        if not 2 <= len(values) <= MOST_WHOLE_NUMBERS or len(values) * ROWS_PER_NUMBER > count:
+            return False
+        if values.dtype.is_float() and not bool((values == values.round()).all()):
+            return False
+    return True
 
 
 def _unusable(column: pl.Series) -> str:

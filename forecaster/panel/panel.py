@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar
+from forecaster.panel.finding import Finding
 from forecaster.panel.schema import Schema
 
 Ints = NDArray[np.int64]
@@ -59,6 +60,8 @@ class Panel:
     """Kind of the caller's table: "polars", "pandas", "pyarrow" or "file"."""
     name: str
     """The table's name in messages."""
+    notes: tuple[Finding, ...] = ()
+    """What was noticed while the tables were read and made into arrays."""
 
     def __repr__(self) -> str:
         return f"Panel({self.name}: {self.n_series} series, {self.n_rows} rows, {self.calendar.freq})"

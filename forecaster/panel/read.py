@@ -12,13 +12,14 @@ import difflib
 import glob
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from forecaster.errors import DataError
+from forecaster.panel.finding import Finding
 from forecaster.panel.stamps import SAMPLE, first_values
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")
@@ -34,6 +35,8 @@ class Table:
     """Path, glob, or "the pandas frame": used in messages."""
     kind: str
     """"polars", "pandas", "pyarrow" or "file": what results are handed back as."""
+    notes: tuple[Finding, ...] = ()
+    """What was noticed while it was read."""
 
 
 def read_table(source: object) -> Table:
@@ -57,7 +60,7 @@ def read_table(source: object) -> Table:
     if frame.height == 0:
         found = f"the columns {listing(frame.columns)} and no rows" if frame.columns else "nothing"
         raise DataError(f"{table.name}: expected a header and rows, found {found}")
-    return Table(frame, table.name, table.kind)
+    return replace(table, frame=frame)
 
 
 def to_kind(frame: pl.DataFrame, kind: str) -> Any:

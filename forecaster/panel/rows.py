@@ -200,6 +200,9 @@ def _values(table: Table, name: str, schema: Schema) -> pl.Series:
     column = table.frame[name]
     if name in schema.categorical:
         text = column.cast(pl.String)
+        if column.dtype.is_float():
+            # A gap makes a frame's whole numbers floats; 3.0 and 3 are one category.
+            text = text.str.replace(r"\.0$", "")
         if column.dtype == pl.String:
             # TRUE, True and true are one thing in three programs.
             lower = text.str.to_lowercase()

@@ -17,6 +17,7 @@ from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel import roles
 from forecaster.panel.covariates import (
+    find_categorical,
     find_known,
     find_past,
     find_static,
@@ -144,7 +145,7 @@ class Schema:
         names: dict[str, str] = {}
         for role in COLUMN_LISTS:
             given, own = getattr(data, role), getattr(self, role)
-            if not given:
+            if not given or role == "categorical":
                 continue
             if len(given) != len(own):
                 raise ConfigError(
@@ -156,6 +157,12 @@ class Schema:
             given, own = getattr(data, setting), getattr(self, setting)
             if given is not None and given != own:
                 raise ConfigError(f"--{setting} {given}: this model was fitted with {own}")
+        odd = sorted(set(data.categorical or ()) - set(self.categorical))
+        if odd:
+            raise ConfigError(
+                f"--categorical {odd[0]}: the categories of this model are "
+                f"{', '.join(self.categorical) or 'none'}; they cannot be changed after the fit"
+            )
 
         def new(columns: Names) -> Names:
             return tuple(names.get(name, name) for name in columns)
@@ -233,6 +240,11 @@ def infer_schema(
     static = find_static(pool, left, data, constant | set(timeless))
     past, ignored = find_past(pool, [n for n in left if n not in static], data)
     reasons |= static | past | ignored
+    judged = {name: len(pool[name]) for name in (*known, *past, *static)}
+    if static and series:
+        judged |= dict.fromkeys(static, table.frame.select(series).n_unique())
+    categorical, counted = find_categorical(pool, judged, data)
+    reasons |= {name: f"{reasons[name]}; few whole numbers" for name in counted}
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
     return Schema(
         time=time,
@@ -242,7 +254,7 @@ def infer_schema(
         known=tuple(known),
         past=tuple(past),
         static=tuple(static),
-        categorical=tuple(name for name in (*known, *past, *static) if roles.is_category(pool[name])),
+        categorical=categorical,
         dtypes={name: str(table.frame[name].dtype) for name in series},
         layout="long" if series or melted else data.layout or "wide",
         reasons=reasons,

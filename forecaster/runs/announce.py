@@ -15,7 +15,7 @@ from rich.table import Table
 from forecaster.config import Config
 from forecaster.evaluation.backtest import MODEL, NAIVE, Backtest, compared
 from forecaster.forecast.artifact import Artifact
-from forecaster.panel.audit import Finding
+from forecaster.panel.finding import Finding
 from forecaster.panel.panel import Panel
 from forecaster.runs.tracking import TrackedRun, where_to_look
 from forecaster.windows.split import Split
@@ -42,12 +42,7 @@ def findings(console: Console, found: Sequence[Finding]) -> None:
     """Says what is remarkable about a table, worst first."""
     styles = {"error": "red", "warning": "yellow", "note": "cyan"}
     for finding in found:
-        _say(
-            console,
-            f"{finding.severity} {finding.rule}: {finding.text} "
-            f"(first: series {finding.series}, {finding.where}); {finding.advice}",
-            style=styles[finding.severity],
-        )
+        _say(console, finding.line(), style=styles[finding.severity])
     if not found:
         _say(console, "no findings")
 

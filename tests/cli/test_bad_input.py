@@ -115,11 +115,11 @@ CATALOGUE = {
     ),
     "unknown layout": (
         ["check", "shop.csv", "--layout", "tall"],
-        ["layout", "'wide' or 'long'", "'tall'"],
+        ["layout", "'wide', 'long' or 'rows'", "'tall'"],
     ),
     "unknown layout at predict": (
         ["predict", "model", "shop.csv", "--out", "new.csv", "--layout", "tall"],
-        ["layout", "'wide' or 'long'", "'tall'"],
+        ["layout", "'wide', 'long' or 'rows'", "'tall'"],
     ),
     "another layout than the model's": (
         ["predict", "model", "shop.csv", "--out", "new.csv", "--layout", "wide"],

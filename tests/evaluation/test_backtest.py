@@ -196,7 +196,7 @@ def _scored_by(forecast_at):
 
 
 def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
-    panel = open_panel(tiny.plain(), tiny.plain_model().artifact.schema)
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
 
     def worse(cutoff):
         forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)

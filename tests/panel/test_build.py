@@ -59,7 +59,7 @@ def test_wide_and_melted_tables_hold_the_same_numbers():
         named.with_columns(z=pl.lit(1.0)),
         DataConfig(layout="long", target=("v", "z"), past=("value",)),
     )
-    again = open_panel(wide, melted.schema)
+    again = open_panel(wide, DataConfig(), schema=melted.schema)
     assert same(again, melted) and again.schema == melted.schema
     rows = melted.frame(np.array([1]), melted.time[:1], channel=["value"], forecast=[2.0])
     assert rows.columns == ["channel", "day", "forecast"] and rows["channel"][0] == "v"
@@ -107,18 +107,22 @@ def test_covariates_and_future_rows_join_by_key_and_time():
 
 def test_a_model_schema_reads_the_next_table_the_same_way():
     first = open_panel(TWO, DataConfig(known=("x",)))
-    again = open_panel(TWO.with_columns(pl.col("day").str.to_date()), first.schema)
+    again = open_panel(TWO.with_columns(pl.col("day").str.to_date()), DataConfig(), schema=first.schema)
     np.testing.assert_array_equal(again.values, first.values)
     assert again.schema.time_dtype == "date" and first.schema.time_dtype == "string"
     new = table(z={0: 1, 1: 2}).with_columns(w=pl.Series(["even", "never"]))
-    panel = open_panel(new, first.schema)
+    panel = open_panel(new, DataConfig(), schema=first.schema)
     assert panel.codes[:, 0].tolist() == [1, 0] and panel.labels == ["z"]
-    refused("no column 'x' in it, a covariate of the model.*--covariates", TWO.drop("x"), first.schema)
-    refused(r"no column 'y' \(a target\)", TWO.rename({"y": "yy"}), first.schema)
+    refused(
+        "no column 'x' in it, a covariate of the model.*--covariates",
+        TWO.drop("x"),
+        schema=first.schema,
+    )
+    refused(r"no column 'y' \(a target\)", TWO.rename({"y": "yy"}), schema=first.schema)
     refused(
         "expected no time zone, found time zone UTC",
         TWO.with_columns(pl.col("day").str.to_datetime(time_zone="UTC")),
-        first.schema,
+        schema=first.schema,
     )
     refused(
         "expected steps of 1d from 2024-01-01 00:00 in series 'z', found 2024-01-01 06:00|found",
@@ -131,7 +135,7 @@ def test_a_model_schema_reads_the_next_table_the_same_way():
                 "w": ["odd"] * 2,
             }
         ),
-        first.schema,
+        schema=first.schema,
     )
 
 

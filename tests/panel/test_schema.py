@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -143,7 +144,12 @@ def test_a_schema_survives_json_and_old_files_load():
             "1h",
             {"target": ("OT",), "past": ()},
         ),
-        ("bike_sharing", {"target": ("users",)}, "1h", {"categorical": ("weather",), "series": ()}),
+        (
+            "bike_sharing",
+            {"target": ("users",)},
+            "1h",
+            {"categorical": ("holiday", "workingday", "weather", "month", "weekday"), "series": ()},
+        ),
         ("bdg2_hourly", {}, "1h", {"target": ("building_1", "building_2")}),
         ("multi_series", {}, "1d", {"series": ("series_id",), "target": ("value",)}),
     ],
@@ -166,3 +172,35 @@ def test_real_covariates_reach_past_each_series_end():
     assert (last == last[0]).all()
     column = panel.schema.columns.index("air_temperature")
     assert panel.values[panel.indptr[1:] - 1, column].min() > -50
+
+
+def test_columns_of_few_whole_numbers_are_categories_unless_declared_otherwise():
+    days = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 4, 29), eager=True)
+    frame = pl.DataFrame({"date": days, "y": np.arange(120.0)}).with_columns(
+        weekday=days.dt.weekday().cast(pl.Float64),
+        twelve=pl.Series(np.arange(120) % 12),
+        thirteen=pl.Series(np.arange(120) % 13),
+        halves=pl.Series(np.arange(120) % 3 / 2),
+    )
+    data = {"target": ("y",), "known": ("weekday", "twelve", "thirteen", "halves")}
+    panel = open_panel(frame, DataConfig(**data))
+    assert panel.schema.categorical == ("weekday", "twelve")
+    assert panel.schema.reasons["weekday"] == "declared; few whole numbers"
+    # 7.0 of a frame and 7 of a file are one category.
+    assert panel.schema.categories["weekday"] == tuple("1234567")
+    assert open_panel(frame, DataConfig(**data, categorical=())).schema.categorical == ()
+    # Ten rows of each are asked for on average: 119 are too few for twelve numbers.
+    assert infer(frame[:119], **data).categorical == ("weekday",)
+    declared = open_panel(frame, DataConfig(**data, categorical=("halves",)))
+    assert declared.schema.categories == {"halves": ("0", "0.5", "1")}
+    with pytest.raises(DataError, match=r"--categorical y: expected a covariate, found another role"):
+        infer(frame, **data, categorical=("y",))
+
+
+def test_whole_numbers_of_static_columns_are_judged_by_series():
+    series = pl.DataFrame({"id": [f"s{k:02}" for k in range(40)]}).with_row_index("k")
+    days = pl.DataFrame({"day": pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 1, 5), eager=True)})
+    frame = series.join(days, how="cross").with_columns(y=pl.col("k") + pl.col("day").dt.day() / 2)
+    frame = frame.with_columns(four=pl.col("k") % 4, five=pl.col("k") % 5).drop("k")
+    assert infer(frame, target=("y",)).static_category == ("four",)
+    assert infer(frame, target=("y",)).static_numeric == ("five",)
