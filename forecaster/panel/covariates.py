@@ -13,19 +13,20 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.panel.finding import Finding, refuse_errors
 from forecaster.panel.read import Table, did_you_mean, listing
 from forecaster.panel.roles import (
     LONG_TARGETS,
     MOST_CATEGORIES,
     is_category,
     is_number,
-    require_columns,
+    missing_columns,
 )
 
-MOST_WHOLE_NUMBERS = 12
-"""Different whole numbers up to which a column of them is a category: the months of a year."""
-ROWS_PER_NUMBER = 10
-"""Rows of each number, on average, below which they are too few to be learned as categories."""
+MOST_CODES = 12
+"""Different whole numbers up to which they may be codes of categories: the months of a year."""
+ROWS_PER_CODE = 10
+"""Rows of each code, on average, below which there are too few to learn from."""
 
 
 def gather(
@@ -55,7 +56,7 @@ def require_declared(data: DataConfig, names: list[str], table: Table, time: str
     """Refuses declared columns that do not exist or have two roles.
 
     Raises:
-        DataError: naming the column and the flags.
+        DataError: naming every such column and its flags.
     """
     groups = {
         "--series": data.series,
@@ -65,15 +66,23 @@ def require_declared(data: DataConfig, names: list[str], table: Table, time: str
         "--static": data.static,
     }
     owner: dict[str, str] = {time: "--time"} if time is not None else {}
+    found: list[Finding] = []
     for flag, group in groups.items():
         for name in group or ():
             if name in owner:
-                raise DataError(
-                    f"{table.name}: column '{name}' is declared twice, by {owner[name]} and {flag}"
+                found.append(
+                    Finding(
+                        "error",
+                        "two-roles",
+                        f"{table.name}: column '{name}' is declared twice, by {owner[name]} and {flag}",
+                        "keep one of them",
+                        where=name,
+                    )
                 )
             owner[name] = flag
         allowed = table.frame.columns if flag in ("--series", "--target") else names
-        require_columns(group or (), list(allowed), table.name, flag)
+        found += missing_columns(group or (), allowed, table.name, flag)
+    refuse_errors(found)
 
 
 def find_known(
@@ -124,8 +133,9 @@ def find_categorical(
     """Returns the covariates that are categories, and those among them that are made of numbers.
 
     Text and booleans always are. Of numbers, the declared ones; where nothing is declared, columns
-    of whole numbers with at most `MOST_WHOLE_NUMBERS` different values, `ROWS_PER_NUMBER` rows of
-    each on average: weekdays, months, kinds of weather.
+    that look like codes: integers from 0 or 1 on without a hole, `MOST_CODES` at most, with
+    `ROWS_PER_CODE` rows of each on average. Flags, weekdays, months and kinds of weather look so;
+    prices of 4, 5 and 6 do not.
 
     Args:
         pool: the columns.
@@ -153,21 +163,22 @@ def find_categorical(
         name
         for name, count in covariates.items()
         if not is_category(pool[name])
-        and (name in declared or (data.categorical is None and _few_whole_numbers(pool[name], count)))
+        and (name in declared or (data.categorical is None and _numbers_codes(pool[name], count)))
     )
     return tuple(n for n in covariates if n in numbers or is_category(pool[n])), numbers
 
 
-def _few_whole_numbers(column: pl.Series, count: int) -> bool:
-    if not column.dtype.is_numeric():
+def _numbers_codes(column: pl.Series, count: int) -> bool:
+    """Whether whole numbers look like codes: they run from 0 or 1 without a hole."""
+    if not column.dtype.is_integer():
         return False
     # A sample rules out nearly every column of measurements.
     for part in (column.head(10_000), column):
-        values = part.drop_nulls().unique()
-        values = values.filter(~values.is_nan()) if values.dtype.is_float() else values
-        if not 2 <= len(values) <= MOST_WHOLE_NUMBERS or len(values) * ROWS_PER_NUMBER > count:
+        values = part.drop_nulls().unique().sort()
+        many = len(values)
+        if not 2 <= many <= MOST_CODES or many * ROWS_PER_CODE > count or values[0] not in (0, 1):
             return False
-        if values.dtype.is_float() and not bool((values == values.round()).all()):
+        if not bool((values - values[0] == pl.int_range(many, eager=True)).all()):
             return False
     return True
 

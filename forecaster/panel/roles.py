@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from forecaster.errors import DataError
+from forecaster.panel.finding import Finding, refuse_errors
 from forecaster.panel.read import Table, did_you_mean, listing
 from forecaster.panel.stamps import guess_formats
 
@@ -38,18 +39,28 @@ def is_number(column: pl.Series) -> bool:
     return column.dtype.is_numeric() or empty
 
 
-def require_columns(names: Sequence[str], known: list[str], where: str, flag: str) -> None:
+def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
+    """Returns an error for each name that is no column, with the nearest and all there are."""
+    return [
+        Finding(
+            "error",
+            "missing-column",
+            f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}",
+            f"the columns are {listing(known)}",
+            where=name,
+        )
+        for name in names
+        if name not in known
+    ]
+
+
+def require_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> None:
     """Refuses names that are no columns.
 
     Raises:
         DataError: naming the missing ones, the nearest, and all columns there are.
     """
-    for name in names:
-        if name not in known:
-            raise DataError(
-                f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}; "
-                f"the columns are {listing(known)}"
-            )
+    refuse_errors(missing_columns(names, known, where, flag))
 
 
 def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:

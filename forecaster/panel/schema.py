@@ -243,8 +243,8 @@ def infer_schema(
     judged = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
         judged |= dict.fromkeys(static, table.frame.select(series).n_unique())
-    categorical, counted = find_categorical(pool, judged, data)
-    reasons |= {name: f"{reasons[name]}; few whole numbers" for name in counted}
+    categorical, coded = find_categorical(pool, judged, data)
+    reasons |= {name: f"{reasons[name]}; looks like codes" for name in coded}
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
     return Schema(
         time=time,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from panel_tables import same
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
@@ -148,7 +149,7 @@ def test_a_schema_survives_json_and_old_files_load():
             "bike_sharing",
             {"target": ("users",)},
             "1h",
-            {"categorical": ("holiday", "workingday", "weather", "month", "weekday"), "series": ()},
+            {"categorical": ("weather", "month", "weekday"), "series": ()},
         ),
         ("bdg2_hourly", {}, "1h", {"target": ("building_1", "building_2")}),
         ("multi_series", {}, "1d", {"series": ("series_id",), "target": ("value",)}),
@@ -174,19 +175,24 @@ def test_real_covariates_reach_past_each_series_end():
     assert panel.values[panel.indptr[1:] - 1, column].min() > -50
 
 
-def test_columns_of_few_whole_numbers_are_categories_unless_declared_otherwise():
+def test_whole_numbers_that_look_like_codes_are_categories_unless_declared_otherwise():
     days = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 4, 29), eager=True)
     frame = pl.DataFrame({"date": days, "y": np.arange(120.0)}).with_columns(
-        weekday=days.dt.weekday().cast(pl.Float64),
+        weekday=days.dt.weekday(),
         twelve=pl.Series(np.arange(120) % 12),
         thirteen=pl.Series(np.arange(120) % 13),
         halves=pl.Series(np.arange(120) % 3 / 2),
+        price=pl.Series(np.arange(120) % 3 + 4),
+        holes=pl.Series(np.arange(120) % 3 * 2),
     )
-    data = {"target": ("y",), "known": ("weekday", "twelve", "thirteen", "halves")}
+    data = {"target": ("y",), "known": ("weekday", "twelve", "thirteen", "halves", "price", "holes")}
     panel = open_panel(frame, DataConfig(**data))
     assert panel.schema.categorical == ("weekday", "twelve")
-    assert panel.schema.reasons["weekday"] == "declared; few whole numbers"
-    # 7.0 of a frame and 7 of a file are one category.
+    assert panel.schema.reasons["weekday"] == "declared; looks like codes"
+    # A gap makes integers of a pandas frame floats: to a model 7.0 and 7 are one category.
+    floats = frame.with_columns(pl.col("weekday", "twelve").cast(pl.Float64))
+    assert same(panel, open_panel(floats, DataConfig(), schema=panel.schema))
+    assert infer(floats, **data).categorical == ()
     assert panel.schema.categories["weekday"] == tuple("1234567")
     assert open_panel(frame, DataConfig(**data, categorical=())).schema.categorical == ()
     # Ten rows of each are asked for on average: 119 are too few for twelve numbers.
