@@ -1,23 +1,27 @@
 """Microseconds per window of every stage between a panel and a network, on one thread.
 
-    python benchmarks/windows.py
+    python benchmarks/windows.py [--peers [--cache FOLDER]]
 
 Windows are 96 + 24 rows of one target and two known covariates, cut from hourly series. Stages: the
 bare gather (one `index_select` on the overlapping view), a whole `Batch`, the training stream with its
 order, and, for comparison, a Dataset of single windows behind a DataLoader. Medians of repeats,
-in processor time of the one thread, so that what else a machine does is not counted.
+in processor time of the one thread, so that what else a machine does is not counted. With --peers the
+loaders of other packages are measured too, each in an environment of its own (see `peers.py`).
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peers
 import polars as pl
 import torch
 from rich.console import Console
@@ -33,23 +37,30 @@ from forecaster.windows.split import split_panel
 from forecaster.windows.store import WindowStore
 
 CONTEXT, HORIZON = 96, 24
-PANELS = {"200 series x 500 rows": (200, 500), "40 series x 5,000 rows": (40, 5000)}
 TARGETS = {"bare gather": 0.3, "Batch": 1.0}
 REPEATS = 15
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="window loading, stage by stage")
+    parser.add_argument("--peers", action="store_true", help="measure other packages too")
+    parser.add_argument("--cache", type=Path, default=peers.CACHE, help="folder of their environments")
+    given = parser.parse_args()
     torch.set_num_threads(1)
     table = Table(title=f"us per window of {CONTEXT} + {HORIZON} rows x 3 columns, one thread")
     table.add_column("stage")
     table.add_column("target", justify="right")
-    for name in PANELS:
+    for name in peers.SIZES:
         table.add_column(name, justify="right")
-    measured = [measure(make_panel(*size)) for size in PANELS.values()]
+    measured = [measure(make_panel(*size)) for size in peers.SIZES.values()]
     for stage in measured[0]:
         goal = next((f"<= {goal}" for start, goal in TARGETS.items() if stage.startswith(start)), "")
         table.add_row(stage, goal, *(f"{figures[stage]:.2f}" for figures in measured))
-    Console().print(table)
+    if given.peers:
+        table.add_section()
+        for stage, figures_of_peer in peers.measured(given.cache):
+            table.add_row(stage, "", *figures_of_peer)
+    Console(width=110).print(table)
 
 
 def make_panel(n_series: int, n_rows: int) -> Panel:

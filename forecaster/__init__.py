@@ -20,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecaster.api import Forecaster, check, fit, load
+    from forecaster.api import Forecaster, check, convert, fit, load
     from forecaster.config import Config, load_config
     from forecaster.errors import (
         ArtifactError,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "forecaster.api": ("Forecaster", "check", "fit", "load"),
+    "forecaster.api": ("Forecaster", "check", "convert", "fit", "load"),
     "forecaster.config": ("Config", "load_config"),
     "forecaster.errors": (
         "ArtifactError",
@@ -62,6 +62,7 @@ __all__ = [
     "ForecasterError",
     "OutputError",
     "check",
+    "convert",
     "fit",
     "load",
     "load_config",

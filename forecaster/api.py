@@ -83,6 +83,7 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     """
     from forecaster.forecast.artifact import check_target
     from forecaster.panel.build import open_panel
+    from forecaster.panel.stored import as_converted
     from forecaster.runs.job import run_fit
 
     roles = {name: value for name, value in options.items() if name not in _SETTINGS}
@@ -90,6 +91,7 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     out = options.get("out")
     if out is not None:
         check_target(Path(out))
+    config = config.replaced(data=as_converted(data, config.data).model_dump())
     panel = open_panel(
         data, config.data, covariates=options.get("covariates"), future=options.get("future")
     )
@@ -103,6 +105,37 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     console = Console(quiet=options.get("quiet", False))
     artifact = run_fit(panel, config, Path(out) if out is not None else None, console)
     return Forecaster(artifact)
+
+
+def convert(
+    data: object,
+    store: str | Path,
+    covariates: object | None = None,
+    future: object | None = None,
+    quiet: bool = False,
+    **roles: Unpack[Roles],
+) -> Panel:
+    """Writes a table of any size to a folder that `fit`, `predict`, `backtest` and `check` take.
+
+    Args:
+        data: path of files larger than memory, or any other table.
+        store: the folder; it appears whole or not at all.
+        covariates: a second table, joined on series and time; it has to fit in memory.
+        future: a table of the covariates known in advance; it has to fit in memory.
+        quiet: say nothing.
+        roles: of columns, as in `fit`.
+
+    Raises:
+        DataError: the table cannot be understood.
+        OutputError: the folder is something else, or the disk is full.
+
+    Example:
+        >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
+    """
+    from forecaster.runs.convert import run_convert
+
+    config, console = _config(None, None, roles), Console(quiet=quiet)
+    return run_convert(data, Path(store), config.data, covariates, future, console)
 
 
 def load(path: str | Path) -> Forecaster:
@@ -193,6 +226,8 @@ class Forecaster:
         cutoff: str = "own",
         horizon: int | None = None,
         progress: Progress | None = None,
+        samples: int | None = None,
+        seed: int = 0,
         **roles: Unpack[Roles],
     ) -> Forecast:
         """Returns the forecast of every series in a table.
@@ -201,19 +236,22 @@ class Forecaster:
             data: history, with the columns the model was fitted to.
             future: covariates known in advance, for the steps to forecast.
             covariates: a second table, joined on series and time.
-            cutoff: "own" = each series from its own last observation; "last" = all from the latest;
-                or a date.
-            horizon: fewer steps than the model was fitted for; None = all of them.
+            cutoff: "own" = each series' last observation; "last" = the latest of all; or a date.
+            horizon: None = as fitted; more steps need an autoregressive decoder.
             progress: called with (series done, series wanted).
+            samples: paths to keep (`Forecast.samples`); they need an autoregressive decoder.
+            seed: of the paths, which are the same for the same seed, series and cutoff.
             roles: columns that are called otherwise in this table, in the model's order.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
+            ConfigError: the model cannot reach that far, or has no paths.
         """
+        from forecaster.forecast.paths import Draws
         from forecaster.forecast.predictor import Predictor
 
         panel = self.open(data, future, covariates, **roles)
-        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress)
+        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, Draws(samples, seed))
 
     def backtest(
         self,

@@ -13,18 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from forecaster.errors import ConfigError
+from forecaster.network_config import ModelConfig as ModelConfig
+from forecaster.network_config import Section
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
-
-
-class Section(BaseModel):
-    """A frozen group of settings; unknown names are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class DataConfig(Section):
@@ -60,7 +56,7 @@ class DataConfig(Section):
     decimal: Literal[".", ","] | None = None
     """Decimal mark of numbers in a CSV file. Null = found."""
     time_format: str | None = None
-    """How text times are written, as %d.%m.%Y %H:%M. Null = found."""
+    """How times are written, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = found."""
     snap: bool = False
     """Move times that lie off the grid of the step to the nearest place on it.
     Otherwise they are kept as they are."""
@@ -73,50 +69,10 @@ class DataConfig(Section):
     holidays: str | None = None
     """Country, as DE or US-CA, whose public holidays become a known covariate."""
 
-
-class ModelConfig(Section):
-    """The network. The config chooses; there is no class per variant."""
-
-    width: int = Field(64, ge=4)
-    """Size of a token."""
-    heads: int = Field(4, ge=1)
-    """Attention heads; divides `width`."""
-    encoder_layers: int = Field(2, ge=1)
-    """Layers over the context."""
-    decoder_layers: int = Field(1, ge=1)
-    """Layers over the horizon."""
-    feed_forward: int = Field(128, ge=1)
-    """Hidden size of the feed-forward layers."""
-    dropout: float = Field(0.1, ge=0, lt=1)
-    """Share of activations dropped while training, on embeddings and residuals."""
-    attention_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of attention weights dropped while training; above 0 it costs the fused kernel."""
-    context_length: int | None = Field(None, ge=2)
-    """Steps read before the cutoff; null = chosen from the horizon and the season."""
-    patch: int | None = Field(None, ge=1)
-    """Steps per token of the context; null = chosen from the season."""
-    decoder: Literal["direct"] = "direct"
-    """direct: all leads in one pass, from time encodings and known covariates."""
-    decoder_patch: int | None = Field(None, ge=1)
-    """Steps per token of the horizon; 1 makes the decoder causal per lead; null = `patch`."""
-    decoder_mask: Literal["causal", "full"] = "causal"
-    """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
-    harmonics: int = Field(4, ge=1)
-    """Sine and cosine pairs per calendar cycle."""
-    quantile_levels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    """Levels forecast, rising, strictly between 0 and 1, with the median."""
-
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        if self.width % 2:
-            raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
-        levels = self.quantile_levels
-        if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
-            raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
-        if 0.5 not in levels:
-            raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
+        if self.delimiter is not None and self.delimiter == self.decimal:
+            raise ValueError(f"delimiter and decimal are both '{self.decimal}'; each needs its own mark")
         return self
 
 
@@ -149,6 +105,15 @@ class FitConfig(Section):
     """Validations without a better loss before training stops; null = never."""
     stride: int = Field(1, ge=1)
     """Steps between the cutoffs of neighbouring training windows."""
+    lead_decay: float | None = Field(None, gt=0, lt=1)
+    """Weight of each lead in the training loss, relative to the lead before; null = all alike."""
+    noise: float | None = Field(None, gt=0)
+    """Spread of the noise added to observed context values while training, in scaled units; null = off."""
+    patch_masking: float | None = Field(None, gt=0, lt=1)
+    """Share of the context hidden while training, as one run of patches per window; null = off."""
+    scheduled_sampling: float | None = Field(None, gt=0, le=1)
+    """Share of previous patches that an autoregressive decoder draws itself while training, at the
+    last step; it rises evenly from none. Null = off: the truth is always given."""
 
 
 class TrackingConfig(Section):
@@ -175,6 +140,15 @@ class Config(Section):
     """Training."""
     tracking: TrackingConfig = TrackingConfig()
     """Where the run is recorded."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.fit.scheduled_sampling is not None and self.model.decoder != "autoregressive":
+            raise ValueError(
+                f"fit.scheduled_sampling {self.fit.scheduled_sampling} replaces previous values, and "
+                f"decoder {self.model.decoder} reads none: take model.decoder autoregressive, or null"
+            )
+        return self
 
     def replaced(self, **sections: Mapping[str, Any] | int | None) -> Config:
         """Returns a copy with some settings replaced and everything validated again.

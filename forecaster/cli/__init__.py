@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from forecaster import __version__
-from forecaster.cli import backtest, check, demo, fit, predict, runs
+from forecaster.cli import backtest, check, convert, demo, fit, predict, runs
 from forecaster.errors import ForecasterError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("check")(check.check)
+app.command("convert")(convert.convert)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("backtest")(backtest.backtest)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from forecaster.cli import options
+from forecaster.errors import DataError
 
 
 @options.reads_table
@@ -30,15 +31,26 @@ def check(
 
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
+    from forecaster.panel.finding import findings_of, worst_first
     from forecaster.runs import announce
 
-    panel = open_panel(data, config.data, covariates=covariates, future=future)
-    findings = check_panel(panel, horizon)
+    panel = None
+    try:
+        panel = open_panel(data, config.data, covariates=covariates, future=future)
+        findings = check_panel(panel, horizon)
+    except DataError as error:
+        findings = worst_first(findings_of(error))
+    errors = [finding for finding in findings if finding.severity == "error"]
     if json:
         typer.echo(json_format.dumps([asdict(finding) for finding in findings], indent=1))
     else:
         console = Console()
-        announce.roles(console, panel)
-        announce.findings(console, findings)
-    if any(finding.severity == "error" for finding in findings):
+        if panel is not None:
+            announce.roles(console, panel)
+        # Errors go where those of every verb go.
+        for finding in errors:
+            typer.echo(f"error: {finding.line()}", err=True)
+        announce.findings(console, findings[len(errors) :])
+        announce.count(console, findings)
+    if errors:
         raise typer.Exit(2)

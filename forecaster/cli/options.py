@@ -21,7 +21,7 @@ Told = Mapping[str, Any]
 """Flags about the table that were typed, by name."""
 
 Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV or Parquet file, or a quoted glob of them.")
+    str, typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob.")
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by forecaster fit.")]
 Future = Annotated[

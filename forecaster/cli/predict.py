@@ -22,18 +22,24 @@ def predict(
         str,
         typer.Option(metavar="own|last|DATE", help="Where each forecast starts: own end, or a date."),
     ] = "own",
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Write this many joint sample paths per series instead.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample paths.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
     *,
     told: options.Told,
 ) -> None:
     """Forecast every series of a table.
 
-    Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names.
+    Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names; with
+    --samples one row per (series, channel, sample, lead).
     """
     from rich.console import Console
     from rich.progress import Progress
 
     from forecaster import api
+    from forecaster.runs import announce
 
     results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(told)
@@ -47,8 +53,14 @@ def predict(
             covariates=covariates,
             cutoff=cutoff,
             horizon=horizon,
+            samples=samples,
+            seed=seed,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
             **roles,
         )
+    announce.findings(console, [found for found in forecast.findings if found.severity == "warning"])
     typer.echo(forecast.report)
-    results.put(forecast, out, plot)
+    if samples is not None:
+        forecast.write_samples(out)
+        typer.echo(f"wrote {out}: {samples:,} paths of each series")
+    results.put(forecast, out if samples is None else None, plot)

@@ -26,7 +26,8 @@ def refuse_unwritable(rows: Path | None, picture: Path | None, *inputs: str | No
     Raises:
         OutputError: a name or folder that cannot be written.
     """
-    from forecaster.forecast.writer import check_format, check_picture, check_writable
+    from forecaster.atomic import check_writable
+    from forecaster.forecast.writer import check_format, check_picture
 
     for path, check in ((rows, check_format), (picture, check_picture)):
         if path is not None:

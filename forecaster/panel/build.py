@@ -7,24 +7,32 @@ rows in any order, format or kind of frame give the same panel, bit for bit.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.errors import DataError
-from forecaster.panel.calendar import Calendar, find_freq, parse_freq
-from forecaster.panel.frequency import MOST_GRID_ROWS
+from forecaster.panel.calendar import Calendar
+from forecaster.panel.cells import SERIES, TIME
+from forecaster.panel.finding import Faults, Finding, beside, fault, refuse_errors
+from forecaster.panel.frequency import declared_freq
+from forecaster.panel.gaps import forward_filled
+from forecaster.panel.grid import on_grid
+from forecaster.panel.holidays import require_holidays, with_holidays
+from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.read import Table, did_you_mean, listing, read_table
-from forecaster.panel.roles import require_columns
-from forecaster.panel.rows import SERIES, TIME, Rows, main_rows, with_covariates, with_future
+from forecaster.panel.read import Table, read_table
+from forecaster.panel.required import require_schema
+from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.schema import Schema, infer_schema
-
-_RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
+from forecaster.panel.steps import Parts, find_freq
+from forecaster.panel.store import is_store
+from forecaster.panel.stored import stored_panel
+from forecaster.panel.unrolled import rows_reasons, unroll
 
 
 def open_panel(
@@ -35,17 +43,28 @@ def open_panel(
     covariates: object | None = None,
     future: object | None = None,
 ) -> Panel:
-    """Returns the panel of a path, glob or frame, with further columns and future rows if given.
+    """Returns the panel of a path, glob, frame or store, with further columns and rows if given.
 
     Raises:
         DataError: a table cannot be read or understood; see `build_panel`.
     """
+    if isinstance(source, str | Path) and is_store(source):
+        return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
+    faults, tables = Faults("unreadable"), dict[str, Table]()
+    for name, given in (("table", source), ("covariates", covariates), ("future", future)):
+        with faults:
+            if given is not None:
+                # Covariates and future rows are never one row per series.
+                how = data if name == "table" else data.model_copy(update={"layout": None})
+                tables[name] = read_table(given, how)
+    faults.refuse()
+    # Handed over, so that what was read here is gone once its rows are out of it.
     return build_panel(
-        read_table(source),
+        tables.pop("table"),
         data,
         schema=schema,
-        covariates=None if covariates is None else read_table(covariates),
-        future=None if future is None else read_table(future),
+        covariates=tables.pop("covariates", None),
+        future=tables.pop("future", None),
     )
 
 
@@ -71,55 +90,99 @@ def build_panel(
         DataError: columns are missing, rows repeat, values are infinite, times are off the grid, or
             the grid would be mostly empty.
     """
-    freq = data.freq if schema is None else None
-    if schema is None:
-        schema = infer_schema(table, data, future, covariates)
-    _refuse_result_names(schema, table)
-    require_columns(schema.melted or schema.target, table.frame.columns, table.name, "a target")
-    require_columns(
-        () if schema.melted else schema.series, table.frame.columns, table.name, "a series key"
-    )
-    if schema.time is not None:
-        require_columns([schema.time], table.frame.columns, table.name, "the time column")
-    rows = main_rows(table, schema)
-    calendar, regular = _clock(rows, freq)
-    rows = replace(rows, schema=replace(rows.schema, regular=regular))
-    if covariates is not None:
-        rows = with_covariates(rows, covariates)
-    _require_covariates(rows, table, covariates)
-    if future is not None:
-        rows = with_future(rows, future)
     notes = [note for part in (table, covariates, future) if part is not None for note in part.notes]
-    panel = replace(_arrays(rows, calendar, table), notes=tuple(notes))
-    _refuse_infinite(panel)
-    panel = _without_lead_in(panel)
-    declared = freq is not None or bool(schema.freq)
-    return _on_grid(panel, declared=declared) if regular else panel
+    with beside(notes):
+        table, data = _in_long_form(table, data, schema)
+        freq = data.freq if schema is None else None
+        country = data.holidays if schema is None else schema.holidays
+        if country is not None:
+            require_holidays(country, [part for part in (table, covariates, future) if part is not None])
+        if schema is None:
+            schema = infer_schema(table, data, future, covariates)
+            if schema.layout == "rows":
+                why = rows_reasons(schema.time, schema.series, schema.target)
+                schema = replace(schema, reasons=schema.reasons | why)
+        # Made from the calendar, holidays are no column of any table.
+        schema = replace(schema, holidays=None)
+        require_schema(schema, table, covariates)
+        rows, calendar = _merged_rows(table, data, schema, covariates, future, notes)
+        table = replace(table, frame=table.frame.clear())
+        panel = replace(_arrays(rows, calendar, table), notes=tuple(notes))
+        faults = Faults()
+        with faults:
+            _refuse_infinite(panel)
+        panel = _without_lead_in(panel)
+        declared = freq is not None or bool(schema.freq)
+        with faults:
+            panel = on_grid(panel, declared=declared) if rows.schema.regular else panel
+        faults.refuse()
+    if data.on_gaps == "forward-fill":
+        panel = forward_filled(panel)
+    return panel if country is None else with_holidays(panel, country)
 
 
-def _clock(rows: Rows, freq: str | None) -> tuple[Calendar, bool]:
-    """Returns the calendar, and whether rows have to lie on its grid."""
-    schema = rows.schema
+def _in_long_form(
+    table: Table, data: DataConfig, schema: Schema | None
+) -> tuple[Table, DataConfig]:
+    """Returns a table whose rows are whole series as a long one, and its roles; others as they are."""
+    layout, target = (data.layout, data.target) if schema is None else (schema.layout, schema.target)
+    if layout != "rows" or (schema is not None and set(schema.target) <= set(table.frame.columns)):
+        return table, data
+    series = data.series if schema is None else schema.series
+    return unroll(table, data, series, target[0] if target else "value")
+
+
+def _merged_rows(
+    table: Table,
+    data: DataConfig,
+    schema: Schema,
+    covariates: Table | None,
+    future: Table | None,
+    notes: list[Finding],
+) -> tuple[Rows, Calendar]:
+    """Returns the rows of all tables, and their clock; adds to the notes."""
+    faults = Faults()
+    rows = main_rows(table, schema, data)
+    with faults:
+        calendar, regular = clock_of(rows.schema, data, lambda: [layout_of(rows)])
+        rows = replace(rows, schema=replace(rows.schema, regular=regular))
+    if covariates is not None:
+        with faults:
+            rows = with_covariates(rows, covariates, data)
+    if future is not None:
+        with faults:
+            rows = with_future(rows, future, data)
+    notes += rows.notes
+    refuse_errors([*rows.notes, *faults.found])
+    return rows, calendar
+
+
+def clock_of(schema: Schema, data: DataConfig, times: Callable[[], Parts]) -> tuple[Calendar, bool]:
+    """Returns the calendar, and whether rows have to lie on its grid.
+
+    Args:
+        schema: with the facts of the time column.
+        data: a declared step and season.
+        times: of whole series in parts; asked for where the step has to be found.
+    """
     integer = schema.time_dtype == "integer"
     if schema.freq:
-        return Calendar(schema.freq, schema.time_zone, integer), schema.regular
-    if freq is not None:
-        freq, regular = parse_freq(freq), True
-        if integer != freq.endswith("i"):
-            held = "integers; say --freq 1i" if integer else "dates; say --freq 1d or the like"
-            raise DataError(f"freq '{freq}': the time column holds {held}")
+        freq, regular = schema.freq, schema.regular
+    elif data.freq is not None:
+        freq, regular = declared_freq(data.freq, integer=integer), True
     elif schema.time is None:
         freq, regular = "1i", True
     else:
-        time, indptr = _layout(rows)
-        freq, regular = find_freq(time, indptr, integer, schema.time_zone)
-    return Calendar(freq, schema.time_zone, integer), regular
+        freq, regular = find_freq(times(), integer, schema.time_zone)
+    season = data.season_length or schema.season_length
+    return Calendar(freq, schema.time_zone, integer, season), regular
 
 
-def _layout(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    n_series = max(rows.keys.height, 1)
-    counts = np.bincount(rows.frame[SERIES].to_numpy(), minlength=n_series)
-    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+def layout_of(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the times of rows, and the first row of each series."""
+    # Rows are sorted by series: a search for its ends is faster than a count of its rows.
+    series = np.arange(max(rows.keys.height, 1) + 1, dtype=np.uint32)
+    indptr = np.searchsorted(rows.frame[SERIES].to_numpy(), series).astype(np.int64)
     return rows.frame[TIME].to_numpy(), indptr
 
 
@@ -133,20 +196,27 @@ def _arrays(rows: Rows, calendar: Calendar, table: Table) -> Panel:
     static = frame.select(SERIES)
     if schema.static:
         static = frame.group_by(SERIES, maintain_order=True).agg(first)
-    time, indptr = _layout(rows)
+    time, indptr = layout_of(rows)
+    codes = _codes(frame, schema.code_columns, categories)
+    static_codes = _codes(static, schema.static_category, categories, len(indptr) - 1)
+    unmet = _unmet(frame, schema.code_columns, codes)
+    unmet |= _unmet(static, schema.static_category, static_codes)
     return Panel(
-        schema=replace(schema, freq=calendar.freq, categories=categories),
+        schema=replace(
+            schema, freq=calendar.freq, season_length=calendar.season, categories=categories
+        ),
         calendar=calendar,
         keys=rows.keys,
         values=_numbers(frame, schema.columns),
-        codes=_codes(frame, schema.code_columns, categories),
+        codes=codes,
         time=np.array(time, np.int64),
         indptr=indptr,
         static=_numbers(static, schema.static_numeric, len(indptr) - 1),
-        static_codes=_codes(static, schema.static_category, categories, len(indptr) - 1),
+        static_codes=static_codes,
         regular=False,
         kind=table.kind,
         name=table.name,
+        unmet=unmet,
     )
 
 
@@ -173,6 +243,18 @@ def _codes(
     return codes
 
 
+def _unmet(
+    frame: pl.DataFrame, names: tuple[str, ...], codes: NDArray[np.int32]
+) -> dict[str, tuple[str, ...]]:
+    """Returns the words of each column that have no code."""
+    unknown = {name: pl.Series(codes[:, k] == 0) for k, name in enumerate(names)}
+    return {
+        name: tuple(frame[name].filter(rows).unique(maintain_order=True).to_list())
+        for name, rows in unknown.items()
+        if rows.any()
+    }
+
+
 def _without_lead_in(panel: Panel) -> Panel:
     """Drops the rows before a series' first observed target: nothing can be learned from them."""
     starts = panel.indptr[:-1][np.diff(panel.indptr) > 0]
@@ -182,91 +264,33 @@ def _without_lead_in(panel: Panel) -> Panel:
     if (first == panel.indptr[:-1]).all():
         return panel
     start = np.where(first < 0, panel.indptr[:-1], first)
-    return panel.keep(np.arange(panel.n_rows) >= np.repeat(start, np.diff(panel.indptr)))
-
-
-def _on_grid(panel: Panel, *, declared: bool) -> Panel:
-    """Puts every row at its place on the grid that starts at its series' first row.
-
-    Raises:
-        DataError: a row is off the grid, or most of the grid would be empty.
-    """
-    if panel.calendar.is_dense(panel.time, panel.indptr):
-        return replace(panel, regular=True)
-    length = np.diff(panel.indptr)
-    anchor = np.repeat(np.append(panel.time, 0)[panel.indptr[:-1]], length)
-    place = panel.calendar.steps(anchor, panel.time)
-    off = panel.calendar.shift(anchor, place) != panel.time
-    if off.any():
-        _refuse_off_grid(panel, off, declared)
-    spans = np.append(place, -1)[np.where(length > 0, panel.indptr[1:] - 1, panel.n_rows)] + 1
-    total = int(spans.sum())
-    if total == panel.n_rows:
-        return replace(panel, regular=True)
-    if total > MOST_GRID_ROWS * panel.n_rows:
-        raise DataError(
-            f"{panel.name}: a grid of {panel.calendar.freq} would have {total} rows for "
-            f"{panel.n_rows} in the table, more than {MOST_GRID_ROWS} times as many; "
-            "say a longer step with --freq, or mend stray times far from the others"
-        )
-    indptr = np.concatenate(([0], np.cumsum(spans))).astype(np.int64)
-    old = place + np.repeat(indptr[:-1], length)
-    empty = np.ones(total, bool)
-    empty[old] = False
-    new = np.flatnonzero(empty)
-    owner = np.searchsorted(indptr, new, side="right") - 1
-    first = panel.time[panel.indptr[owner]]
-    times = panel.calendar.shift(first, new - indptr[owner])
-    return replace(panel.scattered(old, indptr, new, times), regular=True)
-
-
-def _refuse_off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> None:
-    row = int(np.flatnonzero(off)[0])
-    series = int(np.searchsorted(panel.indptr, row, side="right") - 1)
-    text = panel.calendar.text
-    advice = "say another step with --freq" if declared else "mend the time of these rows"
-    raise DataError(
-        f"{panel.name}: expected steps of {panel.calendar.freq} from "
-        f"{text(int(panel.time[panel.indptr[series]]))} in series '{panel.labels[series]}', found "
-        f"{text(int(panel.time[row]))} ({int(off.sum())} such rows); {advice}"
-    )
+    return panel.cut(start, panel.indptr[1:])
 
 
 def _refuse_infinite(panel: Panel) -> None:
+    faults = Faults()
     for values, names, per_row in (
         (panel.values, panel.schema.columns, True),
         (panel.static, panel.schema.static_numeric, False),
     ):
         if not np.isinf(values).any():
             continue
-        bad = np.argwhere(np.isinf(values))
-        row, column = (int(x) for x in bad[0])
-        series = int(np.searchsorted(panel.indptr, row, side="right") - 1) if per_row else row
-        when = f" at {panel.calendar.text(int(panel.time[row]))}" if per_row else ""
-        raise DataError(
-            f"{panel.name}: column '{names[column]}': expected finite numbers, found "
-            f"{values[row, column]} in series '{panel.labels[series]}'{when} ({len(bad)} such cells; "
-            "numbers beyond 3.4e38 count); leave the cell empty where the value is missing"
-        )
-
-
-def _refuse_result_names(schema: Schema, table: Table) -> None:
-    keys = () if schema.melted else schema.series
-    for name in (*keys, *([schema.time] if schema.time is not None else [])):
-        if name in _RESULTS or re.fullmatch(r"q0\.\d+", name):
-            raise DataError(
-                f"{table.name}: the key column '{name}' has the name of a result; rename it"
-            )
-
-
-def _require_covariates(rows: Rows, table: Table, covariates: Table | None) -> None:
-    schema = rows.schema
-    known = [name for name in table.frame.columns if name != schema.time]
-    for name in (*schema.past, *schema.known, *schema.static):
-        if name not in rows.frame.columns:
-            other = f" or {covariates.name}" if covariates is not None else ""
-            raise DataError(
-                f"{table.name}: no column '{name}' in it{other}, a covariate of the model"
-                f"{did_you_mean(name, known)}; the columns are {listing(table.frame.columns)}; "
-                "join it, or pass the table that holds it with --covariates"
-            )
+        for column, name in enumerate(names):
+            bad = np.flatnonzero(np.isinf(values[:, column]))
+            if not len(bad):
+                continue
+            row = int(bad[0])
+            series = int(np.searchsorted(panel.indptr, row, side="right") - 1) if per_row else row
+            stamp = panel.calendar.text(int(panel.time[row])) if per_row else ""
+            with faults:
+                raise fault(
+                    "infinite",
+                    f"{panel.name}: column '{name}': expected finite numbers, found "
+                    f"{values[row, column]} in series '{panel.labels[series]}'"
+                    f"{stamp and f' at {stamp}'} ({len(bad)} such cells; numbers beyond 3.4e38 count)",
+                    "leave the cell empty where the value is missing",
+                    series=panel.labels[series],
+                    where=stamp or name,
+                    count=len(bad),
+                )
+    faults.refuse()

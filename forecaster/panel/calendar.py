@@ -1,4 +1,4 @@
-"""The time axis of a panel: its step found and named, the stamps that follow, the phase of cycles.
+"""The time axis of a panel: the stamps that follow each other, and the phase of calendar cycles.
 
 Time is int64: microseconds since 1970 (UTC instants for zoned columns; naive stamps and dates as if
 they were UTC), or the caller's own integers. A `freq` is "<count><unit>", see `frequency.py`.
@@ -6,7 +6,7 @@ Steps of days and longer keep the wall clock of the zone, so a day over a clock 
 hours; hours and shorter steps are elapsed time. All arithmetic is over whole arrays: polars knows
 zones but offsets one step at a time, so months and weekdays are numbered and divided here.
 
-Axes: n = times.
+Axes: n = times, series, row.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.frequency import DAY, FIXED, MONTHS, MOST_GRID_ROWS
-from forecaster.panel.frequency import parse_freq as parse_freq
+from forecaster.panel.arrays import evenly_apart
+from forecaster.panel.frequency import DAY, FIXED, MONTHS
 from forecaster.panel.stamps import parse_times
 
 Times = NDArray[np.int64]
@@ -33,6 +33,8 @@ class Calendar:
     freq: str
     time_zone: str | None
     integer: bool
+    season: int | None = None
+    """Steps of the main season where it was declared or found; None = it follows from the step."""
 
     @cached_property
     def _count_unit(self) -> tuple[int, str]:
@@ -76,6 +78,8 @@ class Calendar:
     @cached_property
     def season_length(self) -> int:
         """Steps of the season to try first: a day, a week, a year; 1 where there is none."""
+        if self.season:
+            return self.season
         count, unit = self._count_unit
         whole = {"d": 7, "b": 5, "w": 52, "mo": 12, "moe": 12, "q": 4, "qe": 4}.get(unit, 1)
         if not self.integer and unit in FIXED and self.step < DAY:
@@ -90,7 +94,8 @@ class Calendar:
         if self._elapsed:
             return np.asarray(anchor + np.asarray(count, np.int64) * self._elapsed, np.int64)
         size, unit = self._count_unit
-        local = self._local(np.asarray(anchor, np.int64))
+        anchor = np.asarray(anchor, np.int64)
+        local = self.wall_clock(anchor)
         days, clock = np.divmod(local, DAY)
         moved = np.asarray(count, np.int64) * size
         if unit == "b":
@@ -105,15 +110,17 @@ class Calendar:
             days = last if unit.endswith("e") else np.minimum(first + day, last)
         else:
             days = days + moved * (FIXED[unit] // DAY)
-        return self._instant(days * DAY + clock)
+        wall = days * DAY + clock
+        # An hour that clocks show twice is told apart by its instant alone.
+        return np.where(wall == local, anchor, self.instant(wall))
 
     def steps(self, anchor: Times | int, time: Times | int) -> Times:
         """Returns the whole steps from anchors to times, rounded down; broadcasts."""
         if self._elapsed:
             return np.asarray(np.floor_divide(np.subtract(time, anchor), self._elapsed), np.int64)
         size, unit = self._count_unit
-        first = self._local(np.asarray(anchor, np.int64)) // DAY
-        last = self._local(np.asarray(time, np.int64)) // DAY
+        first = self.wall_clock(np.asarray(anchor, np.int64)) // DAY
+        last = self.wall_clock(np.asarray(time, np.int64)) // DAY
         if unit == "b":
             apart = _weekday_number(last) - _weekday_number(first)
         elif unit in MONTHS:
@@ -124,14 +131,55 @@ class Calendar:
         count = apart // size
         return np.asarray(count - (self.shift(anchor, count) > time), np.int64)
 
+    def anchors(self, time: Times, indptr: Times) -> Times:
+        """Returns a stamp of each series from which steps count best: int64 [series].
+
+        The first one where steps are all of one length. Otherwise one that neither a short month nor
+        a change of clocks has moved: the largest day of the month, the earliest clock.
+
+        Args:
+            time: int64 [row], rising within each series.
+            indptr: int64 [series + 1]; a series without rows gets 0.
+        """
+        filled = np.diff(indptr) > 0
+        starts, anchor = indptr[:-1][filled], np.zeros(len(indptr) - 1, np.int64)
+        if not len(starts):
+            return anchor
+        anchor[filled] = time[starts]
+        unit = self._count_unit[1]
+        if self._elapsed or (unit not in MONTHS and not self._zoned):
+            return anchor
+        days, cost = np.divmod(self.wall_clock(time), DAY)
+        if unit in MONTHS:
+            first = days.astype("M8[D]").astype("M8[M]").astype("M8[D]").astype(np.int64)
+            cost = cost - (days - first) * DAY
+        least = np.repeat(np.minimum.reduceat(cost, starts), np.diff(indptr)[filled])
+        best = np.flatnonzero(cost == least)
+        anchor[filled] = time[best[np.searchsorted(best, starts)]]
+        return anchor
+
+    def placed(self, time: Times, indptr: Times) -> tuple[Times, Times, NDArray[np.bool_]]:
+        """Returns where rows lie on the grids of their series.
+
+        Args:
+            time: int64 [row], rising within each series.
+            indptr: int64 [series + 1].
+
+        Returns:
+            The anchors [series], the whole steps of each row from its series' anchor [row], and
+            whether a row is off the grid [row].
+        """
+        anchor = self.anchors(time, indptr)
+        each = np.repeat(anchor, np.diff(indptr))
+        place = self.steps(each, time)
+        return anchor, place, self.shift(each, place) != time
+
     def is_dense(self, time: Times, indptr: Times) -> bool:
         """Whether every row is plainly one step after the one before: a quick test for most tables.
 
         False says nothing where steps are not all of one length.
         """
-        steady = np.diff(time) == (self._elapsed or -1)
-        steady[indptr[(indptr > 0) & (indptr < len(time))] - 1] = True
-        return bool(steady.all())
+        return evenly_apart(time, indptr, self._elapsed or -1)
 
     def grid(self, first: int, last: int) -> Times:
         """Returns all stamps from first to last, both included where on the grid: int64 [n]."""
@@ -153,7 +201,7 @@ class Calendar:
         """
         if not self.cycles:
             return np.zeros((len(time), 0), np.float32)
-        local = self._local(np.asarray(time, np.int64))
+        local = self.wall_clock(np.asarray(time, np.int64))
         days, clock = np.divmod(local, DAY)
         share = clock / DAY
         columns = []
@@ -186,28 +234,34 @@ class Calendar:
                 ) from None
         stamp, _ = parse_times(pl.Series([text.strip()]), "date")
         if stamp.dtype.time_zone is None:  # type: ignore[attr-defined]
-            return int(self._instant(stamp.to_physical().to_numpy())[0])
+            return int(self.instant(stamp.to_physical().to_numpy())[0])
         return int(stamp.to_physical()[0])
 
     def text(self, time: int) -> str:
         """Returns a time as people write it, on the zone's wall clock; the clock only where needed."""
         if self.integer:
             return str(int(time))
-        local = int(self._local(np.array([time], np.int64))[0])
+        local = int(self.wall_clock(np.array([time], np.int64))[0])
         date, _, clock = str(np.datetime64(local, "us")).partition("T")
         if local % DAY == 0 and self.step >= DAY:
             return date
         clock = clock.rstrip("0").rstrip(".") if local % 10**6 else clock[:8]
         return f"{date} {clock.removesuffix(':00') if clock.count(':') == 2 else clock}"
 
-    def _local(self, time: Times) -> Times:
+    def wall_clock(self, time: Times) -> Times:
+        """Returns what clocks in the zone show at instants: microseconds since 1970 in local time."""
         if not self._zoned:
             return time
         stamps = pl.Series(time.ravel()).cast(pl.Datetime("us", "UTC"))
         local = stamps.dt.convert_time_zone(str(self.time_zone)).dt.replace_time_zone(None)
         return local.to_physical().to_numpy().reshape(time.shape)
 
-    def _instant(self, local: Times) -> Times:
+    def instant(self, local: Times) -> Times:
+        """Returns when clocks in the zone show given times.
+
+        The first of two where clocks are set back; where they are set forward, a time that does not
+        exist is as much later as clocks were moved (02:30 becomes 03:30, a missing midnight 01:00).
+        """
         if not self._zoned:
             return np.asarray(local, np.int64)
         stamps = pl.Series(local.ravel()).cast(pl.Datetime("us"))
@@ -216,86 +270,11 @@ class Calendar:
         def placed(wall: pl.Series) -> pl.Series:
             return wall.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
 
-        # Where clocks jump at midnight the day starts an hour late.
         found = placed(stamps)
         if found.null_count():
-            found = found.fill_null(placed(stamps.dt.offset_by("1h")))
+            # The day before still had the old offset.
+            found = found.fill_null(placed(stamps.dt.offset_by("-1d")).dt.offset_by("24h"))
         return found.to_physical().to_numpy().reshape(local.shape)
-
-
-def find_freq(time: Times, indptr: Times, integer: bool, time_zone: str | None) -> tuple[str, bool]:
-    """Returns the step most rows are apart, and whether every row lies on its grid.
-
-    Args:
-        time: int64 [row], rising within each series; `integer`: it counts steps.
-        indptr: int64 [series + 1].
-
-    Raises:
-        DataError: no series has two rows.
-
-    Example:
-        >>> find_freq(np.arange(3) * DAY, np.array([0, 3]), False, None)
-        ('1d', True)
-    """
-    inside = np.ones(max(len(time) - 1, 0), bool)
-    starts = indptr[1:-1]
-    inside[starts[(starts > 0) & (starts < len(time))] - 1] = False
-    gaps = np.diff(time)[inside]
-    if not len(gaps):
-        raise DataError(
-            f"the step of time cannot be found: no series has two rows ({len(time)} rows in all); "
-            "say it with --freq, as --freq 1d"
-        )
-    if not integer and time_zone in (None, "UTC") and gaps[0] < 28 * DAY:
-        # Most tables: one gap throughout, shorter than a month, needs no counting.
-        freq = _named(int(gaps[0]))
-        if (gaps == gaps[0]).all() and Calendar(freq, None, False).step == gaps[0]:
-            return freq, True
-    counts = pl.Series("gap", gaps).value_counts().sort("count", "gap", descending=[True, False])
-    mode, share = int(counts["gap"][0]), counts["count"][0] / len(gaps)
-    if integer:
-        step = mode if share >= 0.5 else max(1, int(np.median(gaps)))
-        return f"{step}i", not (gaps % step).any()
-    length = np.diff(indptr)[np.diff(indptr) > 0]
-    last = np.cumsum(length) - 1
-    anchor = np.repeat(time[last - length + 1], length)
-    for freq in _candidates(mode, time, inside, time_zone):
-        calendar = Calendar(freq, time_zone, False)
-        place = calendar.steps(anchor, time)
-        # Without a common gap the smallest is the mode, and any stamps lie on a grid of seconds.
-        scattered = share < 0.5 and (place[last] + 1).sum() > MOST_GRID_ROWS * len(time)
-        if not scattered and (calendar.shift(anchor, place) == time).all():
-            return freq, True
-    # Scattered stamps have no mode; their middle gap is the nominal step.
-    return _named(mode if share >= 0.5 else int(np.median(gaps))), False
-
-
-def _candidates(mode: int, time: Times, inside: NDArray[np.bool_], time_zone: str | None) -> list[str]:
-    days = Calendar("1d", time_zone, False)._local(time) // DAY
-    apart = round(mode / DAY)
-    months = round(apart / 30.436875)
-    found = []
-    if months and abs(apart - months * 30.436875) <= 3:
-        month = days.astype("M8[D]").astype("M8[M]")
-        at_end = bool((days + 1 == (month + 1).astype("M8[D]").astype(np.int64)).all())
-        unit = "y" if months % 12 == 0 else "q" if months % 3 == 0 else "mo"
-        found.append(f"{months // MONTHS[unit]}{unit}{'e' if at_end else ''}")
-    elif apart == 1 and ((days + 3) % 7 < 5).all():
-        # No weekends, and some Friday is followed by its Monday: more than a table with gaps.
-        over_weekend = inside & (np.diff(days) == 3) & ((days[:-1] + 3) % 7 == 4)
-        found += ["1b"] if over_weekend.any() else []
-    zoned = time_zone not in (None, "UTC")
-    # In a zone a day may last 23 or 25 hours, so days are counted on the wall clock.
-    if zoned and apart and abs(mode - apart * DAY) <= FIXED["h"]:
-        found.append(f"{apart // 7}w" if apart % 7 == 0 else f"{apart}d")
-    return [*found, f"{mode // FIXED['h']}h" if zoned and mode % DAY == 0 else _named(mode)]
-
-
-def _named(gap: int) -> str:
-    if gap > 60 * FIXED["s"]:
-        gap = gap if gap % FIXED["s"] == 0 else round(gap / FIXED["s"]) * FIXED["s"]
-    unit = next(unit for unit in ("w", "d", "h", "min", "s", "ms", "us") if gap % FIXED[unit] == 0)
-    return f"{gap // FIXED[unit]}{unit}"
 
 
 def _weekday_number(days: Times) -> Times:

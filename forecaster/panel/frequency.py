@@ -45,3 +45,20 @@ def parse_freq(text: str) -> str:
     if not known or count.strip("0") == "" != count or not text.strip():
         raise DataError(f"freq '{text}': expected a count and a unit, as 1h; units are {UNITS}")
     return f"{int(count or 1)}{unit}"
+
+
+def declared_freq(text: str, *, integer: bool) -> str:
+    """Returns a declared step in this package's notation.
+
+    Args:
+        text: as `parse_freq` takes it.
+        integer: times count steps.
+
+    Raises:
+        DataError: the unit is not known, or is none of this time column.
+    """
+    freq = parse_freq(text)
+    if integer != freq.endswith("i"):
+        held = "integers; say --freq 1i" if integer else "dates; say --freq 1d or the like"
+        raise DataError(f"freq '{freq}': the time column holds {held}")
+    return freq

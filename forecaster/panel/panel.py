@@ -3,7 +3,8 @@
 Series lie one after the other; series s owns rows indptr[s] to indptr[s + 1]. NaN is the one mask for
 missing numbers, code −1 for missing categories. On a regular panel consecutive rows of a series are
 one step apart and gaps are empty rows; otherwise rows are as observed. Methods return new panels and
-loop over no series.
+loop over no series. The arrays with a row per row may lie in files (`store.py`): what is made from
+them then lies in files too, and no method needs memory for more than a block of rows.
 
 Axes: row, series, column (targets, past and known numbers, in `schema.columns` order), code column.
 """
@@ -11,8 +12,8 @@ Axes: row, series, column (targets, past and known numbers, in `schema.columns` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
+from forecaster.panel.arrays import BLOCK_CELLS, Ints, add_to, blocks, owners, resized
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.finding import Finding
+from forecaster.panel.holidays import count_holidays
 from forecaster.panel.schema import Schema
-
-Ints = NDArray[np.int64]
+from forecaster.panel.stamps import write_times
 
 NO_TIME = -(2**63)
 """Stands for "no time" in int64 arrays; becomes null in frames."""
@@ -62,6 +64,8 @@ class Panel:
     """The table's name in messages."""
     notes: tuple[Finding, ...] = ()
     """What was noticed while the tables were read and made into arrays."""
+    unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By column, words that have code 0: a model's categories lack them."""
 
     def __repr__(self) -> str:
         return f"Panel({self.name}: {self.n_series} series, {self.n_rows} rows, {self.calendar.freq})"
@@ -90,41 +94,99 @@ class Panel:
         labels: list[str] = self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
         return labels
 
-    @cached_property
-    def last_observed(self) -> Ints:
-        """int64 [series]: last row in which any target is observed; -1 where there is none."""
-        rows = self._observed_rows
-        at = np.searchsorted(rows, self.indptr[1:]) - 1
-        found = np.append(rows, -1)[at]
-        return np.where((at >= 0) & (found >= self.indptr[:-1]), found, -1)
-
-    @cached_property
+    @property
     def first_observed(self) -> Ints:
         """int64 [series]: first row in which any target is observed; -1 where there is none."""
-        rows = np.append(self._observed_rows, self.n_rows)
-        found = rows[np.searchsorted(rows, self.indptr[:-1])]
-        return np.where(found < self.indptr[1:], found, -1)
+        return self.observed_ends[:, 0]
+
+    @property
+    def last_observed(self) -> Ints:
+        """int64 [series]: last row in which any target is observed; -1 where there is none."""
+        return self.observed_ends[:, 1]
 
     @cached_property
-    def _observed_rows(self) -> Ints:
-        return np.flatnonzero(~np.isnan(self.values[:, : self.n_channels]).all(axis=1))
+    def observed_ends(self) -> Ints:
+        """int64 [series, 2]: first and last row in which any target is observed; -1 = none."""
+        ends = np.full((self.n_series, 2), -1, np.int64)
+        for rows in blocks(self.n_rows, max(1, self.n_channels)):
+            targets = self.values[rows, : self.n_channels]
+            real = np.flatnonzero((targets == targets).any(axis=1))
+            if not len(real):
+                continue
+            series, first = np.unique(owners(self.indptr, rows)[real], return_index=True)
+            begun = ends[series, 0] >= 0
+            ends[series, 0] = np.where(begun, ends[series, 0], rows.start + real[first])
+            ends[series, 1] = rows.start + real[np.append(first[1:], len(real)) - 1]
+        return ends
+
+    def parts(self) -> Iterator[tuple[int, Panel]]:
+        """Yields views of neighbouring series of bounded size, with the number of their first.
+
+        What is done to one part after the other needs memory for one part, not for the panel.
+        """
+        cells = self.indptr * (self.values.shape[1] + self.codes.shape[1] + 1)
+        first = 0
+        while first < self.n_series:
+            last = int(np.searchsorted(cells, cells[first] + BLOCK_CELLS, side="right")) - 1
+            last = max(last, first + 1)  # a longer series is a part of its own
+            rows = slice(int(self.indptr[first]), int(self.indptr[last]))
+            yield (
+                first,
+                replace(
+                    self,
+                    keys=self.keys[first:last],
+                    values=self.values[rows],
+                    codes=self.codes[rows],
+                    time=self.time[rows],
+                    indptr=self.indptr[first : last + 1] - rows.start,
+                    static=self.static[first:last],
+                    static_codes=self.static_codes[first:last],
+                ),
+            )
+            first = last
+
+    def with_season(self, steps: int) -> Panel:
+        """Returns the panel with another main season, in steps."""
+        schema = replace(self.schema, season_length=steps)
+        return replace(self, schema=schema, calendar=replace(self.calendar, season=steps))
 
     def until(self, time: int) -> Panel:
         """Returns the panel without rows after a time; series may be left without rows."""
-        return self.keep(self.time <= time)
+        return self.cut(self.indptr[:-1], self.rows_until(time))
 
-    def keep(self, rows: NDArray[np.bool_]) -> Panel:
-        """Returns the panel with the marked rows only; every series stays."""
-        if rows.all():
+    def cut(self, begin: Ints, end: Ints, added: Ints | int = 0) -> Panel:
+        """Returns the panel with rows begin to end (exclusive) of each series; every series stays.
+
+        Args:
+            begin, end: int64 [series] rows of the series.
+            added: empty rows without a time that follow; one for all series, or int64 [series].
+        """
+        length = end - begin
+        indptr = np.concatenate(([0], np.cumsum(length + added))).astype(np.int64)
+        if (begin == self.indptr[:-1]).all() and (indptr == self.indptr).all():
             return self
-        before = np.concatenate(([0], np.cumsum(rows)))
         return replace(
             self,
-            values=self.values[rows],
-            codes=self.codes[rows],
-            time=self.time[rows],
-            indptr=before[self.indptr],
+            values=resized(self.values, begin, length, indptr, np.nan),
+            codes=resized(self.codes, begin, length, indptr, MISSING),
+            time=resized(self.time, begin, length, indptr, NO_TIME),
+            indptr=indptr,
         )
+
+    def rows_until(self, time: int | Ints) -> Ints:
+        """Returns the first row of each series with a later time, or the row after its last.
+
+        Args:
+            time: one for all series, or int64 [series].
+        """
+        limit = np.broadcast_to(np.asarray(time, np.int64), self.n_series)
+        low, high = self.indptr[:-1].copy(), self.indptr[1:].copy()
+        while (left := np.flatnonzero(low < high)).size:
+            middle = (low[left] + high[left]) // 2
+            later = self.time[middle] > limit[left]
+            high[left[later]] = middle[later]
+            low[left[~later]] = middle[~later] + 1
+        return low
 
     def row_at(self, time: int | Ints) -> Ints:
         """Returns the last row of each series with time <= the given: int64 [series]; -1 = none.
@@ -132,9 +194,8 @@ class Panel:
         Args:
             time: one for all series, or int64 [series].
         """
-        limit = time if isinstance(time, int) else np.repeat(time, np.diff(self.indptr))
-        count = self._count(self.time <= limit)
-        return np.where(count > 0, self.indptr[:-1] + count - 1, -1)
+        after = self.rows_until(time)
+        return np.where(after > self.indptr[:-1], after - 1, -1)
 
     def reaching(self, cutoff: Ints, horizon: int) -> Panel:
         """Returns the panel with at least `horizon` rows after every series' cutoff.
@@ -149,17 +210,18 @@ class Panel:
         """
         length = np.diff(self.indptr)
         empty = length == 0
-        last = np.append(self.time, NO_TIME)[np.where(empty, self.n_rows, self.indptr[1:] - 1)]
+        own = np.flatnonzero(~empty)
+        last, begin = np.full((2, self.n_series), NO_TIME)
+        last[own], begin[own] = self.time[self.indptr[own + 1] - 1], self.time[self.indptr[own]]
         cutoff = np.where(cutoff == NO_TIME, last, cutoff)
         last = np.where(empty, cutoff, last)
-        ahead = self._count(self.time > np.repeat(cutoff, length))
+        ahead = self.indptr[1:] - self.rows_until(cutoff)
         unplaced = cutoff == NO_TIME
         cutoff, last = np.where(unplaced, 0, cutoff), np.where(unplaced, 0, last)
         anchor, start = last, np.zeros_like(length)
         if self.regular:
-            # From the first row, whose day of the month no shorter month has clipped.
-            anchor = np.where(empty, cutoff, np.append(self.time, 0)[self.indptr[:-1]])
-            start = np.maximum(length - 1, 0)
+            anchor = np.where(empty, cutoff, self.calendar.anchors(self.time, self.indptr))
+            start = np.where(empty, 0, self.calendar.steps(anchor, last))
             missing = self.calendar.steps(anchor, np.maximum(cutoff, last)) - start
         else:
             anchor, missing = np.maximum(last, cutoff), start
@@ -170,22 +232,19 @@ class Panel:
         owner = np.repeat(np.arange(self.n_series), added)
         count = np.arange(len(owner)) - np.repeat(np.cumsum(added) - added, added) + 1
         times = self.calendar.shift(anchor[owner], start[owner] + count)
-        shift = np.concatenate(([0], np.cumsum(added)))
-        old = np.arange(self.n_rows) + np.repeat(shift[:-1], length)
-        indptr = self.indptr + shift
-        return self.scattered(old, indptr, indptr[owner] + length[owner] + count - 1, times)
-
-    def scattered(self, old: Ints, indptr: Ints, new: Ints, times: Ints) -> Panel:
-        """Returns the panel with its rows moved to `old` and empty rows of given times at `new`."""
-        n_rows = int(indptr[-1])
-        values = np.full((n_rows, self.values.shape[1]), np.nan, np.float32)
-        codes = np.full((n_rows, self.codes.shape[1]), MISSING, np.int32)
-        time = np.empty(n_rows, np.int64)
-        values[old], codes[old], time[old], time[new] = self.values, self.codes, self.time, times
-        return replace(self, values=values, codes=codes, time=time, indptr=indptr)
+        panel = self.cut(self.indptr[:-1], self.indptr[1:], added)
+        new = panel.indptr[owner] + length[owner] + count - 1
+        panel.time[new] = times
+        if self.schema.holidays is not None:
+            panel.values[new, -1] = count_holidays(self.calendar, times, self.schema.holidays)
+        return panel
 
     def fingerprint(self) -> str:
         """Returns a sha256 of all that is in the panel: the same for the same data in any format."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         schema, digest = self.schema, hashlib.sha256()
         names = (schema.series, schema.columns, schema.code_columns, schema.static, schema.freq)
         # A model's categories may be fewer than the data's; they name what the codes mean.
@@ -194,53 +253,10 @@ class Panel:
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
         digest.update(repr(self.keys.select(text).rows()).encode())
         for numbers in (self.values, self.static):
-            # Many bit patterns are NaN.
-            digest.update(np.where(np.isnan(numbers), np.float32(np.nan), numbers).data)
+            add_to(digest, numbers)
         for array in (self.codes, self.time, self.indptr, self.static_codes):
-            digest.update(np.ascontiguousarray(array).data)
+            add_to(digest, array)
         return digest.hexdigest()
-
-    def with_categories(self, rows: NDArray[np.bool_]) -> Panel:
-        """Returns the panel with categories limited to those in the given (training) rows.
-
-        All others become code 0, unknown. Static categories are kept where a series has such a row.
-
-        Args:
-            rows: bool [row].
-        """
-        series = self._count(rows) > 0
-        categories = dict(self.schema.categories)
-        for names, codes, used in (
-            (self.schema.code_columns, self.codes, rows),
-            (self.schema.static_category, self.static_codes, series),
-        ):
-            for k, name in enumerate(names):
-                old = categories[name]
-                counts = np.bincount(codes[used, k] - MISSING, minlength=len(old) + 1 - MISSING)
-                seen = counts[1 - MISSING :] > 0
-                categories[name] = tuple(np.array(old, object)[seen])
-        return self.recoded(categories)
-
-    def recoded(self, categories: Mapping[str, tuple[str, ...]]) -> Panel:
-        """Returns the panel in the codes of other categories; what is not among them becomes 0.
-
-        Args:
-            categories: for every categorical column, as a model has them in its schema.
-        """
-
-        def translated(codes: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.int32]:
-            codes = codes.copy()
-            for k, name in enumerate(names):
-                new = {word: code for code, word in enumerate(categories[name], start=1)}
-                words = self.schema.categories[name]
-                table = np.array([MISSING, 0, *(new.get(word, 0) for word in words)], np.int32)
-                codes[:, k] = table[codes[:, k] - MISSING]
-            return codes
-
-        codes = translated(self.codes, self.schema.code_columns)
-        static_codes = translated(self.static_codes, self.schema.static_category)
-        schema = replace(self.schema, categories=dict(categories))
-        return replace(self, schema=schema, codes=codes, static_codes=static_codes)
 
     def frame(self, series: Ints, time: Ints, **columns: Any) -> pl.DataFrame:
         """Returns rows keyed in the caller's own names, ids and dtypes.
@@ -281,12 +297,8 @@ class Panel:
         stamps = column.cast(pl.Datetime("us", schema.time_zone))
         if schema.time_dtype == "date":
             return stamps.dt.date()
-        if schema.time_dtype == "string" and schema.time_format:
-            return stamps.dt.strftime(schema.time_format)
+        if schema.time_dtype in ("string", "digits") and schema.time_format:
+            text = write_times(stamps, schema.time_format)
+            return text.cast(pl.Int64) if schema.time_dtype == "digits" else text
         unit: Any = schema.time_unit or "us"
         return stamps.dt.cast_time_unit(unit)
-
-    def _count(self, rows: NDArray[np.bool_]) -> Ints:
-        """Returns how many of the marked rows each series has: int64 [series]."""
-        before = np.concatenate(([0], np.cumsum(rows)))
-        return np.asarray(np.diff(before[self.indptr]), np.int64)

@@ -12,10 +12,14 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.panel.digits import integer_format, is_time_name
 from forecaster.panel.finding import Finding, refuse_errors
+from forecaster.panel.frequency import parse_freq
 from forecaster.panel.read import Table, did_you_mean, listing
 from forecaster.panel.stamps import guess_formats
+from forecaster.panel.unrolled import looks_rolled
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp")
@@ -75,7 +79,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     if declared is not None:
         require_columns([declared], frame.columns, table.name, "--time")
         dtype = frame[declared].dtype
-        if not (dtype.is_temporal() or dtype.is_integer() or dtype == pl.String):
+        if not (dtype in (pl.Date, pl.Datetime, pl.String) or dtype.is_integer()):
             raise DataError(
                 f"{table.name}: --time {declared}: expected dates or integers, found {dtype}"
             )
@@ -86,13 +90,44 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
             return name, "first column of dates"
     for name in sorted(dated, key=lambda name: name.lower() not in TIME_NAMES):
         return name, "text that reads as dates"
-    for name in frame.columns:
-        if name.lower() in COUNTED_TIME_NAMES and frame[name].dtype.is_integer():
+    whole = [name for name in frame.columns if frame[name].dtype.is_integer()]
+    for name in whole:
+        if is_time_name(name) and (integer_format(frame[name], table.name) or "%Y") != "%Y":
+            return name, "whole numbers that read as dates"
+    for name in whole:
+        if name.lower() in COUNTED_TIME_NAMES:
             return name, "integers, by its name"
     raise DataError(
         f"{table.name}: no time column found among {listing(frame.columns)}; "
         "pass --time COLUMN, or --time row to number the rows"
+        + (", or --layout rows where every row is a whole series" if looks_rolled(frame) else "")
     )
+
+
+def time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[str, str | None]:
+    """Returns what the time column holds, and how it is written where that is known before reading.
+
+    Args:
+        table, time: the column; None = rows are numbered.
+        data: `time_format` and `freq` settle what whole numbers mean.
+
+    Raises:
+        DataError: whole numbers may be dates or steps.
+    """
+    if time is None:
+        return "integer", None
+    column, time_format = table.frame[time], data.time_format
+    if column.dtype.is_integer() and time_format is None:
+        counts = data.freq is not None and parse_freq(data.freq).endswith("i")
+        if not counts:
+            time_format = integer_format(column, f"{table.name}, column '{time}'")
+        if time_format is None:
+            return "integer", None
+    if column.dtype == pl.String or column.dtype.is_integer():
+        # Whether a file holds dates or stamps is known once it is parsed.
+        kept = "string" if column.dtype == pl.String else "digits"
+        return ("datetime" if table.kind == "file" else kept), time_format
+    return "date" if column.dtype == pl.Date else "datetime", None
 
 
 def date_like(frame: pl.DataFrame) -> list[str]:
@@ -105,20 +140,41 @@ def date_like(frame: pl.DataFrame) -> list[str]:
     ]
 
 
-def find_series(table: Table, time: str | None, taken: set[str]) -> tuple[tuple[str, ...], str]:
+def comparable_times(table: Table, time: str, data: DataConfig) -> pl.Series | None:
+    """Returns the times of a column as int64; None where they cannot be read, as rows will tell."""
+    column, (kind, time_format) = table.frame[time], time_facts(table, time, data)
+    if column.dtype == pl.String or (column.dtype.is_integer() and kind != "integer"):
+        try:
+            column, _ = table.parsed(time, time_format, strict=data.time_format is not None)
+        except DataError:
+            return None
+    if column.dtype.is_temporal():
+        zone = column.dtype.time_zone if isinstance(column.dtype, pl.Datetime) else None
+        column = column.cast(pl.Datetime("us", zone)).to_physical()
+    return None if column.null_count() else column.cast(pl.Int64)
+
+
+def find_series(
+    table: Table, time: str | None, taken: set[str], times: pl.Series | None
+) -> tuple[tuple[str, ...], str]:
     """Returns the smallest set of columns that makes (series, time) unique, and why.
 
     Text columns are tried before integers, names such as store_id before others, and single columns
     before pairs. Where nothing works, the set that repeats least: the duplicates are then reported.
+
+    Args:
+        table, time: its column of times; None = rows are numbered.
+        taken: columns with another role.
+        times: int64, see `comparable_times`.
     """
     frame = table.frame
     free = [name for name in frame.columns if name != time and name not in taken]
     free = [name for name in free if name.lower() not in LONG_TARGETS]
     dated = set(date_like(frame.select(free)))
-    text = [name for name in free if name not in dated and _is_text(frame[name])]
+    text = [name for name in free if name not in dated and is_text(frame[name])]
     integers = [name for name in free if frame[name].dtype.is_integer()]
     named = [name for name in (*text, *integers) if _names_series(name)]
-    if time is None or is_unique(frame, (), time):
+    if time is None or is_unique(table, (), time, times):
         # One series that carries its own id: kept, so that forecasts carry it too.
         own = [name for name in named if name in text and _repeats(frame[name])]
         return tuple(own[:1]), "names the series" if own else ""
@@ -126,8 +182,8 @@ def find_series(table: Table, time: str | None, taken: set[str]) -> tuple[tuple[
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
     for size in (1, 2, 3):
         for keys in itertools.combinations(candidates, size):
-            if is_unique(frame, keys, time):
-                ordered = tuple(name for name in frame.columns if name in keys)
+            ordered = tuple(name for name in frame.columns if name in keys)
+            if is_unique(table, ordered, time, times):
                 return ordered, f"with {time} it names every row"
     likely = [name for name in dict.fromkeys((*named, *text)) if name in candidates]
     if not likely:
@@ -136,23 +192,19 @@ def find_series(table: Table, time: str | None, taken: set[str]) -> tuple[tuple[
     return (best,), f"repeats least with {time}"
 
 
-def is_unique(frame: pl.DataFrame, keys: Sequence[str], time: str) -> bool:
-    """Whether no (keys, time) occurs twice."""
-    columns = [*keys, time]
-    head = frame.head(_SAMPLE)
+def is_unique(table: Table, keys: tuple[str, ...], time: str, times: pl.Series | None) -> bool:
+    """Whether no (keys, time) occurs twice.
+
+    Args:
+        table, keys, time: and columns of it.
+        times: int64, see `comparable_times`.
+    """
+    columns, head = [*keys, time], table.frame.head(_SAMPLE)
     if head.n_unique(subset=columns) < head.height:
         return False
-    # Whole blocks with strictly rising times prove it at a tenth of the cost of hashing.
-    new = pl.lit(False)
-    for key in keys:
-        new = new | pl.col(key).ne_missing(pl.col(key).shift(1))
-    rises = (pl.col(time) > pl.col(time).shift(1)) | new
-    if not frame.select(rises.slice(1).fill_null(True).all()).item():
-        return frame.n_unique(subset=columns) == frame.height
-    # Every key starts a block (the first row too), so block starts hold all distinct keys.
-    if not keys or frame.lazy().filter(new).select(keys).collect().is_unique().all():
-        return True
-    return frame.n_unique(subset=columns) == frame.height
+    if times is None:
+        return table.frame.n_unique(subset=columns) == table.frame.height
+    return not table.order(keys, times).repeated.any()
 
 
 def constant_columns(frame: pl.DataFrame, keys: Sequence[str], names: Sequence[str]) -> set[str]:
@@ -190,7 +242,8 @@ def find_target(
     return (), ""
 
 
-def _is_text(column: pl.Series) -> bool:
+def is_text(column: pl.Series) -> bool:
+    """Whether values are text, categories of a frame included."""
     return column.dtype in (pl.String, pl.Categorical, pl.Enum)
 
 

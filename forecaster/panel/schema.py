@@ -24,9 +24,11 @@ from forecaster.panel.covariates import (
     gather,
     require_declared,
 )
+from forecaster.panel.digits import EPOCHS
 from forecaster.panel.read import Table, listing
 
 Names = tuple[str, ...]
+HOLIDAY = "holiday"
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,18 @@ class Schema:
     time: str | None
     """Column of times; None = rows are numbered."""
     time_dtype: str = "datetime"
-    """"date", "datetime", "integer" or "string" (a frame held text, and gets text back)."""
+    """"date", "datetime", "integer" (steps), or "string" and "digits": a frame held dates as text or as
+    whole numbers, and gets them back so."""
     time_unit: str | None = None
     """"ms", "us" or "ns" of the caller's timestamps."""
     time_zone: str | None = None
     """Zone of the wall clock; "UTC" where text carried offsets."""
     time_format: str | None = None
-    """strftime format of times written as text."""
+    """strftime format of times written as text or whole numbers; s, ms, us or ns since 1970."""
+    season_length: int | None = None
+    """Steps of the main season where it was declared or found; None = it follows from the step."""
+    holidays: str | None = None
+    """Country whose public holidays are the last known covariate, `HOLIDAY`, made from the calendar."""
     series: Names = ()
     """Columns that together name a series."""
     target: Names = ()
@@ -60,7 +67,8 @@ class Schema:
     freq: str = ""
     """Step of the time axis."""
     layout: str = "wide"
-    """"wide": value columns are channels of one series; "long": independent series."""
+    """"wide": value columns are channels of one series; "long": independent series; "rows": those,
+    each in one row of its table."""
     categories: dict[str, Names] = field(default_factory=dict)
     """Code c >= 1 is categories[name][c - 1]; 0 = unknown."""
     reasons: dict[str, str] = field(default_factory=dict)
@@ -72,8 +80,9 @@ class Schema:
 
     @property
     def known_numeric(self) -> Names:
-        """The known covariates that are numbers."""
-        return tuple(name for name in self.known if name not in self.categorical)
+        """The known covariates that are numbers, the holidays last."""
+        made = (HOLIDAY,) if self.holidays else ()
+        return tuple(name for name in self.known if name not in self.categorical) + made
 
     @property
     def known_category(self) -> Names:
@@ -153,7 +162,7 @@ class Schema:
                     f"{', '.join(own) or 'none'}, found {len(given)}"
                 )
             names |= dict(zip(own, given, strict=True))
-        for setting in ("freq", "layout"):
+        for setting in ("freq", "layout", "holidays"):
             given, own = getattr(data, setting), getattr(self, setting)
             if given is not None and given != own:
                 raise ConfigError(f"--{setting} {given}: this model was fitted with {own}")
@@ -183,7 +192,8 @@ class Schema:
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
         role = {name: "target" for name in self.melted or self.target}
-        role |= {name: "known" for name in self.known} | {name: "past" for name in self.past}
+        known = (*self.known, HOLIDAY) if self.holidays else self.known
+        role |= {name: "known" for name in known} | {name: "past" for name in self.past}
         role |= {name: "static" for name in self.static}
         found = [] if self.time is None else [(self.time, "time", self.time_dtype)]
         found += [(name, "series", self.dtypes.get(name, "")) for name in self.series]
@@ -221,6 +231,9 @@ def infer_schema(
     pool, timeless = gather(table, covariates, time, data)
     require_declared(data, list(pool), table, time)
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
+    time_dtype, time_format = roles.time_facts(table, time, data)
+    if time_format is not None:
+        time_reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {time: time_reason} if time is not None else {}
     series, reason = _series(table, time, declared, data)
     reasons |= dict.fromkeys(series, reason)
@@ -248,7 +261,8 @@ def infer_schema(
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
     return Schema(
         time=time,
-        time_dtype="integer" if time is None else _time_dtype(table, time),
+        time_dtype=time_dtype,
+        time_format=time_format,
         series=("channel",) if melted else series,
         target=("value",) if melted else target,
         known=tuple(known),
@@ -256,17 +270,22 @@ def infer_schema(
         static=tuple(static),
         categorical=categorical,
         dtypes={name: str(table.frame[name].dtype) for name in series},
-        layout="long" if series or melted else data.layout or "wide",
+        layout=_layout(data.layout, bool(series or melted)),
         reasons=reasons,
         melted=melted,
     )
+
+
+def _layout(declared: str | None, several: bool) -> str:
+    return "rows" if declared == "rows" else "long" if several else declared or "wide"
 
 
 def _series(table: Table, time: str | None, declared: set[str], data: DataConfig) -> tuple[Names, str]:
     if data.series is not None:
         series, reason = data.series, "declared"
     else:
-        series, reason = roles.find_series(table, time, declared)
+        times = None if time is None else roles.comparable_times(table, time, data)
+        series, reason = roles.find_series(table, time, declared, times)
     if data.layout == "wide" and series:
         raise DataError(
             f"{table.name}: layout wide expects one row per time, but {', '.join(series)} names "
@@ -297,11 +316,3 @@ def _target(
             f"{listing(table.frame.columns)}; pass --target COLUMN"
         )
     return target, reason
-
-
-def _time_dtype(table: Table, time: str) -> str:
-    dtype = table.frame[time].dtype
-    if dtype == pl.String:
-        # Whether text in a file holds dates or stamps is known once it is parsed.
-        return "datetime" if table.kind == "file" else "string"
-    return "integer" if dtype.is_integer() else "date" if dtype == pl.Date else "datetime"

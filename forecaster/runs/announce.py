@@ -11,12 +11,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from forecaster.config import Config
 from forecaster.evaluation.backtest import MODEL, NAIVE, Backtest, compared
 from forecaster.forecast.artifact import Artifact
-from forecaster.panel.finding import Finding
+from forecaster.panel.finding import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
 from forecaster.runs.tracking import TrackedRun, where_to_look
 from forecaster.windows.split import Split
 
@@ -30,26 +32,48 @@ def roles(console: Console, panel: Panel) -> None:
         table.add_row(*map(escape, row))
     console.print(table)
     grid = "regular" if panel.regular else "irregular: rows as observed"
+    values = panel.values[:, : panel.n_channels]
+    found = find_periods(values, panel.indptr) if panel.regular else ()
+    repeats = ", ".join(f"{period.steps} steps ({period.share:.0%} of series)" for period in found)
     _say(
         console,
         f"{panel.schema.layout} layout · {panel.n_series:,} series · "
         f"{panel.n_channels} channel{'s' * (panel.n_channels > 1)} · {panel.n_rows:,} rows · "
-        f"frequency {panel.calendar.freq} ({grid}) · season {panel.calendar.season_length} steps",
+        f"frequency {panel.calendar.freq} ({grid}) · season {panel.calendar.season_length} steps"
+        + (f" · repeats every {repeats}" if repeats else ""),
     )
 
 
 def findings(console: Console, found: Sequence[Finding]) -> None:
-    """Says what is remarkable about a table, worst first."""
+    """Says what is remarkable about a table, worst first, with what to do about it."""
     styles = {"error": "red", "warning": "yellow", "note": "cyan"}
-    for finding in found:
-        _say(console, finding.line(), style=styles[finding.severity])
-    if not found:
-        _say(console, "no findings")
+    table = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in worst_first(found):
+        text = Text(finding.text)
+        if finding.first:
+            text.append(f" (first: {finding.first})")
+        if finding.advice:
+            text.append(f"\n→ {finding.advice}", style="dim")
+        severity = Text(finding.severity, style=styles[finding.severity])
+        table.add_row(severity, Text(finding.rule), text)
+    if found:
+        console.print(table)
+
+
+def count(console: Console, found: Sequence[Finding]) -> None:
+    """Says how many errors, warnings and notes there are."""
+    words = []
+    for severity in SEVERITIES:
+        number = sum(finding.severity == severity for finding in found)
+        words.append(f"{number} {severity}{'s' * (number != 1)}")
+    _say(console, ", ".join(words))
 
 
 def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
     """Says what will be trained on what."""
-    roles(console, panel)
     text = panel.calendar.text
     model = config.model
     _say(

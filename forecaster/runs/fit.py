@@ -15,7 +15,7 @@ import logging
 import signal
 import subprocess
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,9 +35,15 @@ from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.network import Network
 from forecaster.model.scaling import Standardizer
 from forecaster.model.threads import spare_threads
+from forecaster.panel.arrays import blocks, owners
+from forecaster.panel.codes import with_categories
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
+from forecaster.runs.counts import refuse_what_is_no_count
+from forecaster.runs.moments import Moments, moments
 from forecaster.windows.datamodule import WindowDataModule
-from forecaster.windows.split import Split, split_panel
+from forecaster.windows.index import Int64
+from forecaster.windows.split import Split, split_panel, split_time
 from forecaster.windows.store import WindowStore
 
 _PACKAGES = ("attention-forecaster", "torch", "pytorch-lightning", "polars", "numpy")
@@ -64,11 +70,11 @@ def fit_panel(
     """
     assert config.horizon is not None and config.model.context_length is not None
     fingerprint = panel.fingerprint()
-    panel = panel.with_categories(split.training_rows)
+    panel = with_categories(panel, split.train_end)
     with torch.random.fork_rng(devices=[]), spare_threads():
         torch.manual_seed(config.fit.seed)
         network = Network(config.model, shape_of(panel, config.horizon))
-        _learn_scales(network, panel, split.training_rows)
+        _learn_scales(network, panel, split.train_end)
         store = WindowStore(
             panel, config.model.context_length, config.horizon, np.arange(1, panel.n_channels + 1)
         )
@@ -94,6 +100,17 @@ def fit_panel(
     return replace(artifact, metrics=found)
 
 
+def with_found_season(panel: Panel, config: Config) -> Panel:
+    """Returns the panel with the season found in its training rows, where no calendar tells one."""
+    calendar = panel.calendar
+    known = calendar.season is not None or not calendar.integer or not panel.regular
+    if known or config.horizon is None or (panel.last_observed < 0).all():
+        return panel
+    seen = panel.until(split_time(panel, config))
+    found = find_periods(seen.values[:, : panel.n_channels], seen.indptr)
+    return panel.with_season(found[0].steps) if found else panel
+
+
 def resolve_config(config: Config, panel: Panel) -> Config:
     """Returns the config with everything that was left to the data filled in.
 
@@ -102,7 +119,7 @@ def resolve_config(config: Config, panel: Panel) -> Config:
         panel: the table to fit.
 
     Raises:
-        ConfigError: no horizon is given.
+        ConfigError: no horizon is given, or context and horizon do not fit the model's tokens.
     """
     if config.horizon is None:
         raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
@@ -110,13 +127,16 @@ def resolve_config(config: Config, panel: Panel) -> Config:
     season = panel.calendar.season_length
     longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
     # A training window needs a patch of own rows before its horizon; short tables get short patches.
-    patch = model.patch or min(_patch_for(season), max(1, (longest - config.horizon) // 3))
+    word = 1 if model.reads_words else None
+    patch = model.patch or word or min(_patch_for(season), max(1, (longest - config.horizon) // 3))
     context = model.context_length
+    if context is not None and model.patch is None:
+        patch = min(patch, context)
     if context is None:
         seasons = 7 * season if "day" in panel.calendar.cycles else 2 * season
         context = min(max(4 * config.horizon, seasons), max(2, longest // 3))
         context = max(1, context // patch) * patch
-    return config.replaced(
+    resolved = config.replaced(
         data={
             "time": schema.time or "row",
             "series": schema.series,
@@ -125,20 +145,46 @@ def resolve_config(config: Config, panel: Panel) -> Config:
             "past": schema.past,
             "static": schema.static,
             "freq": schema.freq,
+            "season_length": panel.calendar.season,
             "layout": schema.layout,
         },
         model={
             "patch": patch,
-            "decoder_patch": model.decoder_patch or min(patch, config.horizon),
+            "decoder_patch": model.decoder_patch or word or min(patch, config.horizon),
             "context_length": max(2, context),
         },
     )
+    _check_tokens(resolved)
+    return resolved
 
 
 def prepare(panel: Panel, config: Config) -> tuple[Config, Split]:
     """Returns the resolved config and the split of a panel: what a fit is about to do."""
     resolved = resolve_config(config, panel)
+    if resolved.model.head == "negative_binomial":
+        refuse_what_is_no_count(panel)
     return resolved, split_panel(panel, resolved)
+
+
+def _check_tokens(config: Config) -> None:
+    """Refuses patches and positions that the context and the horizon do not fit."""
+    model, horizon = config.model, config.horizon
+    assert model.context_length and model.patch and model.decoder_patch and horizon
+    if model.patch > model.context_length:
+        raise ConfigError(
+            f"model.patch {model.patch} is longer than model.context_length {model.context_length}: "
+            "shorten the patch, or lengthen the context"
+        )
+    context = -(-model.context_length // model.patch)
+    ahead = -(-horizon // model.decoder_patch)
+    covered = model.learned_positions
+    if model.positions == "learned" and covered is not None and covered < context + ahead:
+        raise ConfigError(
+            f"model.learned_positions {covered} do not cover context and horizon: "
+            f"{model.context_length} steps in patches of {model.patch} and horizon {horizon} in "
+            f"patches of {model.decoder_patch} are {context} + {ahead} tokens; "
+            f"set it to {context + ahead} or more, or to null"
+        )
 
 
 def _train(
@@ -172,7 +218,9 @@ def _train(
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        data = WindowDataModule(store, split, config.fit.batch_size, config.fit.seed)
+        together = learner.network.shape.channels if config.model.channel_attention else 1
+        windows = max(1, config.fit.batch_size // together)  # the setting counts channel-windows
+        data = WindowDataModule(store, split, windows, config.fit.seed)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
             trainer.fit(learner, datamodule=data)
@@ -190,37 +238,35 @@ def _train(
     return best
 
 
-def _learn_scales(network: Network, panel: Panel, rows: NDArray[np.bool_]) -> None:
-    """Puts the moments of the training rows into the network's buffers."""
-    schema = panel.schema
-    values = panel.values[rows]
-    targets, past = panel.n_channels, len(schema.past_numeric)
-    loc, scale = _moments(values[:, :targets])
+def _learn_scales(network: Network, panel: Panel, end: Int64) -> None:
+    """Puts the moments of the training rows into the network's buffers.
+
+    Args:
+        end: [series] row after the last one that trains.
+    """
+
+    def training_rows() -> Iterator[NDArray[np.float32]]:
+        for rows in blocks(*panel.values.shape):
+            trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
+            yield panel.values[rows][trains]
+
+    targets, past = panel.n_channels, len(panel.schema.past_numeric)
+    found = moments(training_rows, panel.values.shape[1])
+    loc, scale = found[:targets].scales()
     # Code 0, a channel not met: the moments of all channels together.
-    every_loc, every_scale = _moments(values[:, :targets].reshape(-1, 1))
+    every_loc, every_scale = found[:targets].pooled().scales()
     network.scaler.loc.copy_(torch.from_numpy(np.concatenate([every_loc, loc])))
     network.scaler.scale.copy_(torch.from_numpy(np.concatenate([every_scale, scale])))
-    _fill(network.past_scaler, values[:, targets : targets + past])
-    _fill(network.known_scaler, values[:, targets + past :])
-    trains = np.diff(np.concatenate([[0], np.cumsum(rows)])[panel.indptr]) > 0
-    _fill(network.static_scaler, panel.static[trains])
+    static = panel.static[end > panel.indptr[:-1]]
+    _fill(network.past_scaler, found[targets : targets + past])
+    _fill(network.known_scaler, found[targets + past :])
+    _fill(network.static_scaler, moments(lambda: [static], static.shape[1]))
 
 
-def _fill(scaler: Standardizer, values: NDArray[np.float32]) -> None:
-    loc, scale = _moments(values)
+def _fill(scaler: Standardizer, found: Moments) -> None:
+    loc, scale = found.scales()
     scaler.loc.copy_(torch.from_numpy(loc))
     scaler.scale.copy_(torch.from_numpy(scale))
-
-
-def _moments(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Returns mean and population spread of each column, NaN left out; 0 and 1 where there are none."""
-    observed = ~np.isnan(values)
-    count = np.maximum(observed.sum(axis=0), 1)
-    mean = np.where(observed, values, 0.0).sum(axis=0, dtype=np.float64) / count
-    squares = np.where(observed, values - mean, 0.0) ** 2
-    spread = np.sqrt(squares.sum(axis=0, dtype=np.float64) / count)
-    spread[spread <= 1e-6 * np.abs(mean)] = 1.0
-    return mean.astype(np.float32), spread.astype(np.float32)
 
 
 def _validate(artifact: Artifact, panel: Panel, split: Split) -> dict[str, Any]:

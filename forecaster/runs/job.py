@@ -21,9 +21,12 @@ from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
+from forecaster.panel.audit import check_panel
+from forecaster.panel.codes import recoded
+from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce, tracking
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, prepare, with_found_season
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 
 if TYPE_CHECKING:
@@ -52,7 +55,15 @@ def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) ->
         config: with a horizon.
         out: folder for the artifact; None = keep it in memory.
         console: where to say what happens.
+
+    Raises:
+        DataError: the audit finds errors.
     """
+    panel = with_found_season(panel, config)
+    found = check_panel(panel, config.horizon)
+    refuse_errors(found)
+    announce.roles(console, panel)
+    announce.findings(console, found)
     config, split = prepare(panel, config)
     announce.plan(console, panel, config, split)
     name = out.name if out else Path(panel.name).stem
@@ -105,8 +116,12 @@ def run_backtest_job(
         console: where to say what happens.
 
     Raises:
+        DataError: the audit finds errors.
         ConfigError: `refit="never"` would score rows that the artifact has seen.
     """
+    found = check_panel(panel)
+    refuse_errors(found)
+    announce.findings(console, [finding for finding in found if finding.severity == "warning"])
     cutoffs = rolling_cutoffs(panel, plan.windows, artifact.horizon, plan.stride)
     if plan.refit == "never" and cutoffs[0] < artifact.trained_until:
         text = panel.calendar.text
@@ -125,7 +140,7 @@ def run_backtest_job(
         announce.cutoff(console, panel, cutoff, fitted_at)
         if fitted_at is None:  # the panel was opened in this model's codes
             return predictor.forecast_at(panel, cutoff)
-        return predictor.forecast_at(panel.recoded(predictor.artifact.schema.categories), cutoff)
+        return predictor.forecast_at(recoded(panel, predictor.artifact.schema.categories), cutoff)
 
     with tracking.open_run(config.tracking, f"backtest {Path(panel.name).stem}") as run:
         backtest = run_backtest(panel, cutoffs, forecast_at)
@@ -159,6 +174,6 @@ def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:
         (cutoff,) = rolling_cutoffs(panel, 1, artifact.horizon)
     except ForecasterError:  # a table barely longer than the horizon has no past to show
         return figures
-    coded = panel.recoded(artifact.schema.categories)
+    coded = recoded(panel, artifact.schema.categories)
     figures["forecast.png"] = Predictor(artifact).forecast_at(coded, cutoff).plot()
     return figures

@@ -49,7 +49,7 @@ class TrainingStream:
                 world=self._world,
             )
             for chunk in numbers.reshape(ahead, size):
-                yield self._store.batch(*self._index.locate(chunk))
+                yield _batch(self._store, self._index, chunk)
             step += ahead
 
 
@@ -66,7 +66,7 @@ class WindowSequence:
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self._numbers), self._batch_size):
             chunk = self._numbers[start : start + self._batch_size]
-            yield self._store.batch(*self._index.locate(chunk))
+            yield _batch(self._store, self._index, chunk)
 
 
 class WindowDataModule(pl.LightningDataModule):
@@ -94,3 +94,8 @@ class WindowDataModule(pl.LightningDataModule):
         if len(self.split.held) == 0:
             return []
         return WindowSequence(self.store, self.split.validation, self.split.held, 4 * self.batch_size)
+
+
+def _batch(store: WindowStore, index: WindowIndex, numbers: Int64) -> Batch:
+    series, channel, cutoff = index.locate(numbers)
+    return store.batch(series, channel if index.channels > 1 else None, cutoff)

@@ -29,7 +29,7 @@ class WindowIndex:
     stride: int
     """Rows between neighbouring cutoffs of a series."""
     channels: int
-    """Windows per cutoff: one per channel."""
+    """Windows per cutoff: one per channel, or 1 where a window holds them all."""
     ends: Int64 = field(init=False, repr=False)
     """[series] window numbers used up to and including each series."""
 

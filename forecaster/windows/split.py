@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.config import Config
 from forecaster.errors import DataError
@@ -41,8 +40,8 @@ class Split:
     """Time of the last row that trains."""
     end: int
     """Time of the last observed target: what the artifact calls `trained_until`."""
-    training_rows: NDArray[np.bool_]
-    """[row] True where scalers and categories may look."""
+    train_end: Int64
+    """[series] row after the last one where scalers and categories may look."""
 
 
 def split_panel(panel: Panel, config: Config) -> Split:
@@ -53,6 +52,8 @@ def split_panel(panel: Panel, config: Config) -> Split:
     """
     horizon, patch = config.horizon, config.model.patch
     assert horizon is not None and patch is not None  # a resolved config has both
+    # With channel attention a window holds all channels.
+    channels = 1 if config.model.channel_attention else panel.n_channels
     begin, last = panel.indptr[:-1], panel.last_observed
     if (last < 0).all():
         raise DataError(f"{panel.name}: no target is observed in any of {panel.n_series} series")
@@ -60,11 +61,11 @@ def split_panel(panel: Panel, config: Config) -> Split:
     split = _split_time(panel, end, horizon, config.fit.validation)
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
-    train = _between(panel, begin + patch - 1, at_split - horizon, config.fit.stride)
+    train = _between(begin + patch - 1, at_split - horizon, config.fit.stride, channels)
     if len(train) == 0 and split < end:
         # Too short to set rows aside: train on everything rather than refuse.
         split, at_split = end, last
-        train = _between(panel, begin + patch - 1, at_split - horizon, config.fit.stride)
+        train = _between(begin + patch - 1, at_split - horizon, config.fit.stride, channels)
     if len(train) == 0:
         longest = int((last - begin + 1).max())
         shorter = min(longest // 2, longest - patch)
@@ -77,9 +78,17 @@ def split_panel(panel: Panel, config: Config) -> Split:
             f"{advice} or add history"
         )
     first = np.maximum(panel.row_at(split), begin + patch - 1)
-    validation = _between(panel, first, last - horizon, 1)
+    validation = _between(first, last - horizon, 1, channels)
     held = _drawn(len(validation), config.fit.validation_windows)
-    return Split(train, validation, held, split, end, panel.time <= split)
+    return Split(train, validation, held, split, end, panel.rows_until(split))
+
+
+def split_time(panel: Panel, config: Config) -> int:
+    """Returns the time of the last row that trains, as far as it does not depend on the model."""
+    assert config.horizon is not None
+    last = panel.last_observed
+    end = int(panel.time[last[last >= 0]].max())
+    return _split_time(panel, end, config.horizon, config.fit.validation)
 
 
 def _drawn(size: int, most: int) -> Int64:
@@ -100,11 +109,11 @@ def _split_time(panel: Panel, end: int, horizon: int, share: float | None) -> in
     steps = (end - begin) / panel.calendar.step + 1
     held_steps = max(horizon, round(share * steps))
     wanted = end - held_steps * panel.calendar.step
-    earlier = panel.time[panel.time <= wanted]
-    return int(earlier.max()) if len(earlier) else end
+    earlier = panel.row_at(int(wanted))
+    return int(panel.time[earlier[earlier >= 0]].max()) if (earlier >= 0).any() else end
 
 
-def _between(panel: Panel, first: Int64, last: Int64, stride: int) -> WindowIndex:
+def _between(first: Int64, last: Int64, stride: int, channels: int) -> WindowIndex:
     span = last - first
     count = np.where(span >= 0, span // stride + 1, 0)
-    return WindowIndex(first.astype(np.int64), count.astype(np.int64), stride, panel.n_channels)
+    return WindowIndex(first.astype(np.int64), count.astype(np.int64), stride, channels)

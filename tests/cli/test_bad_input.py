@@ -25,7 +25,8 @@ def _bad_tables():
     soon = [*day[:4], "soon", *day[5:]]
     pl.DataFrame({"date": soon, "sales": range(60)}).write_csv("soon.csv")
     twice = pl.read_csv("plain.csv")
-    pl.concat([twice[:3], twice[2:]]).write_csv("twice.csv")
+    other = twice[2:3].with_columns(sales=pl.col("sales") + 1)
+    pl.concat([twice[:3], other, twice[3:]]).write_csv("twice.csv")
     pl.DataFrame({"date": day, "sales": [3e38, -3e38] * 30}).write_csv("huge.csv")
     words = [*map(str, range(59)), "many"]
     pl.DataFrame({"date": day, "sales": words}).write_csv("words.csv")
@@ -54,7 +55,10 @@ CATALOGUE = {
         ["shpo.csv: no such file", "did you mean 'shop.csv'?"],
     ),
     "a glob without files": (["check", "nothing/*.csv"], ["no file matches this pattern"]),
-    "a folder": (["check", "other"], ["expected a file, found a folder", "other/*.csv"]),
+    "a folder": (
+        ["check", "other"],
+        ["expected CSV, Parquet or Arrow files in the folder, found thesis.txt"],
+    ),
     "empty file": (["check", "empty.csv"], ["expected a header and rows, found an empty file"]),
     "header only": (
         ["check", "header.csv"],
@@ -74,7 +78,11 @@ CATALOGUE = {
     ),
     "rows that repeat": (
         ["fit", "twice.csv", "--horizon", 7, *FIT],
-        ["found 2 at 2024-01-03 in series 'a' (rows 3, 4; 1 repeats in all)", "--series COLUMN"],
+        [
+            "found 2 that disagree at 2024-01-03 in series 'a' (row 3, row 4; 2 such rows in all)",
+            "--series COLUMN",
+            "--on-duplicates mean or last",
+        ],
     ),
     "words among numbers": (
         ["fit", "words.csv", "--target", "sales", "--horizon", 7, *FIT],

@@ -52,7 +52,8 @@ def test_check_shows_the_role_of_every_column_and_why(folder, shell):
     ):
         assert row in said
     assert "long layout · 3 series · 1 channel · 300 rows · frequency 1d (regular)" in said
-    assert "no findings" in said
+    assert "note reach known in advance, but not after the last target: price" in said
+    assert said.endswith("0 errors, 0 warnings, 1 note")
 
 
 def test_check_gives_findings_as_json(folder, shell):
@@ -72,7 +73,7 @@ def test_check_exits_with_2_where_nothing_can_be_forecast(folder, shell, flags):
     tiny.plain().with_columns(sales=pl.lit(None, pl.Float64)).write_csv("void.csv")
     answer = shell("check", "void.csv", "--target", "sales", *flags)
     assert answer.code == 2
-    assert "3 of 3 series have no observed target" in answer.out
+    assert "3 of 3 series have no observed target" in answer.out + answer.err
 
 
 def test_check_says_which_columns_the_future_table_makes_known(folder, shell):

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.errors import DataError
-from forecaster.panel.calendar import Calendar, find_freq, parse_freq
+from forecaster.panel.calendar import Calendar
+from forecaster.panel.frequency import parse_freq
+from forecaster.panel.steps import find_freq
 
 DAY = 86_400_000_000
 
@@ -22,7 +24,7 @@ def stamps(index):
 def find(*indexes, time_zone=None):
     times = [stamps(index) for index in indexes]
     indptr = np.cumsum([0, *(len(time) for time in times)])
-    return find_freq(np.concatenate(times), indptr, False, time_zone)
+    return find_freq([(np.concatenate(times), indptr)], False, time_zone)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +71,18 @@ def test_scattered_stamps_are_irregular_with_a_nominal_step():
     assert find(index) == ("1d", False)
     rng = np.random.default_rng(0)
     time = np.cumsum(rng.integers(50, 70, 200) * 10**6 + rng.integers(0, 999, 200))
-    freq, regular = find_freq(time, np.array([0, 200]), False, None)
+    freq, regular = find_freq([(time, np.array([0, 200]))], False, None)
     assert not regular and 55e6 < Calendar(freq, None, False).step < 65e6
 
 
 def test_one_row_per_series_asks_for_the_step():
     with pytest.raises(DataError, match=r"no series has two rows \(2 rows in all\).*--freq 1d"):
-        find_freq(np.array([0, 9]), np.array([0, 1, 2]), False, None)
+        find_freq([(np.array([0, 9]), np.array([0, 1, 2]))], False, None)
 
 
 def test_integers_step_by_their_mode():
-    assert find_freq(np.array([1, 3, 5, 9]), np.array([0, 4]), True, None) == ("2i", True)
-    assert find_freq(np.array([1, 2, 3, 5]), np.array([0, 4]), True, None) == ("1i", True)
+    assert find_freq([(np.array([1, 3, 5, 9]), np.array([0, 4]))], True, None) == ("2i", True)
+    assert find_freq([(np.array([1, 2, 3, 5]), np.array([0, 4]))], True, None) == ("1i", True)
 
 
 def test_hours_and_days_cross_the_clock_change():
@@ -195,5 +197,5 @@ def test_text_shows_the_clock_only_where_it_matters():
 
 def test_scattered_stamps_are_irregular_even_where_two_lie_a_second_apart():
     seconds = np.cumsum([0, 3601, 2750, 1, 4100, 1999, 5003, 3307, 2801])
-    freq, regular = find_freq(seconds * 10**6, np.array([0, 9]), False, None)
+    freq, regular = find_freq([(seconds * 10**6, np.array([0, 9]))], False, None)
     assert (freq, regular) == ("3054s", False)

@@ -10,6 +10,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
+from forecaster.panel.codes import with_categories
 from forecaster.panel.panel import NO_TIME
 
 
@@ -116,9 +117,9 @@ def test_categories_come_from_the_given_rows_only():
     panel = open_panel(frame, DataConfig())
     assert panel.schema.categories == {"w": ("x", "y", "z"), "kind": ("p", "q")}
     assert panel.codes[:, 0].tolist() == [1, 2, 3, 1, -1]
-    limited = panel.with_categories(np.array([False, True, True, False, False]))
-    assert limited.schema.categories == {"w": ("y", "z"), "kind": ("p",)}
-    assert limited.codes[:, 0].tolist() == [0, 1, 2, 0, -1]
+    limited = with_categories(panel, np.array([2, 3]))
+    assert limited.schema.categories == {"w": ("x", "y"), "kind": ("p",)}
+    assert limited.codes[:, 0].tolist() == [1, 2, 0, 1, -1]
     assert limited.static_codes.tolist() == [[1], [0]]
 
 

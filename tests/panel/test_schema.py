@@ -104,7 +104,8 @@ def test_faults_name_the_column_and_the_flag():
 
 def test_integer_columns_are_time_only_by_name():
     frame = pl.DataFrame({"year": [2020, 2021, 2022], "n": [1, 2, 3]})
-    assert infer(frame).time == "year" and infer(frame).time_dtype == "integer"
+    assert infer(frame).time == "year" and infer(frame).time_format == "%Y"
+    assert infer(frame.rename({"year": "step"})).time_dtype == "integer"
     refused("no time column found", frame.rename({"year": "count"}))
 
 

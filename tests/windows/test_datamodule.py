@@ -75,3 +75,16 @@ def test_a_sequence_yields_each_window_once_and_drops_no_short_tail(store_and_in
     assert keys(batches) == located(index, np.arange(len(index)))
     assert [len(batch.cutoff) for batch in batches[:-1]] == [size] * (len(batches) - 1)
     assert 0 < len(batches[-1].cutoff) <= size
+
+
+def test_with_channel_attention_a_window_holds_all_channels(make_panel, make_config):
+    """Each cutoff of each series once; `locate` still names the window."""
+    panel = make_panel(2, 40, targets=3)
+    config = make_config(4, model={"channel_attention": True})
+    store = WindowStore(panel, 12, 4, np.array([1, 2, 3]))
+    together, apart = split_panel(panel, config), split_panel(panel, make_config(4))
+    assert len(apart.train) == 3 * len(together.train)
+    batch = next(iter(WindowSequence(store, together.train, np.arange(len(together.train)), 10**6)))
+    assert batch.target.shape[2] == 3 and batch.inputs.channel.tolist()[0] == [1, 2, 3]
+    pairs = list(zip(batch.series.tolist(), batch.cutoff.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs) == len(together.train)

@@ -1,0 +1,130 @@
+"""Arrays with a row per row of a panel, handled in blocks: memory stays bounded, mapped or not.
+
+What comes in: arrays in RAM, or mapped from a file. What goes out: blocks of rows, and new arrays of
+the same kind: what is derived from a mapped array is mapped too, from an unnamed file beside it, so
+that no panel needs more memory than a few blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.errors import OutputError
+
+Ints = NDArray[np.int64]
+
+BLOCK_CELLS = 1 << 20
+"""Cells handled at a time: 8 MB an array in float64, large enough that numpy's speed counts."""
+
+
+def blocks(n_rows: int, columns: int = 1) -> Iterator[slice]:
+    """Yields the rows of an array in order, `BLOCK_CELLS` cells at a time."""
+    step = max(1, BLOCK_CELLS // max(1, columns))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def owners(indptr: Ints, rows: slice) -> Ints:
+    """Returns the series of each row of a block: int64 [row]."""
+    first = int(np.searchsorted(indptr, rows.start, side="right")) - 1
+    last = int(np.searchsorted(indptr, rows.stop, side="left"))
+    begins = np.clip(indptr[first : last + 1], rows.start, rows.stop)
+    return np.repeat(np.arange(first, last), begins[1:] - begins[:-1])
+
+
+def evenly_apart(time: Ints, indptr: Ints, step: int) -> bool:
+    """Whether every row comes this far after the one before it in its series.
+
+    Args:
+        time: int64 [row].
+        indptr: int64 [series + 1].
+        step: in the units of the times.
+    """
+    for rows in blocks(len(time) - 1):
+        odd = np.flatnonzero(time[rows.start + 1 : rows.stop + 1] - time[rows] != step) + rows.start + 1
+        # The first row of a series comes after none.
+        if len(odd) >= len(indptr) or (indptr[np.searchsorted(indptr, odd)] != odd).any():
+            return False
+    return True
+
+
+def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Returns a new array of the same kind: in RAM, or in an unnamed file beside a mapped one's.
+
+    Raises:
+        OutputError: there is no room for the file.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if not isinstance(array, np.memmap) or size == 0:
+        return np.empty(shape, dtype)
+    home: Path | None = Path(str(array.filename)).parent
+    if not os.access(str(home), os.W_OK):
+        home = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=home, prefix=".panel-") as file:
+            # Room is taken now: a mapped file that outgrows the disk kills the process.
+            os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file.name, dtype=dtype, mode="r+", shape=shape)
+    except OSError as error:
+        raise OutputError(
+            f"{home or tempfile.gettempdir()}: a copy of {size / 1e9:.1f} GB cannot be written "
+            f"({error.strerror}); make room"
+        ) from error
+
+
+def add_to(digest: Any, array: NDArray[Any]) -> None:
+    """Adds an array to a hash, block by block; every NaN counts as the same."""
+    for rows in blocks(len(array), array[:1].size):
+        block = np.ascontiguousarray(array[rows])
+        if block.dtype == np.float32:
+            # Many bit patterns are NaN.
+            block = np.where(np.isnan(block), np.float32(np.nan), block)
+        digest.update(block.data)
+
+
+def scattered(array: NDArray[Any], place: Ints, n_rows: int, empty: Any) -> NDArray[Any]:
+    """Returns an array of n rows that holds the given ones at their places, and empty ones."""
+    result = np.full((n_rows, *array.shape[1:]), empty, array.dtype)
+    result[place] = array
+    return result
+
+
+def translated(codes: NDArray[np.int32], tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """Returns codes looked up in one table per column, whose first entry is for code -1."""
+    result: NDArray[np.int32] = empty_beside(codes, codes.shape, np.int32)
+    for rows in blocks(*codes.shape):
+        for k, table in enumerate(tables):
+            result[rows, k] = table[codes[rows, k] + 1]
+    return result
+
+
+def resized(array: NDArray[Any], begin: Ints, length: Ints, indptr: Ints, empty: Any) -> NDArray[Any]:
+    """Returns an array in which each series has other rows: some of its own, then empty ones.
+
+    Args:
+        array: [row, column] or [row].
+        begin: [series] first row kept.
+        length: [series] rows kept.
+        indptr: [series + 1] first row of each series in the result; at least `length` rows each.
+        empty: what the other rows hold.
+    """
+    n_rows = int(indptr[-1])
+    result = empty_beside(array, (n_rows, *array.shape[1:]), array.dtype)
+    for rows in blocks(n_rows, array[:1].size):
+        series = owners(indptr, rows)
+        within = np.arange(rows.start, rows.stop) - indptr[series]
+        own = within < length[series]
+        source = np.where(own, begin[series] + within, 0)
+        if own.all():
+            result[rows] = array[source]
+        else:
+            result[rows] = empty
+            result[rows][own] = array[source[own]]
+    return result

@@ -1,0 +1,68 @@
+"""Categories of a panel in other codes: those of a model, or of the training rows alone.
+
+What comes in is a panel; what goes out is one whose codes mean other words. Code 0 is a word that is
+not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.panel.arrays import Ints, blocks, owners, translated
+from forecaster.panel.panel import MISSING, Panel
+
+
+def with_categories(panel: Panel, end: Ints) -> Panel:
+    """Returns the panel with categories limited to those in the first (training) rows.
+
+    All others become code 0, unknown. Static categories are kept where a series has such a row.
+
+    Args:
+        panel: in any codes.
+        end: int64 [series] first row that does not count.
+    """
+    categories = dict(panel.schema.categories)
+    names = panel.schema.code_columns
+    counts = [np.zeros(len(categories[name]) + 2, np.int64) for name in names]
+    for rows in blocks(*panel.codes.shape) if names else ():
+        trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
+        for k, count in enumerate(counts):
+            count += np.bincount(panel.codes[rows, k][trains] - MISSING, minlength=len(count))
+    names += panel.schema.static_category
+    trained = panel.static_codes[end > panel.indptr[:-1]]
+    counts += [np.bincount(codes - MISSING, minlength=2) for codes in trained.T]
+    for name, count in zip(names, counts, strict=True):
+        seen = np.flatnonzero(count[1 - MISSING :])
+        categories[name] = tuple(categories[name][code] for code in seen)
+    return recoded(panel, categories)
+
+
+def recoded(panel: Panel, categories: Mapping[str, tuple[str, ...]]) -> Panel:
+    """Returns the panel in the codes of other categories; what is not among them becomes 0.
+
+    Args:
+        panel: in any codes.
+        categories: for every categorical column, as a model has them in its schema.
+    """
+
+    def table(name: str) -> NDArray[np.int32]:
+        new = {word: code for code, word in enumerate(categories[name], start=1)}
+        words = panel.schema.categories[name]
+        return np.array([MISSING, 0, *(new.get(word, 0) for word in words)], np.int32)
+
+    schema = panel.schema
+    unmet = {
+        name: tuple(word for word in schema.categories[name] if word not in set(categories[name]))
+        for name in (*schema.code_columns, *schema.static_category)
+    }
+    return replace(
+        panel,
+        unmet=unmet,
+        schema=replace(schema, categories=dict(categories)),
+        codes=translated(panel.codes, [*map(table, schema.code_columns)]),
+        static_codes=translated(panel.static_codes, [*map(table, schema.static_category)]),
+    )

@@ -1,0 +1,208 @@
+"""Periods found in data by spectrum: what comes in are values, what goes out are whole steps with p.
+
+A sample of series is detrended, made roughly white by its first autocorrelation (an exact difference
+where that is near one, so that random walks become noise), tapered, and turned into periodograms. A
+line is tested against the median of its neighbours: for noise with any smooth spectrum the ratio to
+their mean is F distributed, and all frequencies tested are paid for (Bonferroni). A period of the table
+is one that at least a quarter of its series show; p values are combined by their quartile, which holds
+however the series depend on each other (Rüger, 1978). White noise and random walks give a period in
+less than `level` of all tables.
+
+Axes: s = signal (one column of one series), t = row, f = frequency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SIGNALS = 64
+"""Signals looked at, an even draw."""
+ROWS = 4096
+"""Rows of each looked at, the last ones."""
+_FEWEST = 32
+_CYCLES = 3
+_QUARTER = 0.25
+
+
+@dataclass(frozen=True)
+class Period:
+    """A cycle in the data."""
+
+    steps: int
+    """Its length."""
+    p_value: float
+    """Chance of such a line anywhere in the spectrum of noise."""
+    share: float
+    """Of the series looked at that show it by themselves."""
+
+
+def find_periods(
+    values: NDArray[np.float32], indptr: NDArray[np.int64], *, most: int = 3, level: float = 0.01
+) -> tuple[Period, ...]:
+    """Returns the periods of series, the strongest first; none where nothing repeats.
+
+    Args:
+        values: float32 [row, column] on a regular grid; NaN = missing.
+        indptr: int64 [series + 1].
+        most: periods at most.
+        level: chance of finding a period in noise.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> wave = np.sin(np.arange(300) * 2 * np.pi / 12) + rng.normal(size=300)
+        >>> [period.steps for period in find_periods(wave[:, None], np.array([0, 300]))]
+        [12]
+    """
+    signals = _whitened(_detrended(_drawn(values, indptr)))
+    if not len(signals):
+        return ()
+    ratio, p_values = _lines(signals)
+    n_signals = len(signals)
+    at = int(np.ceil(_QUARTER * n_signals)) - 1
+    quartile = np.sort(p_values, axis=0)[at]
+    combined = np.minimum(quartile * n_signals / (at + 1), 1)
+    strength = np.sort(ratio, axis=0)[-1 - at]
+    similar = _autocorrelation(signals)
+    found: dict[int, Period] = {}
+    lines: dict[int, int] = {}
+    for line in np.flatnonzero(combined <= level):
+        if strength[line] < strength[max(line - 2, 0) : line + 3].max():
+            continue
+        steps = _refined(signals, int(line) + _CYCLES)
+        near = p_values[:, max(line - 1, 0) : line + 2].min(axis=1) <= level
+        if similar[steps] > 0 and (steps not in lines or strength[line] > strength[lines[steps]]):
+            found[steps] = Period(steps, float(combined[line]), float(near.mean()))
+            lines[steps] = int(line)
+    ranked = {steps: float(strength[line]) for steps, line in lines.items()}
+    turns = {steps: line + _CYCLES for steps, line in lines.items()}
+    best = _without_harmonics(ranked, turns, similar)
+    return tuple(found[steps] for steps in sorted(best, key=lambda steps: -ranked[steps])[:most])
+
+
+def _drawn(values: NDArray[np.float32], indptr: NDArray[np.int64]) -> Floats:
+    """Returns signals of equal length [s, t]: the last rows, as many cells as there can be."""
+    length = np.minimum(np.diff(indptr), ROWS)
+    longest = np.sort(length)[::-1]
+    cells = longest * np.arange(1, len(longest) + 1)
+    rows = int(longest[cells.argmax()]) if len(cells) else 0
+    if rows < _FEWEST:
+        return np.zeros((0, _FEWEST))
+    long = np.flatnonzero(length >= rows)
+    columns = values.shape[1]
+    cells = np.unique(np.linspace(0, len(long) * columns - 1, SIGNALS).astype(np.int64))
+    series, column = long[cells // columns], cells % columns
+    at = indptr[series + 1, None] - rows + np.arange(rows)
+    return np.asarray(values[at, column[:, None]], np.float64)
+
+
+def _detrended(signals: Floats) -> Floats:
+    """Returns signals without level, line and scale; those half missing or constant are left out."""
+    observed = ~np.isnan(signals)
+    signals = signals[observed.mean(axis=1) >= 0.5]
+    observed = ~np.isnan(signals)
+    if not len(signals):
+        return signals
+    count = observed.sum(axis=1, keepdims=True)
+    time = np.where(observed, np.arange(signals.shape[1]), 0.0)
+    time = np.where(observed, time - time.sum(axis=1, keepdims=True) / count, 0.0)
+    centred = signals - np.nanmean(signals, axis=1, keepdims=True)
+    slope = np.nansum(centred * time, axis=1) / (time**2).sum(axis=1)
+    centred = centred - slope[:, None] * time
+    # A single cell a million times the others would hide every line.
+    spread = 1.4826 * np.nanmedian(np.abs(centred), axis=1, keepdims=True)
+    bound = np.where(spread > 0, 5 * spread, np.inf)
+    centred = np.clip(centred, -bound, bound)
+    scale = np.nanstd(centred, axis=1, keepdims=True)
+    varies = scale[:, 0] > 1e-6 * np.abs(np.nanmean(signals, axis=1))
+    return np.asarray(centred[varies] / scale[varies], np.float64)
+
+
+def _whitened(signals: Floats) -> Floats:
+    """Returns what the value before does not tell; missing cells become 0."""
+    if not len(signals):
+        return signals
+    now, before = signals[:, 1:], signals[:, :-1]
+    both = ~np.isnan(now) & ~np.isnan(before)
+    # Where hardly a value has the one before it, nothing is known of noise.
+    usable = both.mean(axis=1) >= 0.25
+    now, before, both = now[usable], before[usable], both[usable]
+    squares = np.where(both, before**2, 0).sum(axis=1)
+    memory = np.where(both, now * before, 0).sum(axis=1) / np.where(squares > 0, squares, 1)
+    # Within what a random walk shows after its trend is taken out (Dickey and Fuller, 1979).
+    memory = np.where(memory > 1 - 25 / both.sum(axis=1), 1.0, memory)
+    left = np.where(both, now - memory[:, None] * before, 0.0)
+    return np.asarray(left, np.float64)
+
+
+def _lines(signals: Floats) -> tuple[Floats, Floats]:
+    """Returns each line's ratio to its neighbourhood and its p value [s, f], from `_CYCLES` on."""
+    n_rows = signals.shape[1]
+    taper = np.sin(np.pi * (np.arange(n_rows) + 0.5) / n_rows) ** 2
+    # The last line has one degree of freedom, not two.
+    power = np.abs(np.fft.rfft(signals * taper, axis=1))[:, 1 : (n_rows - 1) // 2 + 1] ** 2
+    reach = int(np.clip(n_rows // 16, 8, 48))
+    around = [offset for offset in range(-reach, reach + 1) if abs(offset) > 1]
+    padded = np.pad(power, ((0, 0), (reach, reach)), mode="reflect")
+    level = np.empty_like(power)
+    for signal, row in enumerate(padded):
+        windows = np.lib.stride_tricks.sliding_window_view(row, 2 * reach + 1)
+        level[signal] = np.median(windows[:, np.array(around) + reach], axis=1) / np.log(2)
+    ratio = power / np.where(level > 0, level, np.inf)
+    # A median of m exponentials is worth m / 2.08 of them, and the taper ties neighbours together.
+    worth = len(around) / 2.08 / 1.5
+    ratio = ratio[:, _CYCLES - 1 :]
+    p_values = (1 + ratio / worth) ** -worth
+    return ratio, np.minimum(p_values * ratio.shape[1], 1)
+
+
+def _autocorrelation(signals: Floats) -> Floats:
+    """Returns the mean autocorrelation of signals at every lag [t]."""
+    n_rows = signals.shape[1]
+    spectrum = np.abs(np.fft.rfft(signals, 2 * n_rows, axis=1)) ** 2
+    products = np.fft.irfft(spectrum, axis=1)[:, :n_rows]
+    return np.asarray((products / products[:, :1]).mean(axis=0) * n_rows / np.arange(n_rows, 0, -1))
+
+
+def _refined(signals: Floats, line: int) -> int:
+    """Returns the whole period near a line (in cycles over all rows) that explains most.
+
+    The power of its first harmonics, summed over signals: a comb tells neighbours apart that the
+    autocorrelation at one lag does not.
+    """
+    n_rows = signals.shape[1]
+    lowest = max(2, int(np.floor(n_rows / (line + 1))))
+    periods = np.arange(lowest, min(n_rows // 2, int(np.ceil(n_rows / (line - 1)))) + 1)
+    power = np.zeros(len(periods))
+    for harmonic in (1, 2, 3):
+        turns = harmonic / periods
+        wave = np.exp(-2j * np.pi * np.outer(np.arange(n_rows), turns))
+        power += np.where(turns <= 0.5, (np.abs(signals @ wave) ** 2).sum(axis=0), 0)
+    return int(periods[power.argmax()])
+
+
+def _without_harmonics(ranked: dict[int, float], turns: dict[int, int], similar: Floats) -> list[int]:
+    """Returns the periods that are more than a part of the shape of a longer one.
+
+    A day is a seventh of a week, and a period of its own: its line is the stronger one, and rows a
+    day apart are nearly as alike as those a week apart.
+
+    Args:
+        ranked: strength of the line of each period.
+        turns: its cycles over all rows.
+        similar: autocorrelation [t].
+    """
+
+    def is_part(steps: int, longer: int) -> bool:
+        once = len(similar) / longer
+        times = round(turns[steps] / once)
+        # The longer one is known to half a step, a line to half a cycle and its leak.
+        near = abs(turns[steps] - times * once) <= 0.75 + 0.5 * times * once / longer
+        alone = ranked[steps] > ranked[longer] and similar[steps] >= 0.75 * similar[longer]
+        return longer > steps and times > 1 and near and not alone
+
+    return [steps for steps in ranked if not any(is_part(steps, longer) for longer in ranked)]

@@ -1,0 +1,286 @@
+"""Every rule finds what it is for in the smallest table that shows it, and not in its neighbour."""
+
+import numpy as np
+import polars as pl
+import pytest
+from panel.panel_tables import days, table
+
+from forecaster.config import DataConfig
+from forecaster.panel.audit import check_panel
+from forecaster.panel.build import open_panel
+from forecaster.panel.codes import recoded
+
+START = np.datetime64("2024-01-01", "D")
+
+
+def daily(noise=1, length=60, **columns):
+    """One series of days: y and further columns."""
+    rng = np.random.default_rng(noise)
+    y = columns.pop("y", rng.normal(50, 5, length).round(2))
+    return pl.DataFrame({"day": START + np.arange(len(y)), "y": y, **columns})
+
+
+def several(**series):
+    """Daily series of given values, each from the first day."""
+    parts = [daily(y=np.asarray(y, float)).with_columns(id=pl.lit(name)) for name, y in series.items()]
+    return pl.concat(parts)
+
+
+def noisy(seed=0, length=60, level=50):
+    return np.random.default_rng(seed).normal(level, level / 10, length)
+
+
+def found(frame, horizon=None, rule=None, future=None, **data):
+    panel = open_panel(frame, DataConfig(**data), future=future)
+    return [f for f in check_panel(panel, horizon) if rule is None or f.rule == rule]
+
+
+def only(frame, rule, **more):
+    """The single finding of a rule."""
+    (finding,) = found(frame, rule=rule, **more)
+    return finding
+
+
+def test_healthy_tables_have_no_findings():
+    assert found(daily(x=noisy(7), z=noisy(2)), 14, target=("y",)) == []
+    assert found(several(a=noisy(1), b=noisy(2, level=5000)), 14) == []
+    walk = np.cumsum(np.random.default_rng(3).normal(size=400))
+    assert found(daily(y=walk), 14) == []
+    demand = np.random.default_rng(4).poisson(0.2, 400)
+    assert found(daily(y=demand.astype(float)), 14) == []
+    growth = 1.02 ** np.arange(400)
+    assert found(daily(y=growth), 14) == []
+
+
+def test_series_without_a_target_are_an_error_only_where_there_is_no_other():
+    void = several(a=noisy(), b=[np.nan] * 5)
+    finding = only(void, "unobserved", target=("y",))
+    assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
+    assert "1 of 2 series" in finding.text
+    alone = void.filter(pl.col("id") == "b")
+    assert only(alone, "unobserved", target=("y",), series=("id",)).severity == "error"
+
+
+def test_short_series_have_no_step_before_the_horizon():
+    frame = several(a=noisy(), b=noisy(1, 7), c=noisy(2, 8))
+    finding = only(frame, "short", horizon=7)
+    assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
+    assert finding.where == "7 steps" and "horizon of 7" in finding.text
+    assert found(frame, 6, "short") == [] and found(frame, None, "short") == []
+
+
+def test_constant_series_never_change():
+    finding = only(several(a=noisy(), b=[5] * 9), "constant")
+    assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
+    assert "the first holds 5" in finding.text
+    assert found(several(a=noisy(), b=[5] * 8 + [6]), rule="constant") == []
+
+
+def test_a_stuck_series_holds_its_last_value_much_longer_than_any_before():
+    dead = np.append(noisy(), [0.0] * 30)
+    finding = only(daily(y=dead), "stuck")
+    assert finding.where == "from 2024-03-01" and "0 for 30 steps" in finding.text
+    assert found(daily(y=np.append(noisy(), [0.0] * 10)), rule="stuck") == []
+    # A series that always rests as long is at rest, not dead.
+    rests = np.tile(np.append(noisy(length=10), [0.0] * 30), 3)
+    assert found(daily(y=rests), rule="stuck") == []
+    assert "for 30 steps" in only(daily(y=np.append(dead, [np.nan] * 3)), "stuck").text
+
+
+def test_a_series_that_ended_long_ago_is_told_from_one_that_ends_a_little_earlier():
+    finding = only(several(a=noisy(length=100), b=noisy(length=60)), "ended")
+    assert (finding.severity, finding.series, finding.where) == ("warning", "b", "ends 2024-02-29")
+    assert "up to 40 steps" in finding.text
+    near = several(a=noisy(length=100), b=noisy(length=90))
+    assert found(near, rule="ended") == []
+    assert only(near, "ends").count == 1
+
+
+def test_gaps_are_counted_with_the_longest_and_their_share():
+    frame = daily(length=100).filter(~pl.int_range(100).is_in([5, 20, 21, 22]))
+    finding = only(frame, "gaps")
+    assert (finding.severity, finding.count, finding.where) == ("note", 4, "from 2024-01-21")
+    assert "4.0%" in finding.text and "2 gaps, the longest of 3" in finding.text
+    hollow = daily(length=100).filter(~pl.int_range(100).is_between(20, 60))
+    finding = only(hollow, "gaps")
+    assert finding.severity == "warning" and "1 of 1 series miss more than 20%" in finding.text
+    assert found(daily(), rule="gaps") == []
+
+
+def test_a_series_of_another_step_is_named_and_is_no_series_of_gaps():
+    frame = several(a=noisy(), b=noisy(1), c=noisy(2))
+    weekly = frame.filter((pl.col("id") != "c") | (pl.col("day").dt.weekday() == 1))
+    assert found(weekly.filter(pl.col("id") != "c"), rule="frequency") == []
+    assert found(weekly, rule="frequency") == []  # nine rows prove little
+    longer = several(a=noisy(length=200), b=noisy(1, 200), c=noisy(2, 200))
+    weekly = longer.filter((pl.col("id") != "c") | (pl.col("day").dt.weekday() == 1))
+    finding = only(weekly, "frequency")
+    assert (finding.severity, finding.series, finding.count) == ("warning", "c", 1)
+    assert "another step than 1d" in finding.text and "7 times" in finding.text
+    assert found(weekly, rule="gaps") == []
+    assert found(longer, rule="frequency") == []
+
+
+def test_a_step_that_changes_is_named():
+    early = daily(length=140).filter(pl.int_range(140) % 7 == 0)
+    late = daily(length=200)[140:]
+    finding = only(pl.concat([early, late]), "frequency")
+    assert "the step of 1 of 1 series changes" in finding.text
+    assert "from about 7 to 1 times 1d" in finding.text
+
+
+def test_irregular_rows_have_no_step_to_drift_from():
+    rng = np.random.default_rng(0)
+    stamps = np.datetime64("2024-01-01T00:00:00") + np.cumsum(rng.integers(60, 90_000, 200))
+    stamps = stamps.astype("M8[us]")
+    frame = pl.DataFrame({"time": stamps, "y": noisy(length=200)})
+    assert found(frame, rule="frequency") == [] and found(frame, rule="gaps") == []
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e-6])
+def test_a_series_of_another_scale_is_named(factor):
+    others = {name: noisy(k) for k, name in enumerate("abc")}
+    finding = only(several(**others, d=noisy(9) * factor), "scale")
+    assert (finding.severity, finding.series, finding.count) == ("warning", "d", 1)
+    assert f"{factor:.0e} times" in finding.text
+    assert found(several(**others, d=noisy(9) * 1000), rule="scale") == []
+
+
+def test_a_level_that_jumps_a_thousandfold_and_stays_is_named():
+    grams = np.append(noisy(), noisy(1) * 1000)
+    finding = only(several(a=noisy(), b=grams), "jump")
+    assert (finding.severity, finding.series, finding.where) == ("warning", "b", "2024-03-01")
+    assert "factor of about 1,000" in finding.text
+    assert only(several(a=grams[::-1]), "jump").where == "2024-03-01"
+    with_holes = np.where(np.arange(120) % 7, grams, np.where(np.arange(120) % 2, 0, np.nan))
+    assert only(several(a=with_holes), "jump").count == 1
+    back = np.concatenate([noisy(), noisy(1) * 1000, noisy(2)])
+    assert found(several(a=back), rule="jump") == []  # it does not stay
+    assert found(several(a=np.append(noisy(), noisy(1) * 50)), rule="jump") == []
+    assert found(several(a=np.append(noisy(), noisy(1, 5) * 1000)), rule="jump") == []
+
+
+def test_a_sign_that_flips_with_a_leap_and_stays_is_named():
+    flipped = np.append(noisy(), -noisy(1))
+    finding = only(several(a=noisy(), b=flipped), "jump")
+    assert "the sign of 1 of 2 series in 'y' flips" in finding.text
+    assert (finding.series, finding.where) == ("b", "2024-03-01")
+    sinking = np.linspace(50, -50, 100) + noisy(1, 100) / 100
+    assert found(several(a=sinking), rule="jump") == []
+    assert found(several(a=np.concatenate([flipped, noisy(2)])), rule="jump") == []
+
+
+def test_a_few_negative_counts_are_named():
+    counts = np.random.default_rng(0).poisson(9, 100).astype(float)
+    counts[40] = -3
+    finding = only(several(a=counts + 100, b=counts), "negative")
+    assert (finding.series, finding.where, finding.count) == ("b", "2024-02-10", 1)
+    assert "1 of 200 are negative (the first is -3)" in finding.text
+    assert found(several(a=counts + 0.5), rule="negative") == []  # no counts
+    assert found(several(a=np.round(noisy() - 50)), rule="negative") == []  # not a few
+
+
+def test_columns_without_a_value_are_named():
+    frame = daily(x=[None] * 60).with_columns(pl.col("x").cast(pl.Float64))
+    finding = only(frame, "empty", target=("y",), past=("x",))
+    assert finding.where == "x" and "'x' has no value in any row" in finding.text
+    two = daily(z=[None] * 60).with_columns(pl.col("z").cast(pl.Float64))
+    assert "--target" in only(two, "empty", target=("y", "z")).advice
+    assert found(daily(x=noisy()), rule="empty", target=("y",)) == []
+
+
+def test_columns_that_begin_late_or_stop_early_are_named():
+    x = noisy(5)
+    late, stale = x.copy(), x.copy()
+    late[:7], stale[-9:] = np.nan, np.nan
+    frame = daily(late=late, stale=stale, x=x)
+    one = only(frame, "leading", target=("y",))
+    assert one.severity == "note" and "'late' begins later" in one.text and "7 steps" in one.text
+    assert one.where == "begins 2024-01-08"
+    other = only(frame, "trailing", target=("y",))
+    assert other.severity == "warning" and "'stale' stops before" in other.text
+    assert "9 steps" in other.text and other.where == "stops 2024-02-20"
+    words = daily(word=["a", "b"] * 28 + [None] * 4)
+    assert "'word' stops" in only(words, "trailing", target=("y",)).text
+    # A channel that stops before the others is forecast from nothing new.
+    assert "'stale' stops" in only(frame, "trailing", target=("y", "stale")).text
+
+
+def test_known_covariates_have_to_reach_the_horizon():
+    frame = daily(price=noisy(5), promo=noisy(6))
+    data = {"target": ("y",), "known": ("price", "promo")}
+    finding = only(frame, "reach", horizon=7, **data)
+    assert finding.severity == "note" and "price, promo" in finding.text
+    assert finding.where == "at 2024-02-29"
+    assert found(frame, None, "reach", **data) == []
+
+    def ahead(steps):
+        rows = {"day": START + 60 + np.arange(steps), "price": noisy(7, steps)}
+        return pl.DataFrame(rows | {"promo": noisy(8, steps)})
+
+    finding = only(frame, "reach", horizon=7, future=ahead(3), **data)
+    assert finding.severity == "warning" and "(the fewest: 3)" in finding.text
+    assert "fewer than 7 steps" in finding.text and "1 of 1 series: price, promo" in finding.text
+    assert found(frame, 7, "reach", future=ahead(7), **data) == []
+
+
+@pytest.mark.parametrize("lag", [-2, 0, 2])
+def test_a_known_covariate_that_is_the_target_shifted_is_a_leak(lag):
+    y = noisy(1, 100)
+    x = np.roll(-3 * y + 7, lag)
+    frame = daily(y=y[10:90], x=x[10:90], z=noisy(3, 80))
+    data = {"target": ("y",), "known": ("x", "z")}
+    finding = only(frame, "leak", horizon=7, **data)
+    assert finding.severity == "warning" and "'x' is declared known in advance" in finding.text
+    when = {-2: "2 steps later", 0: "at the same time", 2: "2 steps earlier"}[lag]
+    assert when in finding.text
+    # What lies a horizon back may be known.
+    older = daily(y=y[10:90], x=np.roll(y, 7)[10:90])
+    assert found(older, 7, "leak", target=("y",), known=("x",)) == []
+    trend = daily(y=np.arange(60.0), x=np.arange(60.0))
+    assert found(trend, 7, "leak", target=("y",), known=("x",)) == []
+    near = daily(y=y[10:90], x=(y + noisy(4, 100, 10))[10:90])
+    assert found(near, 7, "leak", target=("y",), known=("x",)) == []
+
+
+def test_columns_that_say_the_same_are_named():
+    x = noisy(5)
+    finding = only(daily(x=x, x2=2 * x + 3, z=noisy(6)), "twins", target=("y",))
+    assert finding.severity == "note" and "'x' and 'x2' say the same" in finding.text
+    near = daily(x=x, x2=x + noisy(7, level=10))
+    assert found(near, rule="twins", target=("y",)) == []
+
+
+def test_words_a_model_has_not_met_are_counted():
+    model = open_panel(table(a={0: 1, 1: 2, 2: 1}), DataConfig(known=("w",)))
+    new = table(a={0: 1, 1: 2, 2: 1, 3: 2}).with_columns(w=pl.Series(["even", "hail", "odd", "fog"]))
+    panel = open_panel(new, DataConfig(), schema=model.schema)
+    (finding,) = [f for f in check_panel(panel) if f.rule == "unknown-category"]
+    assert (finding.severity, finding.count, finding.series) == ("warning", 2, "a")
+    assert "2 of 4 rows hold words in 'w'" in finding.text and "hail, fog" in finding.text
+    assert finding.where == "2024-01-02"
+    coded = recoded(open_panel(new, DataConfig(known=("w",))), model.schema.categories)
+    assert next(f for f in check_panel(coded) if f.rule == "unknown-category").count == 2
+    assert not [f for f in check_panel(model) if f.rule == "unknown-category"]
+
+
+def test_words_of_a_series_that_a_model_has_not_met_are_counted():
+    kinds = {"day": days(0, 1, 0, 1), "id": list("aabb"), "y": [1.0, 2, 3, 5], "kind": list("ppqq")}
+    model = open_panel(pl.DataFrame(kinds), DataConfig())
+    new = open_panel(pl.DataFrame(kinds | {"kind": list("pprr")}), DataConfig(), schema=model.schema)
+    (finding,) = [f for f in check_panel(new) if f.rule == "unknown-category"]
+    assert (finding.count, finding.series) == (1, "b") and finding.text.endswith(": r")
+
+
+def test_findings_are_the_same_whichever_parts_a_panel_is_read_in(monkeypatch):
+    rng = np.random.default_rng(0)
+    frame = pl.concat(
+        daily(k, 30 + k, x=noisy(k, 30 + k)).with_columns(id=pl.lit(f"s{k}")) for k in range(9)
+    ).filter(pl.Series(rng.random(306) > 0.1))
+    frame = pl.concat(
+        [frame, several(dead=[1.0] * 20).with_columns(x=pl.lit(None, pl.Float64))], how="diagonal"
+    )
+    panel = open_panel(frame, DataConfig(target=("y",)))
+    whole = check_panel(panel, 7)
+    monkeypatch.setattr("forecaster.panel.panel.BLOCK_CELLS", 100)
+    assert len(list(panel.parts())) > 3 and check_panel(panel, 7) == whole and len(whole) >= 4

@@ -1,0 +1,193 @@
+"""Broken bytes: a mutated CSV file gives a panel or one clear line, never a traceback, never a hang."""
+
+import contextlib
+import gzip
+import random
+import signal
+from datetime import date, timedelta
+
+import pytest
+
+from forecaster.config import DataConfig
+from forecaster.errors import ForecasterError
+from forecaster.panel.audit import check_panel
+from forecaster.panel.build import open_panel
+
+SECONDS = 20
+"""How long one small file may take before it counts as a hang."""
+
+
+def _long() -> bytes:
+    rows = ["shop,date,sales,price,weather"]
+    for shop in ("north", "south", "007"):
+        for k in range(30):
+            day = date(2024, 1, 1) + timedelta(days=k)
+            rows.append(
+                f"{shop},{day},{k * 1.5},{'' if k % 7 == 3 else k % 3},{'wet' if k % 4 else 'dry'}"
+            )
+    return ("\n".join(rows) + "\n").encode()
+
+
+def _wide() -> bytes:
+    rows = ['Zeit;"Last, MW";Temperatur']
+    rows += [
+        f"{1 + k // 24:02d}.01.2024 {k % 24:02d}:00;{k % 24},5;-{k % 5},25" for k in range(24 * 14)
+    ]
+    return ("\ufeff" + "\r\n".join(rows) + "\r\n").encode()
+
+
+def _zoned() -> bytes:
+    rows = ["time\ty\tholiday"]
+    rows += [f"2024-03-31T{k // 2:02d}:{k % 2 * 30:02d}:00+02:00\t{k}\t{k % 9 == 0}" for k in range(48)]
+    return "\n".join(rows).encode()
+
+
+def _rows() -> bytes:
+    return ("id,V1,V2,V3,V4\n" + "".join(f"H{k},{k},{k + 1},{k + 2},\n" for k in range(12))).encode()
+
+
+TABLES = {"long": _long(), "wide": _wide(), "zoned": _zoned(), "rows": _rows()}
+TOKENS = [
+    *(
+        b",",
+        b";",
+        b"\t",
+        b"|",
+        b'"',
+        b'""',
+        b"'",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\n\n\n",
+        b" ",
+        b"\x00",
+        b"\xff",
+    ),
+    *(b"\xef\xbb\xbf", b"\xff\xfe", b"\xe9", "é".encode(), "\u2028".encode(), b"NaN", b"inf", b"-inf"),
+    *(b"1e400", b"1e39", b"-0", b"0x1F", b"1_000", b"1,234.5", b"1.234,5", b"99999999999999999999"),
+    *(
+        b"-9223372036854775808",
+        b"2024-02-30",
+        b"0000-00-00",
+        b"9999-12-31",
+        b"-2024-01-01",
+        b"1/2/2024",
+    ),
+    *(
+        b"2024-01-01T00:00:00Z",
+        b"24:00",
+        b"Q1",
+        b"True",
+        b"null",
+        b"=1+1",
+        b"#REF!",
+        b"%",
+        b"lead",
+        b"q0.5",
+    ),
+]
+
+
+def mutated(table: bytes, rng: random.Random) -> bytes:
+    """Returns the table with one to six random wounds."""
+    data = bytearray(table)
+    for _ in range(rng.randint(1, 6)):
+        at = rng.randrange(len(data) + 1)
+        to = min(len(data), at + rng.choice((1, 1, 2, 8, 40, 400)))
+        lines = bytes(data).splitlines(keepends=True)
+        wound = rng.randrange(9)
+        if wound == 0:
+            data[at:at] = rng.choice(TOKENS)
+        elif wound == 1:
+            data[at:to] = rng.choice(TOKENS)
+        elif wound == 2:
+            del data[at:to]
+        elif wound == 3:
+            data[at:at] = data[at:to]
+        elif wound == 4 and at < len(data):
+            data[at] = rng.randrange(256)
+        elif wound == 5:
+            del data[at:]
+        elif wound == 6 and len(lines) > 1:
+            rng.shuffle(lines)
+            data = bytearray(b"".join(lines))
+        elif wound == 7 and lines:
+            lines[rng.randrange(len(lines))] = rng.choice(TOKENS) * rng.randint(1, 50) + b"\n"
+            data = bytearray(b"".join(lines))
+        else:
+            old, new = rng.choice((b",", b".", b"-", b"0", b"2024", b"\n", b";")), rng.choice(TOKENS)
+            data = bytearray(bytes(data).replace(old, new, rng.choice((1, 3, -1))))
+    return bytes(data[:200_000])
+
+
+OPTIONS = [
+    *({}, {}, {"target": ("sales",)}, {"time": "row"}, {"layout": "long"}, {"layout": "wide"}),
+    *({"layout": "rows"}, {"freq": "1d"}, {"on_duplicates": "mean"}, {"on_duplicates": "last"}),
+    *({"on_gaps": "forward-fill"}, {"decimal": ","}, {"delimiter": ";"}, {"snap": True}),
+]
+
+
+@contextlib.contextmanager
+def _no_longer_than(seconds: int):
+    def hang(signum, frame):
+        raise AssertionError(f"no answer within {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _tried(path, data: bytes, declared: dict) -> bool:
+    """Whether a panel came out; a refusal must be lines that a person can read."""
+    path.write_bytes(data)
+    try:
+        with _no_longer_than(SECONDS):
+            panel = open_panel(path, DataConfig(**declared))
+            findings = check_panel(panel, 7)
+    except ForecasterError as error:
+        text = str(error)
+        lines = text.splitlines()
+        assert lines and len(lines) <= 50 and all(line.strip() for line in lines), text
+        assert len(text) < 20_000 and "Traceback" not in text and "panicked" not in text, text
+        return False
+    assert all("\n" not in finding.line() for finding in findings)
+    return True
+
+
+def _fuzz(tmp_path, seeds: range) -> None:
+    panels = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        name = rng.choice(list(TABLES))
+        data, declared = mutated(TABLES[name], rng), rng.choice(OPTIONS)
+        path = tmp_path / "mutated.csv"
+        if rng.random() < 0.05:
+            path, data = tmp_path / "mutated.csv.gz", gzip.compress(data)
+            data = data[: rng.randint(1, len(data))]
+        try:
+            panels += _tried(path, data, declared)
+        except BaseException as fault:
+            fault.add_note(f"seed {seed}: {name}, {declared}\n{data[:2000]!r}")
+            raise
+    # Both answers must be common, or the mutations test nothing.
+    assert 0.03 * len(seeds) < panels < 0.97 * len(seeds)
+
+
+def test_whole_tables_are_understood(tmp_path):
+    for name, data in TABLES.items():
+        declared = {"layout": "rows"} if name == "rows" else {}
+        assert _tried(tmp_path / f"{name}.csv", data, declared), name
+
+
+def test_broken_bytes_give_a_panel_or_a_clear_line(tmp_path):
+    _fuzz(tmp_path, range(200))
+
+
+@pytest.mark.slow
+def test_six_thousand_broken_files_give_a_panel_or_a_clear_line(tmp_path):
+    _fuzz(tmp_path, range(200, 6200))

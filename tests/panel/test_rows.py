@@ -1,0 +1,266 @@
+"""Rows are sorted and settled, never in silence: order, repeats, gaps, overlaps, all faults at once."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from panel.panel_tables import TWO, days, same, table
+
+from forecaster.config import DataConfig
+from forecaster.errors import DataError
+from forecaster.panel.build import open_panel
+
+
+def notes(panel, rule):
+    return [finding for finding in panel.notes if finding.rule == rule]
+
+
+def faults(source, data=None, **tables):
+    """The lines of the error, and its findings."""
+    with pytest.raises(DataError) as caught:
+        open_panel(source, data or DataConfig(), **tables)
+    return str(caught.value).splitlines(), caught.value.findings
+
+
+def test_rows_out_of_order_are_sorted_and_that_is_said():
+    mixed = TWO[[1, 0, 2, 3, 4, 6, 5]]
+    panel = open_panel(mixed, DataConfig())
+    assert same(panel, open_panel(TWO, DataConfig()))
+    (note,) = notes(panel, "order")
+    assert (note.severity, note.series, note.where, note.count) == ("note", "a", "row 7", 2)
+    # Blocks of series in any order, and rows of a day together, are orders too.
+    assert notes(open_panel(TWO.sort("day"), DataConfig()), "order") == []
+    assert notes(open_panel(TWO, DataConfig()), "order") == []
+
+
+def test_identical_rows_are_kept_once_and_that_is_said():
+    double = pl.concat([TWO, TWO[1:2], TWO[1:2]])
+    for mode in ("error", "mean", "last"):
+        panel = open_panel(double, DataConfig(on_duplicates=mode))
+        assert same(panel, open_panel(TWO, DataConfig()))
+        (finding,) = notes(panel, "duplicates")
+        assert (finding.severity, finding.series, finding.count) == ("warning", "b", 2)
+        assert finding.where == "row 2, row 8" and "2 of 9 rows are copies" in finding.text
+    # Missing numbers are equal, however they are written.
+    nan = TWO.with_columns(pl.col("y").fill_null(math.nan))
+    assert notes(open_panel(pl.concat([TWO, nan]), DataConfig()), "duplicates")[0].count == 7
+
+
+def test_rows_that_disagree_are_refused_with_their_numbers_unless_told_otherwise():
+    other = TWO[1:2].with_columns(y=pl.lit(4.0), w=pl.lit("even"))
+    double = pl.concat([TWO, other])
+    keys = {"series": ("id",)}
+    lines, (finding, order) = faults(double, DataConfig(**keys))
+    assert order.rule == "order"
+    assert len(lines) == 1 and "found 2 that disagree at 2024-01-02 in series 'b'" in lines[0]
+    assert "(row 2, row 8; 2 such rows in all)" in lines[0] and "--on-duplicates mean" in lines[0]
+    assert (finding.rule, finding.series, finding.count) == ("duplicates", "b", 2)
+    for mode, value, word in (("mean", 3.0, "even"), ("last", 4.0, "even")):
+        panel = open_panel(double, DataConfig(on_duplicates=mode, **keys))
+        row = panel.indptr[1] + 1
+        assert panel.values[row, 0] == value
+        assert panel.schema.categories["w"][panel.codes[row, 0] - 1] == word
+        (note,) = notes(panel, "duplicates")
+        assert (note.severity, note.count) == ("note", 2) and f"--on-duplicates {mode}" in note.advice
+
+
+CELLS = st.sampled_from([None, math.nan, -1.0, 0.5, 2.0, 1e6])
+ROW = st.tuples(
+    st.sampled_from("ab"), st.integers(0, 3), CELLS, CELLS, st.sampled_from(["u", "v", None])
+)
+
+
+def _slow_once(rows, mode):
+    """Rows by (series, day), one loop at a time."""
+    places = {}
+    for row in rows:
+        values = [None if v is None or v != v else v for v in row[2:4]]
+        places.setdefault(row[:2], []).append((*values, row[4]))
+    settled = {}
+    for key, group in places.items():
+        if all(other == group[0] for other in group) or mode == "last":
+            settled[key] = group[-1]
+            continue
+        means = []
+        for column in zip(*(row[:2] for row in group), strict=True):
+            real = [value for value in column if value is not None]
+            means.append(sum(real) / len(real) if real else None)
+        words = [row[2] for row in group if row[2] is not None]
+        settled[key] = (*means, words[-1] if words else None)
+    return settled
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(ROW, min_size=1, max_size=14), mode=st.sampled_from(["mean", "last"]))
+def test_repeated_rows_are_settled_as_a_plain_loop_does(rows, mode):
+    anchors = [(name, day, 1.0, 1.0, "u") for name in "ab" for day in (-2, -1)]
+    rows = anchors + rows
+    frame = pl.DataFrame(
+        {
+            "id": [row[0] for row in rows],
+            "day": days(*(row[1] + 2 for row in rows)),
+            "y": [row[2] for row in rows],
+            "x": [row[3] for row in rows],
+            "w": [row[4] for row in rows],
+        },
+        schema_overrides={"y": pl.Float64, "x": pl.Float64, "w": pl.String},
+    )
+    data = DataConfig(series=("id",), target=("y",), past=("x", "w"), on_duplicates=mode, freq="1d")
+    panel = open_panel(frame, data)
+    expected = _slow_once(rows, mode)
+    assert panel.schema.categories["w"][0] == "u"
+    seen = 0
+    for series, name in enumerate("ab"):
+        for row in range(panel.indptr[series], panel.indptr[series + 1]):
+            day = row - panel.indptr[series] - 2
+            y, x, word = expected.get((name, int(day)), (None, None, None))
+            seen += (name, int(day)) in expected
+            numbers = [np.nan if value is None else value for value in (y, x)]
+            np.testing.assert_allclose(panel.values[row], numbers, rtol=1e-6)
+            code = panel.codes[row, 0]
+            assert (None if code < 0 else panel.schema.categories["w"][code - 1]) == word
+    assert seen == len(expected)
+    pairs = [row[:2] for row in rows]
+    repeats = {pair for pair in pairs if pairs.count(pair) > 1}
+    assert bool(repeats) == bool(notes(panel, "duplicates"))
+
+
+def test_repeats_in_second_tables_follow_the_same_rule():
+    shared = pl.DataFrame({"day": days(*range(8)), "heat": [float(k) for k in range(8)]})
+    double = pl.concat([shared, shared[2:3].with_columns(heat=pl.lit(4.0))])
+    data = {"known": ("heat",)}
+    lines, _ = faults(TWO, DataConfig(**data), covariates=double)
+    assert "found 2 that disagree at 2024-01-03" in lines[0] and "row 3, row 9" in lines[0]
+    panel = open_panel(TWO, DataConfig(on_duplicates="mean", **data), covariates=double)
+    heat = panel.schema.columns.index("heat")
+    assert panel.values[panel.indptr[0], heat] == 3.0
+    sites = pl.DataFrame({"id": ["a", "b", "b"], "size": [10, 20, 30]})
+    assert "expected one row per series, found 2 that disagree" in faults(TWO, covariates=sites)[0][0]
+    panel = open_panel(TWO, DataConfig(on_duplicates="last"), covariates=sites)
+    assert panel.static[:, 0].tolist() == [10, 30]
+    copies = open_panel(TWO, DataConfig(), covariates=sites[[0, 1, 1]])
+    assert notes(copies, "duplicates")[0].severity == "warning"
+
+
+def test_repeats_of_channels_made_series_are_named_by_the_row_of_the_table():
+    wide = pl.DataFrame({"day": days(0, 1, 2, 1), "u": [1.0, 2, 3, 5], "v": [4.0, 5, 6, 5]})
+    lines, _ = faults(wide, DataConfig(layout="long"))
+    assert "in series 'u' (row 2, row 4; 2 such rows in all)" in lines[0]
+
+
+FUTURE = pl.DataFrame({"id": ["a", "a", "b"], "day": days(4, 5, 6), "x": [4.0, 5.0, 6.0]})
+
+
+def test_a_future_that_contradicts_the_past_is_an_error_and_one_that_agrees_a_note():
+    panel = open_panel(TWO, DataConfig(), future=FUTURE)
+    (note,) = notes(panel, "future")
+    assert (note.severity, note.series, note.where, note.count) == ("note", "a", "2024-01-05", 1)
+    wrong = FUTURE.with_columns(x=pl.Series([-1.0, 5, 6]))
+    lines, (finding,) = faults(TWO, future=wrong)
+    assert "found 'x' = -1 instead of 4 at 2024-01-05 in series 'a' (row 1; 1 such cells)" in lines[0]
+    assert finding.rule == "future"
+    rounded = FUTURE.with_columns(x=pl.col("x") + 1e-6)
+    assert notes(open_panel(TWO, DataConfig(), future=rounded), "future")
+    assert notes(open_panel(TWO, DataConfig(), future=FUTURE[1:]), "future") == []
+    words = FUTURE.with_columns(w=pl.Series(["odd", "odd", "odd"]))
+    assert "found 'w' = odd instead of even" in faults(TWO, future=words)[0][0]
+
+
+def test_targets_in_a_future_table_are_not_read_and_that_is_said():
+    future = FUTURE.with_columns(y=pl.lit(1.0))
+    found = notes(open_panel(TWO, DataConfig(target=("y",)), future=future), "future")
+    assert any("3 values of the target 'y', which are not read" in note.text for note in found)
+
+
+def test_text_times_with_several_offsets_are_one_clock_and_that_is_said():
+    hours = ["00:00:00+01:00", "01:00:00+01:00", "03:00:00+02:00"]
+    stamps = [f"2024-03-31T{hour}" for hour in hours]
+    frame = pl.DataFrame({"time": stamps, "y": [1.0, 2, 3]})
+    (note,) = notes(open_panel(frame, DataConfig(freq="1h")), "zones")
+    assert "2 offsets from UTC: +01:00, +02:00" in note.text and note.where == "row 3"
+    assert notes(open_panel(frame[:2], DataConfig()), "zones") == []
+
+
+def test_all_faults_of_the_columns_are_told_at_once():
+    broken = TWO.with_columns(
+        y=pl.Series(["1", "soon"] + ["2"] * 5),
+        x=pl.Series(["1", "2", "much"] + ["2"] * 4),
+        id=pl.Series(["b", "b", "b", None, "a", "a", "a"]),
+        day=pl.Series([*TWO["day"][:6], "never"]),
+    )
+    data = DataConfig(time="day", series=("id",), target=("y", "x"))
+    lines, found = faults(broken, data)
+    assert len(lines) == 4
+    for words in ("'soon' in row 2", "'much' in row 3", "found none in row 4", "column 'day'"):
+        assert any(words in line for line in lines), words
+    assert {f.rule for f in found} >= {"text", "keys"} and all(f.severity == "error" for f in found)
+    lines, _ = faults(TWO.drop("x", "w"), schema=open_panel(TWO, DataConfig()).schema)
+    assert len(lines) == 2 and "no column 'x'" in lines[0] and "no column 'w'" in lines[1]
+
+
+def test_all_faults_of_the_rows_are_told_at_once_with_what_was_noticed():
+    double = pl.concat([TWO, TWO[1:2].with_columns(y=pl.lit(4.0)), TWO[:1]])
+    wrong = FUTURE.with_columns(x=pl.Series([-1.0, 5, 6]))
+    lines, found = faults(double, future=wrong)
+    assert len(lines) == 2 and "disagree" in lines[0] and "overlap" in lines[1]
+    assert [f.rule for f in found] == ["duplicates", "future", "order", "duplicates"]
+    assert [f.severity for f in found] == ["error", "error", "note", "warning"]
+
+
+def test_all_faults_of_the_panel_are_told_at_once():
+    broken = TWO.with_columns(y=pl.Series([1.0, 2, np.inf, 3, 4, 5, 6]), x=pl.lit(-np.inf))
+    lines, found = faults(broken, DataConfig(freq="2d", target=("y",), past=("x",)))
+    assert len(lines) == 3 and {f.rule for f in found} == {"infinite", "grid"}
+    assert "column 'y'" in lines[0] and "(1 such cells" in lines[0]
+    assert "column 'x'" in lines[1] and "(7 such cells" in lines[1]
+    assert "expected steps of 2d" in lines[2]
+
+
+def test_gaps_are_filled_where_told_up_to_the_last_observation():
+    frame = table(a={0: 1, 1: 2, 4: 5, 6: None}, b={0: 7, 2: None, 3: 9})
+    panel = open_panel(frame, DataConfig(on_gaps="forward-fill"))
+    assert panel.values[:5, 0].tolist() == [1, 2, 2, 2, 5] and np.isnan(panel.values[5:7, 0]).all()
+    assert panel.values[7:, 0].tolist() == [7, 7, 7, 9]
+    assert (panel.last_observed == open_panel(frame, DataConfig()).last_observed).all()
+    assert panel.codes[:, 0].tolist() == [1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 2]
+    (note,) = notes(panel, "gaps")
+    assert (note.severity, note.series, note.where) == ("note", "a", "2024-01-03")
+    # Targets 4, x 2 + 1 + 1, words the same.
+    assert note.count == 4 + 4 + 4 and "12 missing cells" in note.text
+    full = open_panel(table(a={0: 1, 1: 2}), DataConfig(on_gaps="forward-fill"))
+    assert full.notes == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cells=st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from([None, 1.0, 2.0, 3.0]), CELLS),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_gaps_are_filled_as_a_plain_loop_does(cells):
+    rows = [(name, 9.0, 9.0) for name in "abc"] + cells
+    rows.sort(key=lambda row: row[0])
+    count = {}
+    frame = pl.DataFrame(
+        [(name, count.setdefault(name, []).append(0) or len(count[name]), y, x) for name, y, x in rows],
+        schema={"id": pl.String, "step": pl.Int64, "y": pl.Float64, "x": pl.Float64},
+        orient="row",
+    )
+    data = {"time": "step", "series": ("id",), "target": ("y",), "past": ("x",), "freq": "1i"}
+    masked = open_panel(frame, DataConfig(**data))
+    filled = open_panel(frame, DataConfig(on_gaps="forward-fill", **data))
+    expected = masked.values.copy()
+    for series in range(3):
+        for column in range(2):
+            begin, end = masked.indptr[series], masked.indptr[series + 1]
+            real = [row for row in range(begin, end) if not np.isnan(masked.values[row, column])]
+            for row in range(begin, end):
+                before = [r for r in real if r < row]
+                if row not in real and before and row < real[-1]:
+                    expected[row, column] = expected[before[-1], column]
+    np.testing.assert_array_equal(filled.values, expected)
