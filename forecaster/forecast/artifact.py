@@ -25,11 +25,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from forecaster.atomic import atomic_folder, check_replaceable, check_writable
 from forecaster.config import Config, parse_config
 from forecaster.errors import ArtifactError, ConfigError
-from forecaster.forecast.writer import atomic_folder, check_replaceable, check_writable
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.network import Network, Shape
+from forecaster.model.network import Network
+from forecaster.model.shape import Shape
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
@@ -237,6 +238,13 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
+def _patches_written(config: Config) -> str:
+    size = config.model.decoder_patch or 1
+    if config.model.decoder == "direct" or size == 1:
+        return ""
+    return f" (given what came before, the {size} steps of a patch are drawn independently)"
+
+
 def _card(artifact: Artifact) -> str:
     schema, config = artifact.schema, artifact.config
     scores = artifact.metrics.get("validation", {}).get("scores", {})
@@ -251,7 +259,9 @@ def _card(artifact: Artifact) -> str:
         f"- past covariates: {', '.join(schema.past) or 'none'}",
         f"- static covariates: {', '.join(schema.static) or 'none'}",
         f"- decoder: {config.model.decoder}, mask {config.model.decoder_mask}"
-        + (" (a forecast sees the covariates of later leads)" * (config.model.decoder_mask == "full")),
+        + (" (a forecast sees the covariates of later leads)" * (config.model.decoder_mask == "full"))
+        + _patches_written(config),
+        f"- head: {config.model.head}",
         f"- members: {len(artifact.ensemble.members)}",
         f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
         "",

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import DataError
+from forecaster.errors import ConfigError, DataError
+from forecaster.forecast.paths import path_rows
 from forecaster.forecast.writer import write_rows
+from forecaster.panel.finding import Finding
 from forecaster.panel.panel import NO_TIME, Panel
 from forecaster.panel.read import to_kind
 
@@ -45,6 +47,12 @@ class Forecast:
     """[N] "ok", or why there is no forecast."""
     actual: NDArray[np.float32] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
+    mean: NDArray[np.float32] | None = None
+    """[N, H, C] data units, NaN = no forecast; None where the model says nothing about it."""
+    paths: NDArray[np.float32] | None = None
+    """[N, S, H, C] joint draws, data units, NaN = no forecast; only where they were asked for."""
+    findings: tuple[Finding, ...] = ()
+    """What the audit of the table found, worst first."""
 
     def __repr__(self) -> str:
         return f"Forecast({self.report})"
@@ -70,6 +78,8 @@ class Forecast:
             "channel": np.tile(np.repeat(np.array(self.panel.schema.target), horizon), n),
             "forecast": per_lead(self.median),
         }
+        if self.mean is not None:
+            columns["mean"] = per_lead(self.mean)
         for number, level in enumerate(self.levels):
             columns[f"q{level:g}"] = per_lead(self.quantiles[..., number])
         if self.actual is not None:
@@ -83,13 +93,29 @@ class Forecast:
         )
 
     @property
+    def samples(self) -> Any:
+        """A row per (series, cutoff, channel, sample, lead), in that order, as the caller's own frame.
+
+        Raises:
+            ConfigError: no paths were drawn.
+        """
+        return to_kind(self.sample_rows, self.panel.kind)
+
+    @property
+    def sample_rows(self) -> Any:
+        """The same as a polars frame."""
+        if self.paths is None:
+            raise ConfigError("this forecast has no sample paths: ask for them, predict(samples=200)")
+        return path_rows(self)
+
+    @property
     def frame(self) -> Any:
         """The rows as the kind of frame the caller came with (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind)
 
     @property
     def report(self) -> str:
-        """One line: how many forecasts, from when, and which series had none."""
+        """One line: how many forecasts, from when, which series had none, and words not understood."""
         n, horizon, channels, _ = self.quantiles.shape
         text = self.panel.calendar.text
         line = f"{n:,} series, {n * horizon * channels:,} rows"
@@ -103,7 +129,8 @@ class Forecast:
         failed = [status for status in self.status if status != "ok"]
         if failed:
             line += f"; {len(failed):,} without a forecast: {failed[0]}"
-        return line
+        unknown = [finding.text for finding in self.findings if finding.rule == "unknown-category"]
+        return "; ".join([line, *unknown])
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
@@ -122,6 +149,15 @@ class Forecast:
             OutputError: the suffix is neither, or the file cannot be written.
         """
         write_rows(self.rows, Path(path))
+
+    def write_samples(self, path: str | Path) -> None:
+        """Writes the rows of the sample paths, as `write` does those of the quantiles.
+
+        Raises:
+            ConfigError: no paths were drawn.
+            OutputError: the suffix is neither, or the file cannot be written.
+        """
+        write_rows(self.sample_rows, Path(path))
 
     def plot(self, series: str | None = None) -> Figure:
         """Returns a figure of history, median and bands; a panel per series and channel.

@@ -1,51 +1,54 @@
-"""Scaled dot-product and multi-head attention.
+"""Multi-head attention, and which tokens meet.
 
-What comes in: queries, keys, values and a mask. What goes out: for each query a mix of the values.
-Promised: True in a mask means "may attend"; a query with nothing to attend to gets zeros, never NaN.
+What comes in: tokens, what they look at, and which of that is real. What goes out: for each token what
+it takes. Promised: a token with nothing to attend to gets zeros, never NaN; what a masked token holds
+changes nothing. Which pairs meet is the kernel's affair; all kernels share one signature:
+
+    full       every query meets every key                               time N²
+    local      keys at most `attention_window` tokens away               N
+    strided    the same, and every `attention_stride`-th key             N²/stride
+    sparse     queries that stand out meet every key, the others a mean  N·ln N
+    low_rank   every query meets `attention_rank` mixtures of the keys   N
 
 Axes: B batch · N query · M key · D width · A head · E width per head.
 """
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
+from collections.abc import Callable
+from functools import partial
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from forecaster.config import ModelConfig
+from forecaster.model.dot_product import full_attention
+from forecaster.model.encoding import rotated
+from forecaster.model.local_attention import local_attention, strided_attention
+from forecaster.model.sparse_attention import LowRank, sparse_attention
 
-def scaled_dot_product_attention(
-    query: Float[Tensor, "B A N E"],
-    key: Float[Tensor, "B A M E"],
-    value: Float[Tensor, "B A M E"],
-    mask: Bool[Tensor, "#B #A #N M"] | None = None,
-    dropout: float = 0.0,
-) -> Float[Tensor, "B A N E"]:
-    """Returns softmax(QKᵀ/√E)·V over the keys that the mask allows.
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool, float], Tensor]
+"""(query, key, value, seen, causal, dropout) → mixed, as `full_attention`."""
 
-    Source: Vaswani et al., "Attention is all you need" (2017), equation 1; torch's fused kernels.
+
+def attention_kernel(config: ModelConfig, kind: str, keys: int) -> Kernel:
+    """Returns the kernel of a kind.
 
     Args:
-        query: what is asked, per head.
-        key: what the values are found by.
-        value: what is mixed.
-        mask: True = may attend; None = all may.
-        dropout: share of attention weights dropped.
+        config: for the window, stride, factor and rank.
+        kind: full, local, strided, sparse or low_rank.
+        keys: number of tokens attended to; low_rank alone must know it.
     """
-    if mask is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-    # softmax over nothing is 0/0: such rows attend to everything and are then set to zero, which
-    # keeps their gradients zero as well.
-    lonely = ~mask.any(dim=-1, keepdim=True)
-    mixed = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask | lonely, dropout_p=dropout
-    )
-    return mixed.masked_fill(lonely, 0.0)
-
-
-def causal_mask(length: int, device: torch.device) -> Bool[Tensor, "N N"]:
-    """Returns the mask under which token n attends to tokens 0 … n."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    window = config.attention_window
+    if kind == "local":
+        return partial(local_attention, window=window)
+    if kind == "strided":
+        return partial(strided_attention, window=window, stride=config.attention_stride)
+    if kind == "sparse":
+        return partial(sparse_attention, factor=config.attention_factor)
+    if kind == "low_rank":
+        return LowRank(keys, config.attention_rank)
+    return full_attention
 
 
 class MultiHeadAttention(nn.Module):
@@ -54,37 +57,69 @@ class MultiHeadAttention(nn.Module):
     Source: Vaswani et al. (2017), section 3.2.2.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float):
+    def __init__(self, config: ModelConfig, kind: str = "full", keys: int = 0):
+        """Builds the projections around the kernel of a kind.
+
+        Args:
+            config: width, heads, dropout and what the kind needs.
+            kind: which tokens meet.
+            keys: number of tokens attended to; low_rank alone must know it.
+        """
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        width = config.width
+        self.heads, self.dropout = config.heads, config.attention_dropout
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
         self.output = nn.Linear(width, width)
+        self.kernel = attention_kernel(config, kind, keys)
 
     def forward(
         self,
         tokens: Float[Tensor, "B N D"],
         source: Float[Tensor, "B M D"],
-        mask: Bool[Tensor, "#B #A #N M"] | None = None,
+        seen: Bool[Tensor, "B M"] | None = None,
+        *,
+        causal: bool = False,
+        angles: Float[Tensor, "B N _"] | None = None,
+        source_angles: Float[Tensor, "B M _"] | None = None,
     ) -> Float[Tensor, "B N D"]:
         """Returns, for each token, what it takes from the source.
 
         Args:
             tokens: ask the questions.
             source: holds the answers; the tokens themselves in self-attention.
-            mask: True = may attend; None = all may.
+            seen: True where a source token is real; None = everywhere.
+            causal: whether a token meets itself and earlier ones alone; the tokens are the last of the
+                source then.
+            angles: by which queries are turned (rotary positions); None = not at all.
+            source_angles: the same for keys.
         """
-        mixed = scaled_dot_product_attention(
-            self._split(self.query(tokens)),
-            self._split(self.key(source)),
-            self._split(self.value(source)),
-            mask,
-            self.dropout if self.training else 0.0,
-        )
+        query = self.ask(tokens, angles)
+        return self.recall(query, *self.remember(source, source_angles), seen, causal)
+
+    def ask(self, tokens: Tensor, angles: Tensor | None) -> Float[Tensor, "B A N E"]:
+        """Returns the queries of tokens."""
+        return _turned(self._split(self.query(tokens)), angles)
+
+    def remember(
+        self, source: Tensor, angles: Tensor | None
+    ) -> tuple[Float[Tensor, "B A M E"], Float[Tensor, "B A M E"]]:
+        """Returns the keys and values of a source: what a cache holds."""
+        return _turned(self._split(self.key(source)), angles), self._split(self.value(source))
+
+    def recall(
+        self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool
+    ) -> Float[Tensor, "B N D"]:
+        """Returns what queries take from keys and values, heads joined."""
+        mixed = self.kernel(query, key, value, seen, causal, self.dropout if self.training else 0.0)
         joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))  # [B, N, D]
         return joined
 
     def _split(self, tokens: Tensor) -> Tensor:
         heads: Tensor = tokens.unflatten(-1, (self.heads, -1))
         return heads.transpose(1, 2)  # [B, A, N, E]
+
+
+def _turned(heads: Tensor, angles: Tensor | None) -> Tensor:
+    return heads if angles is None else rotated(heads, angles)

@@ -1,10 +1,15 @@
-"""Sinusoids of elapsed time and of calendar phase.
+"""Where a token stands: sinusoids of elapsed time and of calendar phase, and their rivals.
 
 What comes in: real time, in steps, and phases in [0, 1). What goes out: vectors that are added to
-tokens. On a regular grid the sinusoids of elapsed time are the published positions, shifted so that
-the cutoff is position 0; on an irregular one they are the same functions of the real gap.
+tokens, or angles by which queries and keys are turned.
 
-Axes: B batch · N token · D width · Y calendar cycle.
+    elapsed      sinusoids of the time since the cutoff: on a regular grid the published positions,
+                 shifted so that the cutoff is 0; on an irregular one the same functions of the real gap
+    sinusoidal   the published positions 0 … N − 1, of the context and of the horizon each
+    learned      a vector per token, context first, then horizon
+    rotary       nothing is added; queries and keys turn with the elapsed time
+
+Axes: B batch · N token · D width · Y calendar cycle · A head · E width per head.
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from forecaster.config import ModelConfig
 
 
 def sinusoids(position: Float[Tensor, "B N"], width: int) -> Float[Tensor, "B N {width}"]:
@@ -26,8 +33,7 @@ def sinusoids(position: Float[Tensor, "B N"], width: int) -> Float[Tensor, "B N 
         position: in steps; real numbers and negative ones are welcome.
         width: D, even.
     """
-    exponent = torch.arange(0, width, 2, dtype=torch.float32, device=position.device) / width
-    angle = position[..., None] * torch.exp(-math.log(10000.0) * exponent)
+    angle = rotary_angles(position, width)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
 
 
@@ -39,24 +45,83 @@ def phase_sinusoids(phase: Float[Tensor, "B N Y"], harmonics: int) -> Float[Tens
     return torch.nan_to_num(waves, nan=0.0)
 
 
-class TimeEncoding(nn.Module):
-    """What a token is told about when it is: elapsed time as it stands, phases through a projection."""
+def rotary_angles(time: Float[Tensor, "B N"], width: int) -> Float[Tensor, "B N {width}//2"]:
+    """Returns time / 10000^(2i/width), the angles of the sinusoids, for i = 0 … width/2 − 1.
 
-    def __init__(self, width: int, cycles: int, harmonics: int):
+    Args:
+        time: in steps; real numbers and negative ones are welcome.
+        width: of a head, even.
+    """
+    exponent = torch.arange(0, width, 2, dtype=torch.float32, device=time.device) / width
+    return time[..., None] * torch.exp(-math.log(10000.0) * exponent)
+
+
+def rotated(
+    heads: Float[Tensor, "B A N E"], angles: Float[Tensor, "B N E//2"]
+) -> Float[Tensor, "B A N E"]:
+    """Returns queries or keys with each pair of numbers turned by its angle.
+
+    The product of a turned query and a turned key depends on their times by the difference alone.
+    Source: Su et al., "RoFormer" (2021), equation 34.
+
+    Args:
+        heads: pairs lie side by side.
+        angles: per token, the same for all heads.
+    """
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]  # [B, 1, N, E/2]
+    x, y = heads[..., 0::2], heads[..., 1::2]
+    return torch.stack([x * cos - y * sin, x * sin + y * cos], dim=-1).flatten(-2)
+
+
+class TimeEncoding(nn.Module):
+    """What a token is told about when it is: its position, and phases through a projection."""
+
+    def __init__(self, config: ModelConfig, cycles: int, context: int, horizon: int):
+        """Takes what there is to tell.
+
+        Args:
+            config: which positions, how many harmonics.
+            cycles: Y.
+            context: tokens of the context.
+            horizon: tokens of the horizon.
+        """
         super().__init__()
-        self.width, self.harmonics = width, harmonics
-        self.phase = nn.Linear(2 * harmonics * cycles, width, bias=False) if cycles else None
+        self.config, self.context = config, context
+        size = 2 * config.harmonics * cycles
+        self.phase = nn.Linear(size, config.width, bias=False) if cycles else None
+        covered = config.learned_positions or context + horizon
+        learned = config.positions == "learned"
+        self.learned = nn.Parameter(torch.zeros(covered, config.width)) if learned else None
 
     def forward(
-        self, elapsed: Float[Tensor, "B N"], phase: Float[Tensor, "B N Y"]
+        self, elapsed: Float[Tensor, "B N"], phase: Float[Tensor, "B N Y"], first: int
     ) -> Float[Tensor, "B N D"]:
         """Returns the vector to add to each token.
 
         Args:
             elapsed: time since the cutoff, in steps.
             phase: position in [0, 1) of each calendar cycle; NaN = empty slot.
+            first: number of the first token; the context's tokens come before the horizon's.
         """
-        encoded = sinusoids(elapsed, self.width)
+        encoded = self._positions(elapsed, first)
         if self.phase is not None:
-            encoded = encoded + self.phase(phase_sinusoids(phase, self.harmonics))
+            encoded = encoded + self.phase(phase_sinusoids(phase, self.config.harmonics))
         return encoded
+
+    def angles(self, elapsed: Float[Tensor, "B N"]) -> Float[Tensor, "B N _"] | None:
+        """Returns by how much queries and keys are turned; None unless positions are rotary."""
+        if self.config.positions != "rotary":
+            return None
+        return rotary_angles(elapsed, self.config.width // self.config.heads)
+
+    def _positions(self, elapsed: Tensor, first: int) -> Tensor:
+        width, count = self.config.width, elapsed.shape[1]
+        if self.config.positions == "elapsed":
+            return sinusoids(elapsed, width)
+        if self.learned is not None:
+            return self.learned[first : first + count].expand(len(elapsed), -1, -1)
+        if self.config.positions == "sinusoidal":
+            first -= self.context if first >= self.context else 0  # each sequence begins at 0
+            numbers = torch.arange(first, first + count, dtype=elapsed.dtype, device=elapsed.device)
+            return sinusoids(numbers.expand(len(elapsed), -1), width)
+        return elapsed.new_zeros((*elapsed.shape, width))

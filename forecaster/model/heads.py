@@ -1,9 +1,13 @@
-"""Tokens become distributions: quantiles that cannot cross.
+"""Tokens become distributions: which heads there are, and quantiles that cannot cross.
 
-What comes in: raw numbers from the last linear map. What goes out: quantiles in scaled units, their
-loss, and the bias to start from.
+What comes in and goes out: as said in head.py.
 
-Axes: B batch · H horizon · C channel · Q quantile level.
+    quantile            the levels themselves, free in shape            this file
+    student_t           heavy tails, symmetric                          densities.py
+    negative_binomial   counts                                          densities.py
+    binned              a vocabulary of scaled values, any shape        vocabulary.py
+
+Axes: B batch · T step · C channel · Q quantile level.
 """
 
 from __future__ import annotations
@@ -12,8 +16,14 @@ from statistics import NormalDist
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
+
+from forecaster.config import ModelConfig
+from forecaster.model.densities import NegativeBinomialHead, StudentTHead
+from forecaster.model.head import Head, inverse_softplus
+from forecaster.model.scaling import Scale
+from forecaster.model.vocabulary import BinnedHead, Vocabulary
 
 
 def pinball(
@@ -28,8 +38,10 @@ def pinball(
     return 2 * torch.maximum(levels * error, (levels - 1) * error).mean(dim=-1)
 
 
-class QuantileHead(nn.Module):
+class QuantileHead(Head):
     """Quantiles that rise by construction: the median, and positive steps away from it."""
+
+    has_mean = False
 
     def __init__(self, levels: tuple[float, ...]):
         """Takes the levels to forecast; 0.5 is among them.
@@ -38,21 +50,17 @@ class QuantileHead(nn.Module):
             levels: rising, strictly between 0 and 1.
         """
         super().__init__()
+        self.size = len(levels)
         self.median = levels.index(0.5)
         self.levels: Tensor
         # Not in the state: the levels are settings, and settings live in the config alone.
         self.register_buffer("levels", torch.tensor(levels), persistent=False)
 
-    @property
-    def size(self) -> int:
-        """Numbers needed per step."""
-        return len(self.levels)
-
     def initial_bias(self) -> Float[Tensor, " Q"]:
-        """Returns the raw numbers of a standard normal, a sane first guess in scaled units."""
+        """Returns the raw numbers of a standard normal in scaled units."""
         normal = torch.tensor([NormalDist().inv_cdf(float(level)) for level in self.levels])
         steps = normal.diff()
-        raw = steps + torch.log(-torch.expm1(-steps))  # the inverse of softplus
+        raw = inverse_softplus(steps)
         return torch.cat([raw[: self.median], torch.zeros(1), raw[self.median :]])
 
     def forward(self, raw: Float[Tensor, "*B Q"]) -> Float[Tensor, "*B Q"]:
@@ -64,15 +72,51 @@ class QuantileHead(nn.Module):
         return torch.cat([below, center, above], dim=-1)
 
     def loss(
-        self, raw: Float[Tensor, "*B Q"], target: Float[Tensor, "*B"], observed: Bool[Tensor, "*B"]
-    ) -> Float[Tensor, "*B"]:
-        """Returns the pinball loss of each cell, 0 where the target is not observed.
-
-        Args:
-            raw: numbers from the last linear map.
-            target: truth in scaled units; what it holds where not observed does not matter.
-            observed: True where the truth is real.
-        """
+        self, raw: Float[Tensor, "B T C Q"], scale: Scale, target: Float[Tensor, "B T C"]
+    ) -> Float[Tensor, "B T C"]:
+        """Returns the pinball loss of each cell, scaled units."""
+        observed = ~target.isnan()
         # Masked before the loss, not after: NaN times 0 is NaN, in the gradient too.
-        safe = torch.where(observed, target, 0.0)
+        safe = torch.where(observed, scale.apply(target), 0.0)
         return torch.where(observed, pinball(self(raw), safe, self.levels), 0.0)
+
+    def quantiles(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C Q"]:
+        """Returns quantiles in data units, rising along the last axis."""
+        return scale.invert(self(raw))
+
+    def mean(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> None:
+        """Returns None: a few quantiles do not fix a mean."""
+        return None
+
+    def sample(
+        self, raw: Float[Tensor, "B T C Q"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
+    ) -> Float[Tensor, "B T C"]:
+        """Returns draws from the distribution through the quantiles.
+
+        Between two levels and beyond the outer ones the quantile function is a straight line over
+        the normal score Φ⁻¹(u): the quantiles of a normal distribution give back that distribution,
+        tails included.
+        """
+        score = torch.special.ndtri(uniform[..., 0]).to(raw.dtype)
+        knots = torch.special.ndtri(self.levels.double()).to(raw.dtype)
+        quantiles = self(raw)
+        right = torch.searchsorted(knots, score).clamp(1, self.size - 1)[..., None]
+        low, high = quantiles.gather(-1, right - 1), quantiles.gather(-1, right)
+        share = (score[..., None] - knots[right - 1]) / (knots[right] - knots[right - 1])
+        return scale.invert(low + share * (high - low))[..., 0]
+
+    def mode(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C"]:
+        """Returns the median."""
+        return scale.invert(raw[..., self.median : self.median + 1])[..., 0]
+
+
+def make_head(config: ModelConfig) -> Head:
+    """Returns the head that a config names."""
+    levels = config.quantile_levels
+    if config.head == "student_t":
+        return StudentTHead(levels)
+    if config.head == "negative_binomial":
+        return NegativeBinomialHead(levels)
+    if config.head == "binned":
+        return BinnedHead(levels, Vocabulary.of(config), config.label_smoothing)
+    return QuantileHead(levels)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -18,6 +19,9 @@ from torch import Tensor, nn
 
 from forecaster.config import FitConfig
 from forecaster.errors import FitError
+from forecaster.model.augment import augmented
+from forecaster.model.embedding import shifted
+from forecaster.model.memory import Memory
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
 
@@ -44,8 +48,11 @@ class Learner(pl.LightningModule):
         self._validated: list[Tensor] = []
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        """Returns the mean pinball loss over the observed targets of a batch, scaled units."""
-        total, count = _loss(self.network, batch)
+        """Returns the head's mean loss over the observed targets of a batch, leads weighted."""
+        network, config = self.network, self.config
+        inputs = augmented(batch.inputs, config, network.scaler, network.patch)
+        batch = replace(batch, inputs=inputs)
+        total, count = _loss(network, batch, config.lead_decay, self._share_drawn())
         loss = total.sum() / count.sum().clamp(min=1)
         if not torch.isfinite(loss):
             raise FitError(self._blame(total, batch, "loss"))
@@ -119,6 +126,11 @@ class Learner(pl.LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
+    def _share_drawn(self) -> float:
+        """How much of what precedes a patch is drawn by now."""
+        done: float = self.global_step / self.config.steps
+        return (self.config.scheduled_sampling or 0.0) * done
+
     def _blame(self, total: Float[Tensor, " B"], batch: Batch, what: str) -> str:
         guilty = batch.series[~torch.isfinite(total)].unique().tolist()
         names = ", ".join(self.series[number] for number in guilty[:3])
@@ -155,11 +167,46 @@ class KeepBest(pl.Callback):
                 trainer.should_stop = True
 
 
-def _loss(network: Network, batch: Batch) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Returns the sum of losses and the number of observed targets of each window."""
-    inputs = batch.inputs
+def _loss(
+    network: Network, batch: Batch, lead_decay: float | None = None, drawn: float = 0.0
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """Returns the sum of losses and the weight of observed targets of each window.
+
+    Args:
+        network: to be scored.
+        batch: with the truth.
+        lead_decay: weight of a lead relative to the one before; None = all leads count 1.
+        drawn: share of previous patches that the network draws itself.
+    """
+    inputs, target = batch.inputs, batch.target
     memory = network.encode(inputs)
-    raw = network.decode(memory, inputs)
-    observed = ~batch.target.isnan()
-    losses = network.head.loss(raw, memory.scale.apply(batch.target), observed)
-    return losses.sum(dim=(1, 2)), observed.sum(dim=(1, 2)).float()
+    previous = None
+    if network.config.decoder == "autoregressive":
+        previous = _previous(network, memory, batch, drawn)
+    losses = network.head.loss(network.decode(memory, inputs, previous), memory.scale, target)
+    weights = (~target.isnan()).float()
+    if lead_decay is not None:
+        lead = torch.arange(target.shape[1], device=target.device)
+        decay = (lead_decay**lead)[:, None]
+        losses, weights = losses * decay, weights * decay
+    return losses.sum(dim=(1, 2)), weights.sum(dim=(1, 2))
+
+
+def _previous(network: Network, memory: Memory, batch: Batch, drawn: float) -> Float[Tensor, "B T C"]:
+    """Returns what each horizon patch is told: the truth before it, or a draw in its place.
+
+    Scheduled sampling in two passes: draws come from what the network says under the truth. Source:
+    Bengio et al. (2015); Mihaylova and Martins, "Scheduled sampling for Transformers" (2019).
+    """
+    size = network.decoder_patch
+    truth = shifted(batch.inputs, batch.target, size)
+    if not drawn:
+        return truth
+    with torch.no_grad():
+        raw = network.decode(memory, batch.inputs, truth)
+        # 0 itself may be drawn, and no distribution has a value there.
+        uniform = torch.rand((*raw.shape[:-1], 2), dtype=torch.float64, device=raw.device)
+        values = network.head.sample(raw, memory.scale, uniform.clamp(min=2.0**-53))
+        own = shifted(batch.inputs, values, size)
+        patches = torch.rand((len(own), own.shape[1] // size, own.shape[2]), device=raw.device)
+    return torch.where((patches < drawn).repeat_interleave(size, dim=1), own, truth)

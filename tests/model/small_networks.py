@@ -5,7 +5,8 @@ from dataclasses import fields, replace
 import torch
 
 from forecaster.config import ModelConfig
-from forecaster.model.network import Network, Shape
+from forecaster.model.network import Network
+from forecaster.model.shape import Shape
 from forecaster.windows.batch import Inputs
 
 CONTEXT, HORIZON = 10, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
@@ -88,3 +89,15 @@ def one_channel(inputs: Inputs, channel: int) -> Inputs:
         observed=inputs.observed[..., at],
         channel=inputs.channel[:, at],
     )
+
+
+def with_other_future(inputs, lead):
+    """Returns inputs whose known covariates, phases and elapsed times differ after a lead."""
+    after = slice(CONTEXT + lead, None)
+    other = {name: getattr(inputs, name).clone() for name in ("known", "known_category", "phase")}
+    other["known"][:, after] = 50.0
+    other["known_category"][:, after] = 1
+    other["phase"][:, after] = 0.123
+    elapsed = inputs.elapsed.clone()
+    elapsed[:, after] += 3.0
+    return replace(inputs, **other, elapsed=elapsed, known_observed=~other["known"].isnan())

@@ -1,113 +1,242 @@
-"""Attention against a double loop in float64, and against numbers worked by hand."""
-
-import math
+"""Every kind of attention against a double loop in float64; heads side by side; laws of all kinds."""
 
 import pytest
 import torch
+from slow_attention import slow_attention, slow_low_rank, slow_sparse
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from forecaster.model.attention import (
-    MultiHeadAttention,
-    causal_mask,
-    scaled_dot_product_attention,
+from forecaster.config import ModelConfig
+from forecaster.model.attention import MultiHeadAttention, attention_kernel
+from forecaster.model.local_attention import local_attention, local_mask, strided_attention
+from forecaster.model.sparse_attention import sampled_keys, sparse_attention
+
+WINDOW, STRIDE, FACTOR, RANK = 3, 4, 1, 2
+CONFIG = ModelConfig(
+    width=6,
+    heads=2,
+    attention_window=WINDOW,
+    attention_stride=STRIDE,
+    attention_factor=FACTOR,
+    attention_rank=RANK,
 )
+KINDS = [
+    (kind, causal)
+    for kind in ("full", "local", "strided", "sparse", "low_rank")
+    for causal in (False, True)
+    if (kind, causal) != ("low_rank", True)
+]
+every_kind = pytest.mark.parametrize(("kind", "causal"), KINDS)
 
 
-def slow_attention(query, key, value, mask):
-    """softmax(QKᵀ/√E)·V, one query and one key at a time, in Python's float64."""
-    batch, heads, queries, width = query.shape
-    mixed = torch.zeros_like(query, dtype=torch.float64)
-    for b in range(batch):
-        for a in range(heads):
-            for n in range(queries):
-                weights = {}
-                for m in range(key.shape[2]):
-                    if mask is None or mask[b, a, n, m]:
-                        asked, found = query[b, a, n].tolist(), key[b, a, m].tolist()
-                        score = sum(q * k for q, k in zip(asked, found, strict=True))
-                        weights[m] = math.exp(score / math.sqrt(width))
-                for m, weight in weights.items():
-                    mixed[b, a, n] += weight / sum(weights.values()) * value[b, a, m].double()
-    return mixed
-
-
-def random_parts(seed=0, batch=2, heads=2, queries=4, keys=5, width=3):
+def random_parts(length, seed=0, real=0.6):
+    """Queries, keys and values in float64, and a padding mask that leaves the second row nothing."""
     generator = torch.Generator().manual_seed(seed)
-    shapes = [(batch, heads, n, width) for n in (queries, keys, keys)]
-    parts = [torch.randn(shape, generator=generator) for shape in shapes]
-    mask = torch.rand((batch, heads, queries, keys), generator=generator) < 0.5
-    return *parts, mask
+    parts = [torch.randn((3, 2, length, 3), generator=generator).double() for _ in range(3)]
+    seen = torch.rand((3, length), generator=generator) < real
+    seen[1] = False
+    return *parts, seen
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("masked", [True, False])
-def test_attention_equals_a_double_loop(seed, masked):
-    query, key, value, mask = random_parts(seed)
-    mask = mask if masked else None
-    mixed = scaled_dot_product_attention(query, key, value, mask)
-    expected = slow_attention(query, key, value, mask)
-    torch.testing.assert_close(mixed.double(), expected, rtol=1e-5, atol=1e-6)
+def make_kernel(kind, length):
+    torch.manual_seed(0)
+    kernel = attention_kernel(CONFIG, kind, length)
+    return kernel.double() if kind == "low_rank" else kernel
 
 
-def test_a_mask_over_keys_alone_holds_for_every_head_and_query():
-    query, key, value, mask = random_parts()
-    keys_only = mask[:, :1, :1]
-    mixed = scaled_dot_product_attention(query, key, value, keys_only)
-    spread = keys_only.expand(mask.shape)
-    torch.testing.assert_close(mixed, scaled_dot_product_attention(query, key, value, spread))
+def slow_kernel(kind, causal, kernel, query, key, value, seen):
+    """The same by its definition."""
+
+    def allowed(b, a, n, m):
+        near = {
+            "full": True,
+            "local": abs(n - m) <= WINDOW,
+            "strided": abs(n - m) <= WINDOW or (n - m) % STRIDE == 0,
+        }[kind]
+        return near and bool(seen[b, m]) and (not causal or m <= n)
+
+    if kind == "sparse":
+        return slow_sparse(query, key, value, seen, causal, FACTOR)
+    if kind == "low_rank":
+        mixes = kernel.key.weight.detach(), kernel.value.weight.detach()
+        return slow_low_rank(query, key, value, seen, *mixes)
+    return slow_attention(query, key, value, allowed)
 
 
-def test_three_tokens_worked_by_hand():
-    """One head of width 4, so scores are halved; query n meets key m with score 2·ln of the weight.
-
-    Token 0 sees itself alone: its value, 10.
-    Token 1 scores (0, 2·ln 3) → halved (0, ln 3) → weights 1 : 3 → (1·10 + 3·20) / 4 = 17.5.
-    Token 2 scores (2·ln 2, 0, 2·ln 5) → 2 : 1 : 5 → (2·10 + 1·20 + 5·40) / 8 = 30.
-    """
-    ln2, ln3, ln5 = math.log(2), math.log(3), math.log(5)
-    query = torch.zeros(1, 1, 3, 4)
-    query[0, 0, :, :3] = torch.tensor([[9.0, 9, 9], [0, 2 * ln3, 9], [2 * ln2, 0, 2 * ln5]])
-    key = torch.eye(4)[None, None, :3]
-    value = torch.tensor([10.0, 20, 40])[None, None, :, None].expand(1, 1, 3, 4)
-    mask = causal_mask(3, query.device)
-    mixed = scaled_dot_product_attention(query, key, value, mask[None, None])
-    assert mixed[0, 0, :, 0].tolist() == pytest.approx([10.0, 17.5, 30.0], rel=1e-6)
+@pytest.mark.parametrize("length", [1, 3, 5, 8, 14])
+@pytest.mark.parametrize("padded", [True, False])
+@every_kind
+def test_a_kind_equals_its_double_loop(kind, causal, padded, length):
+    query, key, value, seen = random_parts(length, seed=length)
+    kernel = make_kernel(kind, length)
+    mixed = kernel(query, key, value, seen if padded else None, causal, 0.0)
+    seen = seen if padded else torch.ones_like(seen)
+    expected = slow_kernel(kind, causal, kernel, query, key, value, seen)
+    torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_query_with_nothing_to_attend_to_gets_zeros_and_finite_gradients():
-    query, key, value, mask = random_parts()
-    mask[0, :, 1], mask[1] = False, False
-    parts = [part.requires_grad_() for part in (query, key, value)]
-    mixed = scaled_dot_product_attention(*parts, mask)
-    assert (mixed[0, :, 1] == 0).all() and (mixed[1] == 0).all() and mixed[0, :, 0].abs().sum() > 0
+@every_kind
+def test_a_token_with_nothing_to_attend_to_gets_zeros_and_finite_gradients(kind, causal):
+    *parts, seen = random_parts(9)
+    parts = [part.requires_grad_() for part in parts]
+    mixed = make_kernel(kind, 9)(*parts, seen, causal, 0.0)
+    assert (mixed[1] == 0).all() and (mixed[0] != 0).any()
     mixed.square().sum().backward()
     for part in parts:
-        assert part.grad.isfinite().all()
-        assert (part.grad[1] == 0).all()
-    assert (query.grad[0, :, 1] == 0).all()
+        assert part.grad.isfinite().all() and (part.grad[1] == 0).all()
 
 
-def test_masked_keys_and_values_change_nothing():
-    query, key, value, _ = random_parts()
-    mask = torch.tensor([True, False, True, True, False]).expand(1, 1, 1, 5)
-    other_key, other_value = key.clone(), value.clone()
-    other_key[:, :, [1, 4]], other_value[:, :, [1, 4]] = 1e4, -1e4
-    first = scaled_dot_product_attention(query, key, value, mask)
-    assert torch.equal(first, scaled_dot_product_attention(query, other_key, other_value, mask))
+@every_kind
+def test_what_a_masked_token_holds_changes_nothing_for_the_others(kind, causal):
+    query, key, value, seen = random_parts(9)
+    kernel = make_kernel(kind, 9)
+    noise = [torch.where(seen[:, None, :, None], part, 50.0) for part in (query, key, value)]
+    real = seen[:, None, :, None]
+    first, second = kernel(query, key, value, seen, causal, 0.0), kernel(*noise, seen, causal, 0.0)
+    assert torch.equal(first.where(real, 0.0), second.where(real, 0.0))
 
 
-def test_the_causal_mask_lets_a_token_see_itself_and_what_came_before():
-    mask = causal_mask(4, torch.device("cpu"))
-    assert mask.tolist() == [[m <= n for m in range(4)] for n in range(4)]
+@pytest.mark.parametrize("kind", ["full", "local", "strided", "sparse"])
+def test_a_causal_token_ignores_all_later_ones(kind):
+    """Even in whether it stands out: a later query never takes an earlier one's place."""
+    length, kernel = 40, make_kernel(kind, 40)
+    query, key, value, seen = random_parts(length)
+    first = kernel(query, key, value, seen, True, 0.0)
+    for n in range(1, length, 6):
+        later = [part.clone() for part in (query, key, value)]
+        for part in later:
+            part[:, :, n:] *= -7
+        other = kernel(*later, seen, True, 0.0)
+        torch.testing.assert_close(other[:, :, :n], first[:, :, :n], rtol=1e-9, atol=1e-12)
+        assert not torch.equal(other[0, :, n:], first[0, :, n:])
+
+
+@every_kind
+def test_rows_of_a_batch_do_not_matter_to_each_other(kind, causal):
+    query, key, value, seen = random_parts(30)
+    kernel = make_kernel(kind, 30)
+    together = kernel(query, key, value, seen, causal, 0.0)
+    alone = kernel(query[2:], key[2:], value[2:], seen[2:], causal, 0.0)
+    torch.testing.assert_close(alone, together[2:], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [1, 2, 5, 7, 13, 100])
+def test_local_attention_is_full_attention_under_a_band(window, causal):
+    query, key, value, seen = random_parts(13)
+    mixed = local_attention(query, key, value, seen, causal, 0.0, window=window)
+    band = local_mask(13, 13, causal=causal, window=window)
+    expected = slow_attention(query, key, value, lambda b, a, n, m: band[n, m] and seen[b, m])
+    torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("window", "stride"), [(1, 2), (1, 5), (4, 3), (6, 2), (2, 40), (40, 3)])
+def test_strided_attention_is_full_attention_under_its_mask(window, stride, causal):
+    query, key, value, seen = random_parts(13)
+    mixed = strided_attention(query, key, value, seen, causal, 0.0, window=window, stride=stride)
+    mask = local_mask(13, 13, causal=causal, window=window, stride=stride)
+    expected = slow_attention(query, key, value, lambda b, a, n, m: mask[n, m] and seen[b, m])
+    torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_local_mask_worked_by_hand():
+    mask = local_mask(5, 5, causal=False, window=1, stride=3).int().tolist()
+    assert mask == [
+        [1, 1, 0, 1, 0],
+        [1, 1, 1, 0, 1],
+        [0, 1, 1, 1, 0],
+        [1, 0, 1, 1, 1],
+        [0, 1, 0, 1, 1],
+    ]
+    assert local_mask(2, 5, causal=True, window=1).int().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("kind", ["full", "local", "strided"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_last_queries_alone_get_what_they_got_in_the_whole(kind, padded):
+    """What a cache of keys and values relies on."""
+    query, key, value, seen = random_parts(11)
+    kernel, seen = make_kernel(kind, 11), seen if padded else None
+    whole = kernel(query, key, value, seen, True, 0.0)
+    last = kernel(query[:, :, -2:], key, value, seen, True, 0.0)
+    torch.testing.assert_close(last, whole[:, :, -2:], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_sparse_attention_with_a_large_factor_is_full_attention(causal):
+    query, key, value, seen = random_parts(12)
+    mixed = sparse_attention(query, key, value, seen, causal, 0.0, factor=9)
+    expected = make_kernel("full", 12)(query, key, value, seen, causal, 0.0)
+    real = seen[:, None, :, None]
+    torch.testing.assert_close(mixed.where(real, 0.0), expected.where(real, 0.0))
+
+
+def test_sparse_attention_lets_few_queries_attend_and_the_others_take_the_mean():
+    query, key, value, _ = random_parts(200)
+    mixed = sparse_attention(query, key, value, None, False, 0.0, factor=2)
+    even = value.mean(dim=2, keepdim=True)
+    attends = ((mixed - even).abs() > 1e-9).any(dim=-1).sum(dim=-1)
+    assert (attends == 2 * 6).all()  # 2·⌈ln 200⌉
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_sampled_keys_are_real_candidates_and_cover_them_evenly(causal):
+    seen = random_parts(200)[-1]
+    keys = sampled_keys(seen, causal, 20)
+    for row in (0, 2):
+        assert seen[row][keys[row][5:]].all()
+        if causal:
+            assert (keys[row] <= torch.arange(200)[:, None])[5:].all()
+        else:
+            met = keys[row].flatten().bincount(minlength=200)[seen[row]]
+            assert (met - met.float().mean()).abs().max() < 5
 
 
 def test_multi_head_attention_is_heads_side_by_side():
     torch.manual_seed(0)
-    layer = MultiHeadAttention(width=6, heads=2, dropout=0.0).eval()
+    layer = MultiHeadAttention(CONFIG).eval()
     tokens, source = torch.randn(2, 4, 6), torch.randn(2, 5, 6)
     query, key, value = layer.query(tokens), layer.key(source), layer.value(source)
     heads = [
-        slow_attention(*(part[:, None, :, 3 * h : 3 * h + 3] for part in (query, key, value)), None)
+        slow_attention(
+            *(part[:, None, :, 3 * h : 3 * h + 3] for part in (query, key, value)), lambda *_: True
+        )
         for h in range(2)
     ]
     expected = layer.output(torch.cat(heads, dim=-1)[:, 0].float())
     torch.testing.assert_close(layer(tokens, source), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["full", "local", "strided", "sparse", "low_rank"])
+def test_attention_weights_are_dropped_while_training_alone(kind):
+    torch.manual_seed(0)
+    config = CONFIG.model_copy(update={"attention_dropout": 0.5})
+    layer, tokens = MultiHeadAttention(config, kind, 9), torch.randn(2, 9, 6)
+    assert not torch.equal(layer(tokens, tokens), layer(tokens, tokens))
+    layer.eval()
+    assert torch.equal(layer(tokens, tokens), layer(tokens, tokens))
+
+
+def cost(kind, length):
+    """(multiplications, bytes kept for the backward pass) of one forward pass."""
+    layer, tokens = MultiHeadAttention(ModelConfig(), kind, length), torch.randn(1, length, 64)
+    seen, kept = torch.ones(1, length, dtype=torch.bool), []
+    # Products inside fused kernels are not counted: the plain backend shows them.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        layer(tokens, tokens, seen)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.nbytes) or x, lambda x: x):
+        layer(tokens, tokens, seen)
+    return counter.get_total_flops(), sum(kept)
+
+
+@pytest.mark.parametrize("kind", ["local", "low_rank"])
+def test_the_work_and_memory_of_local_and_low_rank_attention_grow_linearly(kind):
+    (work, memory), (more_work, more_memory) = cost(kind, 512), cost(kind, 4096)
+    assert more_work == pytest.approx(8 * work, rel=0.01)
+    assert more_memory <= 8.01 * memory
+
+
+def test_full_attention_does_quadratic_work_in_linear_memory():
+    (work, memory), (more_work, more_memory) = cost("full", 256), cost("full", 1024)
+    assert more_work > 8 * work and more_memory <= 4.01 * memory

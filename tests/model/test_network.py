@@ -14,6 +14,7 @@ from small_networks import (
     make_network,
     one_channel,
     rows_of,
+    with_other_future,
 )
 
 from forecaster.forecast.artifact import shape_of
@@ -50,18 +51,6 @@ def test_values_after_the_cutoff_change_nothing(make_panel, make_config, noise, 
         for table in (panel, replace(panel, values=values, codes=codes))
     ]
     assert forecasts[0].isfinite().all() and torch.equal(*forecasts)
-
-
-def with_other_future(inputs, lead):
-    """Inputs whose known covariates, categories, phases and elapsed times differ after a lead."""
-    after = slice(CONTEXT + lead, None)
-    other = {name: getattr(inputs, name).clone() for name in ("known", "known_category", "phase")}
-    other["known"][:, after] = 50.0
-    other["known_category"][:, after] = 1
-    other["phase"][:, after] = 0.123
-    elapsed = inputs.elapsed.clone()
-    elapsed[:, after] += 3.0
-    return replace(inputs, **other, elapsed=elapsed, known_observed=~other["known"].isnan())
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -131,7 +120,7 @@ def test_a_forecast_has_every_lead_channel_and_level_and_its_quantiles_rise(shap
     assert (forecast.diff(dim=-1) >= 0).all()
 
 
-@pytest.mark.parametrize("patch", [1, 2, 3, 4, 7, 10, 16])
+@pytest.mark.parametrize("patch", [1, 2, 3, 4, 7, 10])
 def test_the_context_may_be_any_length_for_a_patch(patch):
     """What does not fill a patch is padded at the old end: the newest cell is the last of a patch."""
     network, inputs = make_network(EVERYTHING, patch=patch), make_inputs(EVERYTHING)
@@ -141,15 +130,6 @@ def test_the_context_may_be_any_length_for_a_patch(patch):
     newest = inputs.context.clone()
     newest[:, -1] += 5.0
     assert not torch.equal(network(replace(inputs, context=newest)), forecast)
-
-
-def test_a_patch_longer_than_the_context_sees_all_of_it_as_one_token():
-    network, inputs = make_network(PLAIN, patch=16), make_inputs(PLAIN, missing=0.0)
-    for step in range(CONTEXT):
-        context = inputs.context.clone()
-        context[:, step] += 5.0
-        changed = network.encode(replace(inputs, context=context)).tokens
-        assert not torch.equal(changed, network.encode(inputs).tokens)
 
 
 @every_shape

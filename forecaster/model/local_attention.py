@@ -1,0 +1,177 @@
+"""Attention to neighbours, in blocks, so that no N x N table is ever made.
+
+What comes in and goes out: as in `dot_product.full_attention`, which these equal under the mask that
+`local_mask` draws. The tokens are one sequence: as many queries as keys, or, with a cache, the last
+few of them.
+
+    local      |n − m| ≤ window
+    strided    |n − m| ≤ window, or n − m a multiple of the stride
+
+Causal forms keep m ≤ n. Source of the strided form: Child et al., "Generating long sequences with
+sparse transformers" (2019), section 4.2, both patterns in one head.
+
+Axes: B batch · N query · M key · A head · E width per head · K block · W block size · S span.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from forecaster.model.dot_product import scaled_dot_product_attention
+
+
+def local_mask(
+    queries: int, keys: int, *, causal: bool, window: int, stride: int | None = None
+) -> Bool[Tensor, "{queries} {keys}"]:
+    """Returns which keys a query meets; the queries are the last of the tokens.
+
+    Args:
+        queries: N.
+        keys: M, at least N.
+        causal: whether only keys up to the query count.
+        window: tokens to each side.
+        stride: every stride-th token counts too; None = no others.
+    """
+    gap = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+    allowed = gap.abs() <= window
+    if stride is not None:
+        allowed |= gap % stride == 0
+    return allowed & (gap >= 0) if causal else allowed
+
+
+def local_attention(
+    query: Float[Tensor, "B A N E"],
+    key: Float[Tensor, "B A M E"],
+    value: Float[Tensor, "B A M E"],
+    seen: Bool[Tensor, "B M"] | None,
+    causal: bool,
+    dropout: float,
+    *,
+    window: int,
+) -> Float[Tensor, "B A N E"]:
+    """Returns the mix over keys at most `window` tokens away, in time and memory linear in N.
+
+    Queries are cut into blocks of `window` tokens; a block meets its own keys and those of the blocks
+    beside it, and a band inside that span is the mask.
+    """
+    batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
+    if queries < keys:
+        mask = local_mask(queries, keys, causal=causal, window=window)
+        return _masked(query, key, value, seen, mask, dropout)
+    size = min(window, queries)
+    near = _band(size, window, causal).to(query.device) & _real_around(query, seen, size, causal)
+    blocks = scaled_dot_product_attention(
+        _blocks(query, size).flatten(0, 1),
+        _around(key, size, causal).flatten(0, 1),
+        _around(value, size, causal).flatten(0, 1),
+        near.flatten(0, 1)[:, None],
+        dropout,
+    )  # [B·K, A, W, E]
+    return _unblocked(blocks.unflatten(0, (batch, -1)))[:, :, :queries]
+
+
+def strided_attention(
+    query: Float[Tensor, "B A N E"],
+    key: Float[Tensor, "B A M E"],
+    value: Float[Tensor, "B A M E"],
+    seen: Bool[Tensor, "B M"] | None,
+    causal: bool,
+    dropout: float,
+    *,
+    window: int,
+    stride: int,
+) -> Float[Tensor, "B A N E"]:
+    """Returns the mix over keys at most `window` away or a multiple of `stride` away.
+
+    One softmax over both: the scores of the neighbourhood and of the query's residue class modulo the
+    stride lie side by side, S + N/stride of them. A key that belongs to both counts once.
+    """
+    queries, keys = query.shape[2], key.shape[2]
+    if queries < keys:
+        mask = local_mask(queries, keys, causal=causal, window=window, stride=stride)
+        return _masked(query, key, value, seen, mask, dropout)
+    size = stride * math.ceil(window / stride)  # a block holds whole strides
+    scaled = query / math.sqrt(query.shape[-1])
+    near = _blocks(scaled, size) @ _around(key, size, causal).transpose(-1, -2)  # [B, K, A, W, S]
+    band = _band(size, window, causal).to(query.device) & _real_around(query, seen, size, causal)
+    near = _unblocked(near.masked_fill(~band[:, :, None], -math.inf))
+    far = _classes(scaled, size, stride) @ _classes(key, size, stride).transpose(-1, -2)
+    beyond = _beyond(far.shape[-1], window, stride, causal).to(query.device)
+    real = _classes(_marks(query, seen), size, stride) > 0
+    beyond = beyond & real.transpose(-1, -2)  # [B, 1, stride, N/stride, N/stride]
+    far = _unclassed(far.masked_fill(~beyond, -math.inf))
+    scores = torch.cat([near, far], dim=-1)
+    lonely = scores.amax(dim=-1, keepdim=True) == -math.inf
+    weights = scores.masked_fill(lonely, 0.0).softmax(dim=-1).masked_fill(lonely, 0.0)
+    beside, along = F.dropout(weights, dropout).split([near.shape[-1], far.shape[-1]], dim=-1)
+    mixed = _unblocked(_blocks(beside, size) @ _around(value, size, causal))
+    mixed = mixed + _unclassed(_classes(along, size, stride) @ _classes(value, size, stride))
+    return mixed[:, :, :queries]
+
+
+def _masked(
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, mask: Tensor, dropout: float
+) -> Tensor:
+    allowed = mask.to(query.device)[None, None]
+    if seen is not None:
+        allowed = allowed & seen[:, None, None]
+    return scaled_dot_product_attention(query, key, value, allowed, dropout)
+
+
+def _band(size: int, window: int, causal: bool) -> Bool[Tensor, "W S"]:
+    """Which keys of its span a query of a block meets; the block's own keys follow `size` others."""
+    gap = size + torch.arange(size)[:, None] - torch.arange(size * (2 if causal else 3))
+    return (gap <= window) & (gap >= (0 if causal else -window))
+
+
+def _beyond(length: int, window: int, stride: int, causal: bool) -> Bool[Tensor, "M M"]:
+    """Which tokens of its residue class a token meets there: those that the band does not hold."""
+    gap = stride * (torch.arange(length)[:, None] - torch.arange(length))
+    return gap > window if causal else gap.abs() > window
+
+
+def _blocks(tokens: Tensor, size: int) -> Tensor:
+    """[B, A, N, E] → [B, K, A, W, E]; the last block is filled up with zeros."""
+    padded = F.pad(tokens, (0, 0, 0, -tokens.shape[2] % size))
+    blocks: Tensor = padded.unflatten(2, (-1, size))
+    return blocks.transpose(1, 2)
+
+
+def _unblocked(blocks: Tensor) -> Tensor:
+    """[B, K, A, W, E] → [B, A, K·W, E]."""
+    return blocks.transpose(1, 2).flatten(2, 3)
+
+
+def _around(tokens: Tensor, size: int, causal: bool) -> Tensor:
+    """[B, A, N, E] → [B, K, A, S, E]: a block, the one before it and, unless causal, the one after."""
+    behind = 0 if causal else size
+    padded = F.pad(tokens, (0, 0, size, -tokens.shape[2] % size + behind))
+    return padded.unfold(2, 2 * size + behind, size).permute(0, 2, 1, 4, 3)
+
+
+def _marks(query: Tensor, seen: Tensor | None) -> Tensor:
+    """[B, 1, N, 1] ones where a token is real; what fills up the last block is not."""
+    real = query.new_ones((len(query), query.shape[2])) if seen is None else seen.to(query.dtype)
+    return real[:, None, :, None]
+
+
+def _real_around(query: Tensor, seen: Tensor | None, size: int, causal: bool) -> Tensor:
+    """[B, K, 1, S] True where a key of the span exists and is real."""
+    return _around(_marks(query, seen), size, causal)[:, :, 0, None, :, 0] > 0
+
+
+def _classes(tokens: Tensor, size: int, stride: int) -> Tensor:
+    """[B, A, N, E] → [B, A, stride, N/stride, E], filled up with zeros to whole blocks."""
+    padded = F.pad(tokens, (0, 0, 0, -tokens.shape[2] % size))
+    rows: Tensor = padded.unflatten(2, (-1, stride))
+    return rows.transpose(2, 3)
+
+
+def _unclassed(classes: Tensor) -> Tensor:
+    """[B, A, stride, N/stride, E] → [B, A, N, E]."""
+    return classes.transpose(2, 3).flatten(2, 3)

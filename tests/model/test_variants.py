@@ -1,0 +1,184 @@
+"""The network's laws hold for every kind of attention, position, norm and with channel attention."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small_networks import (
+    CONTEXT,
+    EVERYTHING,
+    HORIZON,
+    PLAIN,
+    make_inputs,
+    make_network,
+    rows_of,
+    with_other_future,
+)
+
+from forecaster.model.embedding import CovariateChannels
+
+FEW = {"attention_window": 1, "attention_stride": 3, "attention_factor": 1, "attention_rank": 2}
+BOTH = {kind: {"attention": kind, "decoder_attention": kind} for kind in ("local", "strided", "sparse")}
+TOGETHER = {"channel_attention": True}
+VARIANTS = {
+    **BOTH,
+    "low_rank": {"attention": "low_rank", "cross_attention": "low_rank"},
+    "sinusoidal": {"positions": "sinusoidal"},
+    "learned": {"positions": "learned"},
+    "rotary": {"positions": "rotary"},
+    "rotary and local": {"positions": "rotary", **BOTH["local"]},
+    "post-norm": {"norm_first": False, "activation": "relu"},
+    "rms": {"normalization": "rms", "activation": "swiglu", "stem_kernel": 2},
+    "channels": TOGETHER,
+    "channels, rotary": {**TOGETHER, "positions": "rotary", "stem_kernel": 3},
+    "channels, sparse": {**TOGETHER, **BOTH["sparse"], "norm_first": False},
+}
+IRREGULAR = replace(EVERYTHING, regular=False)
+SHAPES = {"plain": PLAIN, "everything": EVERYTHING, "irregular": IRREGULAR}
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+
+
+def make(shape, variant, **settings):
+    """Small enough patches that every kind has something to leave out."""
+    return make_network(shape, **{"patch": 1, "decoder_patch": 1, **FEW, **variant, **settings})
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@every_shape
+@every_variant
+def test_a_decoder_patch_ignores_everything_after_it(variant, shape, size):
+    network, inputs = make(shape, variant, decoder_patch=size), make_inputs(shape)
+    forecast = network(inputs)
+    for patch in range(1, -(-HORIZON // size)):
+        other = network(with_other_future(inputs, lead=patch * size))
+        torch.testing.assert_close(other[:, : patch * size], forecast[:, : patch * size])
+        assert not torch.equal(other[:, patch * size :], forecast[:, patch * size :])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e30, float("nan")])
+@every_shape
+@every_variant
+def test_what_an_unobserved_cell_holds_changes_nothing(variant, shape, noise):
+    network, inputs = make(shape, variant), make_inputs(shape, missing=0.4)
+    marks = {"context": "observed", "past": "past_observed", "known": "known_observed"}
+    other = {
+        name: torch.where(getattr(inputs, mark), getattr(inputs, name), noise)
+        for name, mark in marks.items()
+    }
+    assert torch.equal(network(replace(inputs, **other)), network(inputs))
+
+
+@pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 5.0), (1000.0, -40000.0)])
+@every_variant
+def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(variant, a, b):
+    network, inputs = make(EVERYTHING, variant), make_inputs(EVERYTHING)
+    moved = network(replace(inputs, context=a * inputs.context + b))
+    scale = a * network.encode(inputs).scale.scale[:, None, :, None]
+    assert ((moved - (a * network(inputs) + b)).abs() <= 1e-4 * scale).all()
+
+
+@every_shape
+@every_variant
+def test_the_size_of_a_batch_does_not_matter(variant, shape):
+    network, inputs = make(shape, variant), make_inputs(shape, batch=5)
+    together = network(inputs)
+    for rows in (slice(0, 1), slice(1, 3), slice(3, 5)):
+        alone = network(rows_of(inputs, rows))
+        torch.testing.assert_close(alone, together[rows], rtol=1e-5, atol=1e-5)
+
+
+@every_shape
+@every_variant
+def test_a_context_without_any_observation_gives_a_finite_forecast_and_gradients(variant, shape):
+    network, inputs = make(shape, variant).train().requires_grad_(True), make_inputs(shape)
+    context, observed = inputs.context.clone(), inputs.observed.clone()
+    context[0], observed[0] = torch.nan, False
+    forecast = network(replace(inputs, context=context, observed=observed))
+    assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
+    forecast.square().mean().backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
+@every_variant
+def test_every_weight_of_a_variant_learns(variant):
+    network = make(EVERYTHING, variant).train().requires_grad_(True)
+    network(make_inputs(EVERYTHING)).square().mean().backward()
+    idle = {name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()}
+    # A key's bias moves all scores of a query alike, which a softmax does not see.
+    assert {name for name in idle if not name.endswith("key.bias")} == set()
+
+
+@pytest.mark.parametrize("decoder_mask", ["causal", "full"])
+@pytest.mark.parametrize("shape", [PLAIN, EVERYTHING], ids=["plain", "everything"])
+def test_channels_permuted_with_their_codes_permute_the_forecast(shape, decoder_mask):
+    shape = replace(shape, channels=3)
+    network, inputs = make(shape, TOGETHER, decoder_mask=decoder_mask), make_inputs(shape)
+    order = [2, 0, 1]
+    moved = replace(
+        inputs,
+        context=inputs.context[..., order],
+        observed=inputs.observed[..., order],
+        channel=inputs.channel[:, order],
+    )
+    forecast = network(inputs)
+    torch.testing.assert_close(network(moved), forecast[:, :, order], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(forecast[:, :, 0], forecast[:, :, 1])
+
+
+@pytest.mark.parametrize(("together", "matters"), [(True, True), (False, False)])
+def test_a_channel_sees_the_others_with_channel_attention_alone(together, matters):
+    network = make(PLAIN, {"channel_attention": together})
+    inputs = make_inputs(PLAIN)
+    context = inputs.context.clone()
+    context[:, -1, 0] += 5
+    other, forecast = network(replace(inputs, context=context)), network(inputs)
+    assert torch.equal(other[:, :, 1], forecast[:, :, 1]) is not matters
+
+
+def test_a_channel_that_was_never_observed_changes_nothing_for_the_others():
+    network, inputs = make(EVERYTHING, TOGETHER), make_inputs(EVERYTHING)
+    observed = inputs.observed.clone()
+    observed[..., 1] = False
+    masked = network(replace(inputs, observed=observed))
+    left = {name: getattr(inputs, name)[..., :1] for name in ("context", "observed", "channel")}
+    torch.testing.assert_close(masked[:, :, :1], network(replace(inputs, **left)), rtol=1e-5, atol=1e-5)
+
+
+def test_covariates_enter_as_channels_or_in_the_patches_never_both():
+    apart, mixed = make(EVERYTHING, TOGETHER, patch=4), make(EVERYTHING, {}, patch=4)
+    assert apart.context_patch.in_features == 4 * 2 < mixed.context_patch.in_features
+    assert apart.horizon_patch is None and mixed.horizon_patch is not None
+    # Two known and one past number, two known and one past category.
+    assert (len(apart.context_covariates), len(apart.horizon_covariates)) == (6, 4)
+    assert (len(mixed.context_covariates), len(mixed.horizon_covariates)) == (0, 0)
+    assert sum(isinstance(module, CovariateChannels) for module in apart.modules()) == 2
+
+
+@pytest.mark.parametrize("name", ["past", "past_category", "known", "known_category"])
+@pytest.mark.parametrize("step", [CONTEXT - 1, CONTEXT + 2])
+def test_with_channel_attention_every_covariate_matters_and_so_does_its_future(name, step):
+    network, inputs = make(EVERYTHING, TOGETHER), make_inputs(EVERYTHING, missing=0.0)
+    cells = getattr(inputs, name).clone()
+    if step >= cells.shape[1]:
+        return  # what is seen up to the cutoff has no future
+    codes = name.endswith("category")
+    cells[:, step] = 1 + cells[:, step] % 2 if codes else cells[:, step] + 3
+    other, forecast = network(replace(inputs, **{name: cells})), network(inputs)
+    lead = max(0, step - CONTEXT)
+    assert torch.equal(other[:, :lead], forecast[:, :lead])
+    assert not torch.equal(other[:, lead], forecast[:, lead])
+
+
+def test_turning_by_elapsed_time_knows_real_gaps():
+    network, inputs = make(IRREGULAR, {"positions": "rotary"}), make_inputs(IRREGULAR)
+    later = replace(inputs, elapsed=inputs.elapsed * 2)
+    assert not torch.equal(network(later), network(inputs))
+
+
+def test_dropping_layers_is_for_training_alone():
+    network, inputs = make(PLAIN, {"stochastic_depth": 0.5}, dropout=0.0), make_inputs(PLAIN)
+    assert torch.equal(network(inputs), make(PLAIN, {}, dropout=0.0)(inputs))
+    torch.manual_seed(0)
+    assert not torch.equal(network.train()(inputs), network(inputs))
