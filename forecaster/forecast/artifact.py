@@ -153,7 +153,8 @@ def load_artifact(path: str | Path) -> Artifact:
             schema=schema,
             config=config,
             shape=shape,
-            ensemble=Ensemble(members, weights).eval(),
+            # As in the fit that wrote it: torch picks some products by whether weights learn.
+            ensemble=Ensemble(members, weights).eval().requires_grad_(False),
             trained_until=contract["trained_until"],
             data=contract.get("data", "unknown"),
             fingerprint=contract.get("fingerprint", "unknown"),

@@ -75,6 +75,7 @@ def full_attention(
         dropout: share of attention weights dropped.
     """
     queries, keys = query.shape[2], key.shape[2]
+    causal = causal and queries > 1  # one query is the last token: all keys are up to it
     if causal and seen is None and queries == keys:
         # No mask of N x N numbers: the fused kernel knows this one.
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)

@@ -105,7 +105,8 @@ class ChannelAttention(nn.Module):
             seen: True where a token may be attended to.
             channels: of a window.
         """
-        beside = tokens.unflatten(0, (-1, channels)).transpose(1, 2)  # [windows, N, C, D]
+        # Contiguous: otherwise torch rounds a product by whether its weights learn.
+        beside = tokens.unflatten(0, (-1, channels)).transpose(1, 2).contiguous()  # [windows, N, C, D]
         real = seen.unflatten(0, (-1, channels)).transpose(1, 2).flatten(0, 1)
         mixed = self.attention(beside.flatten(0, 1), beside.flatten(0, 1), real)
         taken: Tensor = mixed.unflatten(0, beside.shape[:2]).transpose(1, 2).flatten(0, 1)
@@ -237,7 +238,8 @@ class ConvStem(nn.Module):
     def __init__(self, config: ModelConfig, kernel: int):
         super().__init__()
         self.kernel = kernel
-        self.along = nn.Conv1d(config.width, config.width, kernel, groups=config.width)
+        # Summed by hand: torch's convolution, too, rounds by whether its weights learn.
+        self.along = nn.Linear(kernel, config.width)
         self.across = nn.Linear(config.width, config.width)
 
     def forward(
@@ -249,7 +251,10 @@ class ConvStem(nn.Module):
             tokens: patches, before anything is said of their time.
             seen: True where a token holds an observation.
         """
-        real = tokens.masked_fill(~seen[..., None], 0.0).transpose(1, 2)
-        along = self.along(F.pad(real, (self.kernel - 1, 0))).transpose(1, 2)
+        real = tokens.masked_fill(~seen[..., None], 0.0)
+        padded, length = F.pad(real, (0, 0, self.kernel - 1, 0)), tokens.shape[1]
+        along: Tensor = self.along.bias
+        for k, weight in enumerate(self.along.weight.unbind(dim=1)):
+            along = along + weight * padded[:, k : k + length]
         mixed: Tensor = tokens + self.across(F.gelu(along))
         return mixed

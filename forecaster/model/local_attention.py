@@ -56,19 +56,21 @@ def local_attention(
 ) -> Float[Tensor, "B A N E"]:
     """Returns the mix over keys at most `window` tokens away, in time and memory linear in N.
 
-    Queries are cut into blocks of `window` tokens; a block meets its own keys and those of the blocks
-    beside it, and a band inside that span is the mask.
+    Queries are cut into blocks; a block meets its own keys and `window` of those on each side, and a
+    band inside that span is the mask.
     """
     batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
     if queries < keys:
         mask = local_mask(queries, keys, causal=causal, window=window)
         return _masked(query, key, value, seen, mask, dropout)
+    # A span is a block and its surroundings: larger blocks copy less and multiply more.
     size = min(window, queries)
-    near = _band(size, window, causal).to(query.device) & _real_around(query, seen, size, causal)
+    reach = min(window, size)
+    near = _near(query, seen, size, window, causal)
     blocks = scaled_dot_product_attention(
         _blocks(query, size).flatten(0, 1),
-        _around(key, size, causal).flatten(0, 1),
-        _around(value, size, causal).flatten(0, 1),
+        _around(key, size, reach, causal).flatten(0, 1),
+        _around(value, size, reach, causal).flatten(0, 1),
         near.flatten(0, 1)[:, None],
         dropout,
     )  # [B·K, A, W, E]
@@ -97,9 +99,10 @@ def strided_attention(
         return _masked(query, key, value, seen, mask, dropout)
     size = stride * math.ceil(window / stride)  # a block holds whole strides
     scaled = query / math.sqrt(query.shape[-1])
-    near = _blocks(scaled, size) @ _around(key, size, causal).transpose(-1, -2)  # [B, K, A, W, S]
-    band = _band(size, window, causal).to(query.device) & _real_around(query, seen, size, causal)
-    near = _unblocked(near.masked_fill(~band[:, :, None], -math.inf))
+    around = _around(key, size, window, causal).transpose(-1, -2)
+    near = _blocks(scaled, size) @ around  # [B, K, A, W, S]
+    met = _near(query, seen, size, window, causal)
+    near = _unblocked(near.masked_fill(~met[:, :, None], -math.inf))
     far = _classes(scaled, size, stride) @ _classes(key, size, stride).transpose(-1, -2)
     beyond = _beyond(far.shape[-1], window, stride, causal).to(query.device)
     real = _classes(_marks(query, seen), size, stride) > 0
@@ -109,7 +112,7 @@ def strided_attention(
     lonely = scores.amax(dim=-1, keepdim=True) == -math.inf
     weights = scores.masked_fill(lonely, 0.0).softmax(dim=-1).masked_fill(lonely, 0.0)
     beside, along = F.dropout(weights, dropout).split([near.shape[-1], far.shape[-1]], dim=-1)
-    mixed = _unblocked(_blocks(beside, size) @ _around(value, size, causal))
+    mixed = _unblocked(_blocks(beside, size) @ _around(value, size, window, causal))
     mixed = mixed + _unclassed(_classes(along, size, stride) @ _classes(value, size, stride))
     return mixed[:, :, :queries]
 
@@ -123,9 +126,10 @@ def _masked(
     return scaled_dot_product_attention(query, key, value, allowed, dropout)
 
 
-def _band(size: int, window: int, causal: bool) -> Bool[Tensor, "W S"]:
-    """Which keys of its span a query of a block meets; the block's own keys follow `size` others."""
-    gap = size + torch.arange(size)[:, None] - torch.arange(size * (2 if causal else 3))
+def _band(size: int, reach: int, window: int, causal: bool) -> Bool[Tensor, "W S"]:
+    """Which keys of its span a query of a block meets; `reach` others come before the block's own."""
+    span = torch.arange(size + reach * (1 if causal else 2))
+    gap = reach + torch.arange(size)[:, None] - span
     return (gap <= window) & (gap >= (0 if causal else -window))
 
 
@@ -147,11 +151,17 @@ def _unblocked(blocks: Tensor) -> Tensor:
     return blocks.transpose(1, 2).flatten(2, 3)
 
 
-def _around(tokens: Tensor, size: int, causal: bool) -> Tensor:
-    """[B, A, N, E] → [B, K, A, S, E]: a block, the one before it and, unless causal, the one after."""
-    behind = 0 if causal else size
-    padded = F.pad(tokens, (0, 0, size, -tokens.shape[2] % size + behind))
-    return padded.unfold(2, 2 * size + behind, size).permute(0, 2, 1, 4, 3)
+def _around(tokens: Tensor, size: int, reach: int, causal: bool) -> Tensor:
+    """[B, A, N, E] → [B, K, A, S, E]: a block with `reach` tokens before and, unless causal, after it.
+
+    Laid side by side, not unfolded: the backward pass of that costs more than the attention.
+    """
+    own = _blocks(tokens, size)
+    nothing = own[:, :1].new_zeros((1,)).expand(len(own), 1, own.shape[2], reach, own.shape[4])
+    parts = [torch.cat([nothing, own[:, :-1, :, size - reach :]], dim=1), own]
+    if not causal:
+        parts.append(torch.cat([own[:, 1:, :, :reach], nothing], dim=1))
+    return torch.cat(parts, dim=3)
 
 
 def _marks(query: Tensor, seen: Tensor | None) -> Tensor:
@@ -160,9 +170,11 @@ def _marks(query: Tensor, seen: Tensor | None) -> Tensor:
     return real[:, None, :, None]
 
 
-def _real_around(query: Tensor, seen: Tensor | None, size: int, causal: bool) -> Tensor:
-    """[B, K, 1, S] True where a key of the span exists and is real."""
-    return _around(_marks(query, seen), size, causal)[:, :, 0, None, :, 0] > 0
+def _near(query: Tensor, seen: Tensor | None, size: int, window: int, causal: bool) -> Tensor:
+    """[B, K, W, S] True where a query of a block meets a key of its span that exists and is real."""
+    reach = min(window, size)
+    real = _around(_marks(query, seen), size, reach, causal)[:, :, 0, None, :, 0] > 0
+    return _band(size, reach, window, causal).to(query.device) & real
 
 
 def _classes(tokens: Tensor, size: int, stride: int) -> Tensor:

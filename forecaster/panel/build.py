@@ -75,6 +75,7 @@ def build_panel(
     schema: Schema | None = None,
     covariates: Table | None = None,
     future: Table | None = None,
+    sparse: bool = False,
 ) -> Panel:
     """Returns a table as arrays.
 
@@ -85,6 +86,7 @@ def build_panel(
         covariates: further columns, joined on the keys they share; a table that lacks a series key
             is shared by all series.
         future: rows after the end, with covariates known in advance.
+        sparse: most of the grid may be empty.
 
     Raises:
         DataError: columns are missing, rows repeat, values are infinite, times are off the grid, or
@@ -96,7 +98,9 @@ def build_panel(
         freq = data.freq if schema is None else None
         country = data.holidays if schema is None else schema.holidays
         if country is not None:
-            require_holidays(country, [part for part in (table, covariates, future) if part is not None])
+            require_holidays(
+                country, [part for part in (table, covariates, future) if part is not None]
+            )
         if schema is None:
             schema = infer_schema(table, data, future, covariates)
             if schema.layout == "rows":
@@ -114,16 +118,14 @@ def build_panel(
         panel = _without_lead_in(panel)
         declared = freq is not None or bool(schema.freq)
         with faults:
-            panel = on_grid(panel, declared=declared) if rows.schema.regular else panel
+            panel = on_grid(panel, declared=declared, sparse=sparse) if rows.schema.regular else panel
         faults.refuse()
     if data.on_gaps == "forward-fill":
         panel = forward_filled(panel)
     return panel if country is None else with_holidays(panel, country)
 
 
-def _in_long_form(
-    table: Table, data: DataConfig, schema: Schema | None
-) -> tuple[Table, DataConfig]:
+def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tuple[Table, DataConfig]:
     """Returns a table whose rows are whole series as a long one, and its roles; others as they are."""
     layout, target = (data.layout, data.target) if schema is None else (schema.layout, schema.target)
     if layout != "rows" or (schema is not None and set(schema.target) <= set(table.frame.columns)):

@@ -1,7 +1,7 @@
 """A table of any size becomes a panel store, in pieces.
 
 What comes in is whatever `open_panel` reads; what goes out is a folder that `open_panel` opens as the
-same panel, bit for bit. A table of more than `BLOCK` cells is never held whole: roles are told from a
+same panel, bit for bit. A table of more than `WHOLE` cells is never held whole: roles are told from a
 sample spread over it, rows are dealt into parts of whole series (the longest series has to fit in
 memory), and each part becomes a panel. Promised: where all rows contradict what the sample said, an
 error names the flag that says it; nothing is silently different.
@@ -11,9 +11,8 @@ error names the flag that says it; nothing is silently different.
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,21 +25,24 @@ from forecaster.errors import DataError
 from forecaster.panel.build import build_panel, clock_of, layout_of
 from forecaster.panel.calendar import Times
 from forecaster.panel.cells import SERIES
-from forecaster.panel.covariates import MOST_CODES
-from forecaster.panel.dealt import Dealt, deal, sample_of
-from forecaster.panel.finding import Finding, fault, refuse_errors
+from forecaster.panel.covariates import MOST_CODES, look_like_codes
+from forecaster.panel.dealt import Dealt, Layouts, deal, sample_of
+from forecaster.panel.finding import fault, refuse_errors, summed
+from forecaster.panel.grid import refuse_sparse
 from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.panel import Panel
 from forecaster.panel.read import Table, read_table
-from forecaster.panel.roles import MOST_CATEGORIES, comparable_times, is_unique
+from forecaster.panel.roles import MOST_CATEGORIES, comparable_times, repeated_rows
 from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.scan import Scan, scan_table
 from forecaster.panel.schema import Schema, infer_schema
 from forecaster.panel.stamps import guess_formats, parse_times
 from forecaster.panel.store import CARD, KIND, StoreWriter, is_store, open_store, writing
 
-BLOCK = 1 << 22
-"""Cells of a table that are held at a time."""
+WHOLE = 1 << 22
+"""Cells up to which a table is read whole."""
+BLOCK = 1 << 20
+"""Cells of a part of a larger table, and of the sample that its roles are told from."""
 
 Progress = Callable[[int, int], None]
 """Called with (rows done, rows in all); every row is done three times."""
@@ -77,7 +79,7 @@ def convert_table(
     scan = scan_table(source, data)
     others = [None if given is None else read_table(given, data) for given in (covariates, future)]
     with writing(folder) as store:
-        if scan is None or scan.n_rows * len(scan.frame.collect_schema()) <= BLOCK:
+        if scan is None or scan.n_rows * len(scan.frame.collect_schema()) <= WHOLE:
             table = read_table(source, data)
             panel = build_panel(table, data, covariates=others[0], future=others[1])
             for _, part in panel.parts():
@@ -101,18 +103,9 @@ class _Survey:
     """The categories met."""
 
 
-class _Layouts(Sequence[tuple[Times, Times]]):
-    """Times of all parts, read when they are asked for."""
-
-    def __init__(self, files: Sequence[Path]):
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, number: int) -> tuple[Times, Times]:  # type: ignore[override]
-        with np.load(self._files[number]) as arrays:
-            return arrays["time"], arrays["indptr"]
+def _ends(time: Times, indptr: Times) -> tuple[Times, Times]:
+    """Returns the first and the last time of each series."""
+    return time[indptr[:-1]], time[indptr[1:] - 1]
 
 
 @dataclass(frozen=True)
@@ -128,15 +121,16 @@ class _Pieces:
 
     def write(self, store: StoreWriter) -> None:
         """Appends every part to the store, and finishes it."""
-        sample = sample_of(self.scan, BLOCK // 4)
+        sample = sample_of(self.scan, BLOCK)
         told = infer_schema(sample, self.data, self.future, self.covariates)
         rows = self.scan.n_rows
         dealt = deal(
             self.scan, told, self.scratch, BLOCK, lambda done, _: self.progress(done, 3 * rows)
         )
         told = self._with_format(told, dealt)
-        once = told.time is not None and is_unique(
-            sample, told.series, told.time, comparable_times(sample, told.time, self.data)
+        keys = () if told.melted else told.series
+        once = told.time is not None and not repeated_rows(
+            sample, keys, told.time, comparable_times(sample, told.time, self.data)
         )
         surveys = []
         for number in range(len(dealt)):
@@ -148,11 +142,13 @@ class _Pieces:
             table = dealt.table(number)
             own = dealt.roles(schema, number)
             covariates, future = self._others(table, own)
-            panel = build_panel(table, self.data, schema=own, covariates=covariates, future=future)
+            panel = build_panel(
+                table, self.data, schema=own, covariates=covariates, future=future, sparse=True
+            )
             notes += panel.notes
             store.append(replace(panel, schema=replace(panel.schema, melted=schema.melted)))
             self.progress(2 * rows + rows * (number + 1) // len(dealt), 3 * rows)
-        store.finish(self.data, merged(notes))
+        store.finish(self.data, summed(notes))
 
     def _others(self, table: Table, schema: Schema) -> list[Table | None]:
         """Returns the rows of the second tables that a part may need."""
@@ -246,13 +242,17 @@ class _Pieces:
                     f"{self.scan.name}: times are not written alike ({mine[2]} and {first[2]})",
                     "say how they are written with --time-format",
                 )
-        layouts = _Layouts([survey.layout for survey in surveys])
+        layouts = Layouts([survey.layout for survey in surveys])
         calendar, regular = clock_of(replace(facts, freq=""), self.data, lambda: layouts)
+        if regular:
+            total = sum(int((calendar.steps(*_ends(*layout)) + 1).sum()) for layout in layouts)
+            refuse_sparse(self.scan.name, calendar.freq, total, sum(len(time) for time, _ in layouts))
         categories = {}
         for name in facts.categorical:
             words = pl.concat([survey.words[name] for survey in surveys]).unique().sort()
             categories[name] = tuple(words)
         self._require_few(categories)
+        self._require_numbers(facts, sum(len(indptr) - 1 for _, indptr in layouts))
         return replace(
             facts,
             melted=told.melted,
@@ -262,6 +262,27 @@ class _Pieces:
             categories=categories,
             holidays=self.data.holidays,
         )
+
+    def _require_numbers(self, schema: Schema, n_series: int) -> None:
+        """Refuses whole numbers that all rows show to be codes, but not the sample."""
+        kinds, static = self.scan.frame.collect_schema(), schema.static
+        names = (*schema.past, *schema.known, *static)
+        names = tuple(n for n in names if n in kinds and kinds[n].is_integer())
+        names = tuple(n for n in names if n not in schema.categorical)
+        if self.data.categorical is not None or not names:
+            return
+        span = self.scan.frame.select(pl.col(names).max() - pl.col(names).min())
+        spans = span.collect(engine="streaming").row(0, named=True)
+        for name in [name for name in names if (spans[name] or 0) < MOST_CODES]:
+            values = self.scan.frame.select(pl.col(name).unique()).collect(engine="streaming")[name]
+            if look_like_codes(values, n_series if name in static else self.scan.n_rows):
+                raise fault(
+                    "sample",
+                    f"{self.scan.name}: column '{name}' holds {values.drop_nulls().len()} codes, but "
+                    f"not in the {_SAMPLED}",
+                    f"say whether it is a category with --categorical {name}, or others",
+                    where=name,
+                )
 
     def _require_few(self, categories: Mapping[str, tuple[str, ...]]) -> None:
         """Refuses categories that are more than the sample said and roles allow."""
@@ -284,25 +305,3 @@ class _Pieces:
 
 
 _SAMPLED = "rows that roles were told from"
-
-
-def merged(notes: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns the notes of parts as those of the whole: what they count is added up."""
-    found: dict[tuple[str, ...], Finding] = {}
-    for note in notes:
-        kind = (note.severity, note.rule, note.advice, *_COUNTS.split(note.text))
-        first = found.get(kind)
-        if first is None:
-            found[kind] = note
-        elif f"{first.count:,}" in _COUNTS.findall(first.text):
-            more = iter(_COUNTS.findall(note.text))
-            text = _COUNTS.sub(lambda match, more=more: _sum(match[0], next(more)), first.text)
-            found[kind] = replace(first, count=first.count + note.count, text=text)
-    return tuple(found.values())
-
-
-_COUNTS = re.compile(r"(?<![\w'.:+-])\d+(?:,\d{3})*(?![\w'.:-])")
-
-
-def _sum(one: str, other: str) -> str:
-    return f"{int(one.replace(',', '')) + int(other.replace(',', '')):,}"

@@ -163,12 +163,12 @@ def find_categorical(
         name
         for name, count in covariates.items()
         if not is_category(pool[name])
-        and (name in declared or (data.categorical is None and _numbers_codes(pool[name], count)))
+        and (name in declared or (data.categorical is None and look_like_codes(pool[name], count)))
     )
     return tuple(n for n in covariates if n in numbers or is_category(pool[n])), numbers
 
 
-def _numbers_codes(column: pl.Series, count: int) -> bool:
+def look_like_codes(column: pl.Series, count: int) -> bool:
     """Whether whole numbers look like codes: they run from 0 or 1 without a hole."""
     if not column.dtype.is_integer():
         return False

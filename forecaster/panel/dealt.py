@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import polars as pl
 
+from forecaster.panel.calendar import Times
 from forecaster.panel.scan import Scan
 from forecaster.panel.schema import Names, Schema
 from forecaster.panel.table import Table
@@ -123,6 +125,20 @@ def deal(
             progress(done, scan.n_rows)
     parts = [(file, tuple(pile.sizes)) for file, pile in zip(files, piles, strict=True)]
     return Dealt(scan, columns, tuple(parts), ())
+
+
+class Layouts(Sequence[tuple[Times, Times]]):
+    """Times of all parts and the first row of each series, read when they are asked for."""
+
+    def __init__(self, files: Sequence[Path]):
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, number: int) -> tuple[Times, Times]:  # type: ignore[override]
+        with np.load(self._files[number]) as arrays:
+            return arrays["time"], arrays["indptr"]
 
 
 class _Pile:

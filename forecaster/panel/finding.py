@@ -6,9 +6,10 @@ mappings for machines, or one `DataError` that holds every error of a stage at o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal, Self
 
@@ -125,3 +126,26 @@ class Faults:
     def refuse(self) -> None:
         """Raises everything gathered, as `refuse_errors` does."""
         refuse_errors(self.found)
+
+
+def summed(notes: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns the notes on parts of a table as those on the whole: what they count is added up."""
+    found: dict[tuple[str, ...], Finding] = {}
+    for note in notes:
+        kind = (note.severity, note.rule, note.advice, *_COUNTS.split(note.text))
+        first = found.get(kind)
+        if first is None:
+            found[kind] = note
+        elif f"{first.count:,}" in _COUNTS.findall(first.text):
+            sums = map(_sum, _COUNTS.findall(first.text), _COUNTS.findall(note.text))
+            words = _COUNTS.split(first.text)
+            text = "".join(part for pair in zip(words, [*sums, ""], strict=True) for part in pair)
+            found[kind] = replace(first, count=first.count + note.count, text=text)
+    return tuple(found.values())
+
+
+_COUNTS = re.compile(r"(?<![\w'.:+-])\d+(?:,\d{3})*(?![\w'.:-])")
+
+
+def _sum(one: str, other: str) -> str:
+    return f"{int(one.replace(',', '')) + int(other.replace(',', '')):,}"

@@ -18,8 +18,13 @@ from forecaster.panel.frequency import MOST_GRID_ROWS
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 
 
-def on_grid(panel: Panel, *, declared: bool) -> Panel:
+def on_grid(panel: Panel, *, declared: bool, sparse: bool = False) -> Panel:
     """Puts every row at its place on the grid that starts at its series' first row.
+
+    Args:
+        panel: rows as observed.
+        declared: the step was given, not found.
+        sparse: most of the grid may be empty.
 
     Raises:
         DataError: a row is off the grid, or most of the grid would be empty.
@@ -36,12 +41,8 @@ def on_grid(panel: Panel, *, declared: bool) -> Panel:
     total = int(spans.sum())
     if total == panel.n_rows:
         return replace(panel, regular=True)
-    if total > MOST_GRID_ROWS * panel.n_rows:
-        raise DataError(
-            f"{panel.name}: a grid of {panel.calendar.freq} would have {total} rows for "
-            f"{panel.n_rows} in the table, more than {MOST_GRID_ROWS} times as many; "
-            "say a longer step with --freq, or mend stray times far from the others"
-        )
+    if not sparse:
+        refuse_sparse(panel.name, panel.calendar.freq, total, panel.n_rows)
     indptr = np.concatenate(([0], np.cumsum(spans))).astype(np.int64)
     old = place + np.repeat(indptr[:-1], length)
     empty = np.ones(total, bool)
@@ -59,6 +60,20 @@ def on_grid(panel: Panel, *, declared: bool) -> Panel:
         indptr=indptr,
         regular=True,
     )
+
+
+def refuse_sparse(name: str, freq: str, total: int, rows: int) -> None:
+    """Refuses a grid that would be mostly empty.
+
+    Raises:
+        DataError: with both counts.
+    """
+    if total > MOST_GRID_ROWS * rows:
+        raise DataError(
+            f"{name}: a grid of {freq} would have {total} rows for {rows} in the table, more than "
+            f"{MOST_GRID_ROWS} times as many; say a longer step with --freq, or mend stray times far "
+            "from the others"
+        )
 
 
 def _refuse_off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> None:

@@ -113,7 +113,7 @@ def _keyed(
     else:
         frame = frame.join(index, how="cross", maintain_order="left")
     frame = frame.sort(SERIES, maintain_order=True)
-    if frame.height == 0:
+    if frame.height == 0 and table.frame.height:
         raise fault(
             "keys",
             f"{table.name}: none of its {table.frame.height} rows is of a series in the table",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -42,7 +43,7 @@ class Order:
         """uint32 [place]: number of the series."""
         return np.repeat(np.arange(len(self.indptr) - 1, dtype=np.uint32), np.diff(self.indptr))
 
-    @property
+    @cached_property
     def repeated(self) -> Bools:
         """bool [place]: the row has the series and the time of the one before it."""
         return _to_previous(self.time, self.indptr, np.equal)

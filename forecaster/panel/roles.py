@@ -174,37 +174,49 @@ def find_series(
     text = [name for name in free if name not in dated and is_text(frame[name])]
     integers = [name for name in free if frame[name].dtype.is_integer()]
     named = [name for name in (*text, *integers) if _names_series(name)]
-    if time is None or is_unique(table, (), time, times):
+    alone = 0 if time is None else repeated_rows(table, (), time, times)
+    if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
         own = [name for name in named if name in text and _repeats(frame[name])]
         return tuple(own[:1]), "names the series" if own else ""
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
+    # A few rows that repeat are duplicates to be reported; a further key would only hide them.
+    nearly: tuple[str, ...] = ()
     for size in (1, 2, 3):
-        for keys in itertools.combinations(candidates, size):
-            ordered = tuple(name for name in frame.columns if name in keys)
-            if is_unique(table, ordered, time, times):
-                return ordered, f"with {time} it names every row"
+        for chosen in itertools.combinations(candidates, size):
+            if nearly and set(nearly) <= set(chosen):
+                continue
+            keys = tuple(name for name in frame.columns if name in chosen)
+            repeated = repeated_rows(table, keys, time, times)
+            if repeated == 0 and not nearly:
+                if alone * 100 <= frame.height and not set(keys) & set(named):
+                    return (), ""
+                return keys, f"with {time} it names every row"
+            if repeated <= max(1, frame.height // 100):
+                nearly = nearly or keys
+        if nearly:
+            return nearly, f"with {time} it names nearly every row"
     likely = [name for name in dict.fromkeys((*named, *text)) if name in candidates]
-    if not likely:
+    if not likely or alone * 100 <= frame.height:
         return (), ""
     best = max(likely, key=lambda name: frame.n_unique(subset=[name, time]))
     return (best,), f"repeats least with {time}"
 
 
-def is_unique(table: Table, keys: tuple[str, ...], time: str, times: pl.Series | None) -> bool:
-    """Whether no (keys, time) occurs twice.
+def repeated_rows(table: Table, keys: tuple[str, ...], time: str, times: pl.Series | None) -> int:
+    """Returns how many rows have the keys and the time of another; all of them where it is plain.
 
     Args:
         table, keys, time: and columns of it.
         times: int64, see `comparable_times`.
     """
-    columns, head = [*keys, time], table.frame.head(_SAMPLE)
-    if head.n_unique(subset=columns) < head.height:
-        return False
+    columns, height, head = [*keys, time], table.frame.height, table.frame.head(_SAMPLE)
+    if head.height - head.n_unique(subset=columns) > max(1, head.height // 100):
+        return height
     if times is None:
-        return table.frame.n_unique(subset=columns) == table.frame.height
-    return not table.order(keys, times).repeated.any()
+        return height - table.frame.n_unique(subset=columns)
+    return int(table.order(keys, times).repeated.sum())
 
 
 def constant_columns(frame: pl.DataFrame, keys: Sequence[str], names: Sequence[str]) -> set[str]:

@@ -148,7 +148,7 @@ def _mark(sample: pl.Series, data: DataConfig, dialect: Dialect, where: str) -> 
             return mark
     raise fault(
         "thousands",
-        f"{where}: column '{sample.name}': numbers with marks between thousands cannot be read in pieces",
+        f"{where}: column '{sample.name}': marks between thousands cannot be read in pieces",
         "write them without",
         where=sample.name,
     )

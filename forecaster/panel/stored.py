@@ -131,15 +131,17 @@ def _other_roles(source: str, panel: Panel, schema: Schema) -> list[Finding]:
         step, zone = panel.calendar.freq, panel.schema.time_zone
         kinds = [f"{'' if regular else 'ir'}regular" for regular in (panel.regular, schema.regular)]
         text = (
-            f"{source}: the store has steps of {step} ({kinds[0]}, {zone or 'no time zone'}), the model "
-            f"{schema.freq} ({kinds[1]}, {schema.time_zone or 'no time zone'})"
+            f"{source}: the store has steps of {step} ({kinds[0]}, {zone or 'no time zone'}), the "
+            f"model {schema.freq} ({kinds[1]}, {schema.time_zone or 'no time zone'})"
         )
         found.append(_again(text, "freq", schema.freq))
     return found
 
 
 def _again(text: str, name: str, value: str = "FILE") -> Finding:
-    return Finding("error", "store", text, f"convert the table again with {_flag(name)} {value}".strip())
+    return Finding(
+        "error", "store", text, f"convert the table again with {_flag(name)} {value}".strip()
+    )
 
 
 def _flag(name: str) -> str:

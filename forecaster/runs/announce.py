@@ -34,12 +34,16 @@ def roles(console: Console, panel: Panel) -> None:
     grid = "regular" if panel.regular else "irregular: rows as observed"
     values = panel.values[:, : panel.n_channels]
     found = find_periods(values, panel.indptr) if panel.regular else ()
-    repeats = ", ".join(f"{period.steps} steps ({period.share:.0%} of series)" for period in found)
+    repeats = ", ".join(f"{period.steps} steps ({period.share:.0%})" for period in found)
+    calendar = panel.calendar
+    season = f"{calendar.season_length} steps"
+    if calendar.integer and calendar.season is None and found:
+        season = f"{found[0].steps} steps, found in the data"
     _say(
         console,
         f"{panel.schema.layout} layout · {panel.n_series:,} series · "
         f"{panel.n_channels} channel{'s' * (panel.n_channels > 1)} · {panel.n_rows:,} rows · "
-        f"frequency {panel.calendar.freq} ({grid}) · season {panel.calendar.season_length} steps"
+        f"frequency {calendar.freq} ({grid}) · season {season}"
         + (f" · repeats every {repeats}" if repeats else ""),
     )
 

@@ -129,6 +129,6 @@ def test_a_stem_joins_each_token_with_those_before_it_and_skips_what_was_not_see
             for k in range(3):
                 m = n - 2 + k
                 if m >= 0 and seen[b, m]:
-                    along += stem.along.weight[:, 0, k] * tokens[b, m]
+                    along += stem.along.weight[:, k] * tokens[b, m]
             expected = tokens[b, n] + stem.across(F.gelu(along))
             torch.testing.assert_close(found[b, n], expected, rtol=1e-5, atol=1e-6)

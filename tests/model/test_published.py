@@ -10,6 +10,7 @@ from torch import nn
 from forecaster.model.dot_product import scaled_dot_product_attention
 from forecaster.model.embedding import shifted
 from forecaster.model.encoding import sinusoids
+from forecaster.model.paths import uniforms
 from forecaster.model.shape import Shape
 
 HORIZON = 6
@@ -49,43 +50,41 @@ def published(**settings):
 def torch_twin(network):
     """torch.nn.Transformer with the network's weights."""
     config = network.config
+    sizes = (config.width, config.heads, config.feed_forward, 0.0, config.activation)
+    layer = nn.TransformerEncoderLayer(*sizes, batch_first=True, norm_first=config.norm_first)
+    encoder = nn.TransformerEncoder(
+        layer, config.encoder_layers, nn.LayerNorm(config.width), enable_nested_tensor=False
+    )
     twin = nn.Transformer(
         config.width,
         config.heads,
-        config.encoder_layers,
-        config.decoder_layers,
-        config.feed_forward,
+        num_decoder_layers=config.decoder_layers,
+        dim_feedforward=config.feed_forward,
         dropout=0.0,
         activation=config.activation,
-        norm_first=config.norm_first,
+        custom_encoder=encoder,
         batch_first=True,
+        norm_first=config.norm_first,
     )
-    copies = {}
-    for theirs, parameter in twin.named_parameters():
-        for ours in ours_of(theirs):
-            source = network.get_parameter(ours[0])
-            copies.setdefault(theirs, []).append(source.detach())
-        assert torch.cat(copies[theirs]).shape == parameter.shape
     with torch.no_grad():
         for theirs, parameter in twin.named_parameters():
-            parameter.copy_(torch.cat(copies[theirs]))
+            parameter.copy_(torch.cat([network.get_parameter(ours) for ours in ours_of(theirs)]))
     return twin
 
 
 def ours_of(theirs):
-    """Our parameters that one of torch's is made of, one below the other, as (name, rows) pairs."""
+    """Names of our parameters that make one of torch's, one below the other."""
     side, kind, *rest = theirs.split(".")
     if kind == "norm":
-        return [(f"{side}_norm.{rest[0]}", 1)]
+        return [f"{side}_norm.{rest[0]}"]
     layer, part, *leaf = rest
-    name = f"{side}.{layer}"
     if part.startswith("norm"):
-        return [(f"{name}.{NORMS[side][int(part[-1]) - 1]}_norm.{leaf[0]}", 1)]
-    ours = f"{name}.{PARTS[part]}"
+        return [f"{side}.{layer}.{NORMS[side][int(part[-1]) - 1]}_norm.{leaf[0]}"]
+    ours = f"{side}.{layer}.{PARTS[part]}"
     if leaf[0].startswith("in_proj"):
         end = leaf[0].removeprefix("in_proj_")
-        return [(f"{ours}.{each}.{end}", 3) for each in ("query", "key", "value")]
-    return [(f"{ours}.{leaf[-1]}" if len(leaf) == 1 else f"{ours}.output.{leaf[-1]}", 1)]
+        return [f"{ours}.{each}.{end}" for each in ("query", "key", "value")]
+    return [f"{ours}.{leaf[0]}" if len(leaf) == 1 else f"{ours}.output.{leaf[1]}"]
 
 
 def watched(network, run):
@@ -144,7 +143,7 @@ def test_encoder_decoder_and_gradients_are_those_of_torch_nn_transformer(
     (seen["decoder out"] * weights).sum().backward()
     (left * weights).sum().backward()
     for theirs, parameter in twin.named_parameters():
-        ours = torch.cat([network.get_parameter(name).grad for name, _ in ours_of(theirs)])
+        ours = torch.cat([network.get_parameter(name).grad for name in ours_of(theirs)])
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-4, atol=1e-4)
 
 
@@ -178,7 +177,9 @@ class Sequence2Sequence(nn.Module):
         goal = start
         for number in range(uniform.shape[1]):
             below = self(source, goal)[:, -1].softmax(-1).cumsum(-1)
-            goal = torch.cat([goal, torch.searchsorted(below, uniform[:, number, None])], dim=1)
+            goal = torch.cat(
+                [goal, torch.searchsorted(below, uniform[:, number : number + 1].clone())], dim=1
+            )
         return goal[:, 1:]
 
 
@@ -211,8 +212,6 @@ def test_greedy_and_sampled_words_are_those_of_the_translator():
     start = source[:, -1:]
     assert torch.equal(tokens(network.greedy(inputs)), textbook.greedy(source, start, HORIZON))
     key = torch.arange(3)
-    from forecaster.model.paths import uniforms
-
     paths = network.outlook(inputs, key, 4).paths
     numbers = uniforms(key, 4, 1, HORIZON, 1)[..., 0, 0].float()
     for number in range(4):
@@ -221,7 +220,7 @@ def test_greedy_and_sampled_words_are_those_of_the_translator():
 
 
 def test_positions_are_added_to_embedded_inputs_times_the_root_of_the_width():
-    """With all values equal to the context's mean, 0 in scaled units: √8·(weight of the mark + bias)."""
+    """A context of ±1 has mean 0 and spread 1, so √8·(±weight of a value + that of a mark + bias)."""
     network, inputs = published(), make_inputs(SHAPE, missing=0.0)
     inputs.context[:] = torch.tensor([1.0, -1.0]).repeat(CONTEXT // 2)[:, None]
     seen = watched(network, lambda: network.encode(inputs))

@@ -211,3 +211,17 @@ def test_whole_numbers_of_static_columns_are_judged_by_series():
     frame = frame.with_columns(four=pl.col("k") % 4, five=pl.col("k") % 5).drop("k")
     assert infer(frame, target=("y",)).static_category == ("four",)
     assert infer(frame, target=("y",)).static_numeric == ("five",)
+
+
+def test_a_few_repeated_rows_are_reported_and_not_hidden_by_a_further_key():
+    wet = LONG.with_columns(mood=pl.Series(["a", "b", "a", "b", "a", "b"]))
+    repeated = pl.concat([wet, wet[1:2].with_columns(sales=9.0, mood=pl.lit("c"))])
+    assert infer(repeated).series == ("store",)
+    with pytest.raises(DataError, match="found 2 that disagree at 2024-01-02 in series 'a'"):
+        open_panel(repeated, DataConfig())
+    two_keys = pl.concat([wet.with_columns(item=pl.lit(item)) for item in ("x", "y")])
+    assert infer(pl.concat([two_keys, two_keys[4:5]])).series == ("store", "item")
+    days = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 8, 1), eager=True)
+    single = pl.DataFrame({"day": days, "y": np.arange(len(days), dtype=float)})
+    single = single.with_columns(mood=pl.Series(["good", "bad"] * len(days))[: len(days)])
+    assert infer(pl.concat([single, single[7:8].with_columns(mood=pl.lit("so"))])).series == ()

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
+from forecaster.panel.store import open_store, writing
 from forecaster.windows.batch import Inputs
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.index import window_order
+from forecaster.windows.split import split_panel
 from forecaster.windows.store import WindowStore
 
 L, H = 9, 4
@@ -258,3 +262,39 @@ def test_a_batch_never_writes_to_the_panel(make_panel, targets):
     batch.inputs.context.fill_(5.0)
     batch.target.fill_(5.0)
     assert panel.fingerprint() == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"targets": 2, "past": 1, "known": 1, "categories": True, "static": True, "gaps": 0.2},
+        {"irregular": True, "known": 1},
+        {"ragged": True, "missing": 0.3},
+    ],
+)
+def test_3_batches_from_a_mapped_store_are_bit_equal_to_those_in_memory(
+    make_panel, make_config, tmp_path, monkeypatch, options
+):
+    monkeypatch.setattr("forecaster.panel.arrays.BLOCK_CELLS", 64)
+    panel = make_panel(4, 70, **options)
+    with writing(tmp_path / "store") as writer:
+        for _, part in panel.parts():
+            writer.append(part)
+        writer.finish(DataConfig(), ())
+    mapped = open_store(tmp_path / "store")
+    channel = np.arange(1, panel.n_channels + 1)
+    config = make_config(3)
+    index = split_panel(panel, config).train
+    assert len(index) == len(split_panel(mapped, config).train) > 0
+    numbers = window_order(len(index), seed=0, start=0, count=2 * len(index))  # two whole epochs
+    for one, other in zip(
+        WindowSequence(WindowStore(panel, 12, 3, channel), index, numbers, 32),
+        WindowSequence(WindowStore(mapped, 12, 3, channel), index, numbers, 32),
+        strict=True,
+    ):
+        for part, twin in ((one, other), (one.inputs, other.inputs)):
+            for field in fields(part):
+                cells, same = getattr(part, field.name), getattr(twin, field.name)
+                if isinstance(cells, torch.Tensor):
+                    assert cells.dtype == same.dtype
+                    assert cells.numpy().tobytes() == same.numpy().tobytes(), field.name

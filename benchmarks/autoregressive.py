@@ -1,0 +1,128 @@
+"""How much faster an autoregressive forecast is with cached keys and values than without.
+
+    python benchmarks/autoregressive.py [--windows 256] [--horizon 64] [--context 128] [--device cpu]
+
+One greedy path per window, a token per step (patch 1), written three ways: with the cache; by decoding
+the prefix anew at each step, as a decoder without one has to; and by teacher forcing on the values
+found, all leads in one pass, which shows what the steps themselves cost. Medians of repeats, one thread
+on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from forecaster.config import ModelConfig
+from forecaster.model.embedding import shifted
+from forecaster.model.network import Network
+from forecaster.model.shape import Shape
+from forecaster.windows.batch import Inputs
+
+REPEATS = 3
+TARGET = 5.0  # times faster, at 64 steps of 256 windows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="an autoregressive forecast, cached or not")
+    parser.add_argument("--windows", type=int, default=256)
+    parser.add_argument("--horizon", type=int, default=64)
+    parser.add_argument("--context", type=int, default=128)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    network, inputs = task(given.windows, given.horizon, given.context, given.device)
+    with torch.inference_mode():
+        path, again = network.greedy(inputs), rewritten(network, inputs)
+        apart = float((path - again).abs().max())
+        cached = seconds(lambda: network.greedy(inputs), given.device)
+        anew = seconds(lambda: rewritten(network, inputs), given.device)
+        at_once = seconds(lambda: taught(network, inputs, path), given.device)
+    table = Table(title=f"{given.windows} windows, {given.horizon} steps one by one, {given.device}")
+    for column in ("how", "seconds", "times the cached"):
+        table.add_column(column, justify="left" if column == "how" else "right")
+    for name, taken in (("cached", cached), ("prefix anew", anew), ("teacher forcing", at_once)):
+        table.add_row(name, f"{taken:.3f}", f"{taken / cached:.2f}")
+    Console().print(table)
+    print(
+        f"cache speed-up {anew / cached:.1f} (target {TARGET:g}); paths differ by {apart:.1e} at most"
+    )
+
+
+def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network, Inputs]:
+    """Returns a decoder of two layers with random weights, and random windows without covariates."""
+    torch.manual_seed(0)
+    config = ModelConfig(
+        decoder="autoregressive", decoder_layers=2, context_length=context, patch=1, decoder_patch=1
+    )
+    network = Network(config, Shape(horizon=horizon, channels=1)).eval().to(device)
+    torch.nn.init.normal_(network.output.weight, std=0.1)
+    span = context + horizon
+    nothing = torch.zeros(windows, span, 0)
+    codes, values = nothing.long(), torch.randn(windows, context, 1)
+    inputs = Inputs(
+        context=values,
+        observed=torch.ones_like(values, dtype=torch.bool),
+        past=nothing[:, :context],
+        past_observed=nothing[:, :context].bool(),
+        known=nothing,
+        known_observed=nothing.bool(),
+        static=nothing[:, 0],
+        static_category=codes[:, 0],
+        past_category=codes[:, :context],
+        known_category=codes,
+        phase=nothing,
+        elapsed=torch.arange(1.0 - context, horizon + 1).expand(windows, -1),
+        channel=torch.ones(windows, 1, dtype=torch.int64),
+    )
+    return network, inputs.to(device)
+
+
+def rewritten(network: Network, inputs: Inputs) -> Tensor:
+    """Returns the greedy path, the whole prefix decoded at each step."""
+    memory = network.encode(inputs)
+    written = inputs.context[:, :0]
+    for steps in range(1, inputs.elapsed.shape[1] - network.context_length + 1):
+        seen = network.context_length + steps
+        so_far = replace(
+            inputs,
+            known=inputs.known[:, :seen],
+            known_observed=inputs.known_observed[:, :seen],
+            known_category=inputs.known_category[:, :seen],
+            phase=inputs.phase[:, :seen],
+            elapsed=inputs.elapsed[:, :seen],
+        )
+        previous = shifted(inputs, torch.cat([written, inputs.context[:, :1]], dim=1), 1)
+        last = network.decode(memory, so_far, previous)[:, -1:]
+        written = torch.cat([written, network.head.mode(last, memory.scale)], dim=1)
+    return written
+
+
+def taught(network: Network, inputs: Inputs, path: Tensor) -> Tensor:
+    """Returns the raw numbers of all leads, told the path."""
+    return network.decode(network.encode(inputs), inputs, shifted(inputs, path, 1))
+
+
+def seconds(work: Callable[[], Tensor], device: str) -> float:
+    """Returns the median time of a few repeats: processor time on a CPU, so that others do not count."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    taken = []
+    for _ in range(REPEATS):
+        begin = clock()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        taken.append(clock() - begin)
+    return statistics.median(taken)
+
+
+if __name__ == "__main__":
+    main()

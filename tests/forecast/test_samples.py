@@ -1,0 +1,158 @@
+"""Joint paths through the whole program: keys, counts, horizons, refusals."""
+
+from functools import cache
+
+import numpy as np
+import polars as pl
+import pytest
+from forecast import tiny
+from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
+
+import forecaster as fc
+from forecaster.cli import app
+from forecaster.forecast.paths import path_keys
+
+FOLLOWS = {"decoder": "autoregressive", "paths": 6, "decoder_patch": 2}
+
+
+def config_with(**model):
+    return tiny.TINY | {"model": tiny.TINY["model"] | model}
+
+
+@cache
+def follower() -> fc.Forecaster:
+    """An autoregressive model of the shop without covariates."""
+    return fc.fit(tiny.plain(), horizon=7, config=config_with(**FOLLOWS), quiet=True)
+
+
+def test_samples_have_a_row_per_series_channel_path_and_lead():
+    forecast = follower().predict(tiny.plain(), samples=5)
+    rows = forecast.samples
+    names = ["store", "cutoff", "date", "lead", "channel", "sample", "value", "status"]
+    assert rows.columns == names
+    keys = [(store, n, lead) for store in tiny.STORES for n in range(5) for lead in range(1, 8)]
+    assert rows.select("store", "sample", "lead").rows() == keys
+    assert rows["date"].to_list() == [tiny.day(99 + lead) for lead in range(1, 8)] * 15
+    assert np.array_equal(rows["value"].to_numpy(), forecast.paths.transpose(0, 3, 1, 2).ravel())
+    assert rows.schema["value"] == pl.Float32 and rows.schema["sample"] == pl.Int32
+
+
+def test_quantiles_and_mean_of_a_forecast_are_those_of_its_paths():
+    forecast = follower().predict(tiny.plain(), samples=50)
+    levels = [n / 10 for n in range(1, 10)]
+    expected = np.quantile(forecast.paths, levels, axis=1).transpose(1, 2, 3, 0)
+    np.testing.assert_allclose(forecast.quantiles, expected, rtol=1e-5)
+    rows = forecast.rows
+    assert rows.columns[4:7] == ["channel", "forecast", "mean"]
+    np.testing.assert_allclose(rows["mean"], forecast.paths.mean(axis=1).ravel(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["student_t", "negative_binomial", "binned", "quantile"])
+def test_the_mean_stands_beside_the_median_where_the_head_has_one(head):
+    table = tiny.plain(60).with_columns(pl.col("sales").round(0).clip(0))
+    rows = fc.fit(table, horizon=3, config=config_with(head=head), quiet=True).predict(table).rows
+    assert ("mean" in rows.columns) == (head != "quantile")
+    assert rows["status"].unique().to_list() == ["ok"] and rows["q0.9"].is_finite().all()
+    if head == "negative_binomial":
+        assert (rows["q0.9"] == rows["q0.9"].round(0)).all()
+
+
+def test_paths_are_those_of_seed_series_and_cutoff_whatever_stands_beside_them():
+    table, model = tiny.plain(), follower()
+    paths = model.predict(table, samples=4).paths
+    assert np.array_equal(model.predict(table, samples=4).paths, paths)
+    alone = model.predict(table.filter(pl.col("store") == "b"), samples=4).paths
+    np.testing.assert_allclose(alone[0], paths[1], rtol=1e-5)
+    turned = model.predict(
+        table.reverse().sort("store", descending=True, maintain_order=True), samples=4
+    )
+    order = [turned.panel.labels.index(store) for store in tiny.STORES]
+    np.testing.assert_allclose(turned.paths[order], paths, rtol=1e-5)
+    earlier = model.predict(table.filter(pl.col("date") <= tiny.day(90)), samples=4).paths
+    same = model.predict(table, cutoff=str(tiny.day(90)), samples=4).paths
+    np.testing.assert_allclose(earlier, same, rtol=1e-5)
+    assert not np.isclose(model.predict(table, samples=4, seed=1).paths, paths).any()
+
+
+def test_the_keys_of_paths_are_fixed_for_ever():
+    """Published paths can be drawn again by any later version."""
+    panel = follower().open(tiny.plain())
+    found = path_keys(panel, np.array([0, 2, 2]), np.array([7, 7, -8]), seed=0)
+    assert found.tolist() == [-2529606707029578402, 2751795290426956838, 2134526447211193610]
+    assert path_keys(panel, np.array([0]), np.array([7]), seed=1)[0] != found[0]
+
+
+def test_a_shorter_horizon_is_an_exact_prefix_and_a_longer_one_goes_on():
+    table, model = tiny.plain(), follower()
+    full = model.predict(table, samples=4)
+    for horizon in (1, 3, 6):
+        part = model.predict(table, horizon=horizon, samples=4)
+        assert tiny.bits(part.paths) == tiny.bits(full.paths[:, :, :horizon])
+        assert tiny.bits(part.quantiles) == tiny.bits(full.quantiles[:, :horizon])
+    longer = model.predict(table, horizon=20, samples=4)
+    np.testing.assert_allclose(longer.paths[:, :, :6], full.paths[:, :, :6], rtol=1e-5)
+    assert longer.rows["date"].max() == tiny.day(119) and longer.status == ("ok",) * 3
+    with pytest.raises(fc.ConfigError, match="horizon 0: expected 1 or more steps"):
+        model.predict(table, horizon=0)
+
+
+def test_beyond_the_trained_horizon_known_covariates_must_reach_as_far():
+    model = fc.fit(tiny.shop(), horizon=7, known="price", config=config_with(**FOLLOWS), quiet=True)
+    longer = model.predict(tiny.shop(), future=tiny.prices(ahead=12), horizon=12)
+    assert longer.quantiles.shape == (3, 12, 1, 9) and np.isfinite(longer.quantiles).all()
+    with pytest.raises(fc.DataError, match=r"'price' is known .* \(lead 13 of 15\)"):
+        model.predict(tiny.shop(), future=tiny.prices(ahead=12), horizon=15)
+
+
+def test_beyond_what_learned_positions_cover_is_refused_with_the_numbers():
+    settings = config_with(**FOLLOWS, positions="learned")
+    model = fc.fit(tiny.plain(60), horizon=7, config=settings, quiet=True)
+    reached = model.predict(tiny.plain(60), horizon=8)  # four patches of two steps
+    assert reached.quantiles.shape[1] == 8
+    with pytest.raises(fc.ConfigError, match=r"horizon 9: the learned positions .* cover 8 steps"):
+        model.predict(tiny.plain(60), horizon=9)
+
+
+def test_a_direct_decoder_has_no_paths_and_says_why():
+    expected = "samples 200: this model's decoder is direct: .* not how leads go together"
+    with pytest.raises(fc.ConfigError, match=expected):
+        tiny.plain_model().predict(tiny.plain(), samples=200)
+    with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more"):
+        follower().predict(tiny.plain(), samples=0)
+    with pytest.raises(fc.ConfigError, match="no sample paths: ask for them"):
+        _ = follower().predict(tiny.plain()).samples
+
+
+def test_a_series_without_a_forecast_keeps_its_sample_rows_and_its_reason():
+    silent = tiny.plain().filter(pl.col("store") == "a")
+    silent = silent.with_columns(store=pl.lit("silent"), sales=pl.lit(None, pl.Float64))
+    rows = follower().predict(pl.concat([tiny.plain(), silent]), samples=3).samples
+    last = rows.filter(pl.col("store") == "silent")
+    assert rows.height == 4 * 3 * 7 and last["value"].null_count() == 21
+    assert last["status"].unique().to_list() == ["no target observed before the cutoff"]
+
+
+def test_the_command_line_writes_the_paths_that_python_gives(tmp_path):
+    follower().save(tmp_path / "model")
+    tiny.plain().write_csv(tmp_path / "shop.csv")
+    arguments = ["predict", str(tmp_path / "model"), str(tmp_path / "shop.csv"), "--samples", "4"]
+    out = tmp_path / "paths.parquet"
+    result = CliRunner().invoke(app, [*arguments, "--seed", "3", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "4 paths of each series" in result.output
+    expected = follower().predict(tmp_path / "shop.csv", samples=4, seed=3).samples
+    assert_frame_equal(pl.read_parquet(out), expected)
+
+
+def test_a_backtest_of_an_autoregressive_model_has_its_means():
+    backtest = follower().backtest(tiny.plain(), windows=2, quiet=True)
+    assert "mean" in backtest.rows.columns and backtest.scored == 2 * 3 * 7
+
+
+def test_the_card_says_what_is_drawn_together(tmp_path):
+    follower().save(tmp_path / "model")
+    card = (tmp_path / "model" / "card.md").read_text(encoding="utf-8")
+    assert (
+        "decoder: autoregressive" in card and "the 2 steps of a patch are drawn independently" in card
+    )

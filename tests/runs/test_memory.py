@@ -1,0 +1,132 @@
+"""Tables and stores several times larger than the memory a process may have."""
+
+import resource
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from forecaster.config import DataConfig
+from forecaster.panel.calendar import Calendar
+from forecaster.panel.panel import Panel
+from forecaster.panel.schema import Schema
+from forecaster.panel.store import open_store, writing
+
+MIB = 2**20
+HOUR = 3_600_000_000
+ROWS, COLUMNS, SERIES = 5000, 8, 100
+"""Of a series, and of a block of series."""
+
+# RLIMIT_DATA bounds what a process allocates; maps of files that are only read do not count.
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
+"""
+FIT = """
+import forecaster as fc
+sets = ["fit.steps=20", "fit.validate_every=20", "fit.validation_windows=256", "tracking.enabled=false"]
+model = fc.fit("store", horizon=24, config=fc.load_config(None, sets), out="model", quiet=True)
+assert model.metrics["validation"]["windows"] == 256
+"""
+CONVERT = """
+from pathlib import Path
+from forecaster.config import DataConfig
+from forecaster.panel.convert import convert_table
+panel = convert_table("table.csv", Path("store"), DataConfig())
+assert panel.n_series == {series} and panel.n_rows == {series} * {rows}
+"""
+
+
+def blocks(count):
+    """(keys, times, values) of blocks of series: days of noise, each series on its own hour."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(SERIES * ROWS, COLUMNS)).astype(np.float32)
+    day = np.sin(np.arange(SERIES * ROWS) * (2 * np.pi / 24)).astype(np.float32)
+    time = np.tile(np.arange(ROWS, dtype=np.int64) * HOUR, SERIES)
+    for number in range(count):
+        ids = np.arange(number * SERIES, (number + 1) * SERIES)
+        yield ids, time, noise / 2 + np.roll(day, number)[:, None]
+
+
+def write_store(folder, size):
+    """Writes a store of at least `size` bytes in values and times."""
+    names = tuple(f"x{number}" for number in range(1, COLUMNS))
+    schema = Schema("time", series=("id",), target=("y",), past=names, freq="1h", layout="long")
+    empty = {
+        "static": np.zeros((SERIES, 0), np.float32),
+        "static_codes": np.zeros((SERIES, 0), np.int32),
+    }
+    indptr = np.arange(SERIES + 1, dtype=np.int64) * ROWS
+    codes = np.zeros((SERIES * ROWS, 0), np.int32)
+    with writing(folder) as store:
+        for ids, time, values in blocks(-(-size // (SERIES * ROWS * (4 * COLUMNS + 8)))):
+            keys, calendar = pl.DataFrame({"id": ids}), Calendar("1h", None, False)
+            store.append(
+                Panel(schema, calendar, keys, values, codes, time, indptr,
+                      regular=True, kind="file", name="big.parquet", **empty)
+            )  # fmt: skip
+        store.finish(DataConfig(), ())
+
+
+def run_limited(folder, program, limit):
+    """Runs a program that may allocate `limit` bytes; one thread each, whose stacks count too."""
+    one = {
+        "OMP_NUM_THREADS": "1",
+        "POLARS_MAX_THREADS": "1",
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED.format(limit=limit) + program],
+        cwd=folder, env=one, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def require_disk(folder, size):
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        pytest.skip(f"needs {size / 1e9:.1f} GB of disk, {free / 1e9:.1f} are free")
+
+
+@pytest.mark.slow
+def test_a_fit_on_a_store_five_times_the_allowed_memory_stays_below_it(tmp_path):
+    limit = 640 * MIB  # torch, Lightning and polars alone take some 500
+    require_disk(tmp_path, 6 * limit)
+    write_store(tmp_path / "store", 5 * limit)
+    panel = open_store(tmp_path / "store")
+    assert panel.values.nbytes + panel.time.nbytes >= 5 * limit
+    run_limited(tmp_path, FIT, limit)
+    assert (tmp_path / "model" / "contract.json").is_file()
+    shutil.rmtree(tmp_path / "store")
+
+
+@pytest.mark.slow
+def test_a_table_larger_than_the_allowed_memory_is_converted_below_it(tmp_path):
+    limit = 1024 * MIB  # polars alone takes some 500 to read text
+    require_disk(tmp_path, 6 * limit)
+    count = 0
+    with (tmp_path / "table.csv").open("wb") as file:
+        for ids, time, values in blocks(10**6):
+            frame = pl.DataFrame({"id": np.repeat(ids, ROWS)}).with_columns(
+                pl.Series("time", time).cast(pl.Datetime("us")),
+                *(pl.Series(f"x{n}" if n else "y", values[:, n]) for n in range(COLUMNS)),
+            )
+            # Sorted by time within the block, so that rows have to be dealt to their series.
+            frame.sort("time").write_csv(file, include_header=count == 0, float_precision=3)
+            count += 1
+            if file.tell() > 1.25 * limit:
+                break
+    run_limited(tmp_path, CONVERT.format(series=count * SERIES, rows=ROWS), limit)
+    for path in ("store", "table.csv"):
+        target = tmp_path / path
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+
+
+def test_limits_bind():
+    with pytest.raises(AssertionError, match=r"MemoryError|cannot allocate|Aborted|died"):
+        run_limited("/", "import numpy\nnumpy.ones(10**8)", 256 * MIB)
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] != 256 * MIB
