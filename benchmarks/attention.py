@@ -6,8 +6,8 @@
 One multi-head layer of the default width on one sequence, the oldest eighth of it padding; the
 window is 32 tokens, the stride √N, the factor 5, the rank 64. On a CPU: one thread, processor time, and
 how far the process grows above what it held before, each measurement in a fork of its own. On a GPU:
-time between events, and the allocator's peak. Times are the least of several: what else a machine
-does only adds to them.
+time between events, and the allocator's peak. Figures are the least of several
+rounds: what else a machine does only adds to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import pickle
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -30,7 +30,6 @@ import torch
 from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
-from torch import nn
 
 from forecaster.config import ModelConfig
 from forecaster.model.attention import MultiHeadAttention
@@ -39,7 +38,7 @@ KINDS = ("full", "local", "strided", "sparse", "low_rank")
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 LINEAR = ("local", "low_rank")
 SHORT, LONG, LIMIT = 1024, 8192, 10.0
-SECONDS, FEWEST = 2.0, 3  # a measurement repeats at least so long and so often
+SECONDS, FEWEST, ROUNDS = 0.5, 2, 4  # a measurement repeats so long and so often, in every round
 
 Cost = tuple[float, float]
 """Milliseconds and MiB."""
@@ -53,7 +52,13 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile the layer first")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    costs = {kind: [measured(kind, length, given) for length in LENGTHS] for kind in KINDS}
+    rounds = [
+        {kind: [measured(kind, length, given) for length in LENGTHS] for kind in KINDS}
+        for _ in range(ROUNDS)
+    ]
+    costs = {
+        kind: [least(cell) for cell in zip(*(r[kind] for r in rounds), strict=True)] for kind in KINDS
+    }
     where = f"{given.device}, {given.dtype}{', compiled' if given.compile else ''}"
     show(costs, where)
     if given.plot is not None:
@@ -63,8 +68,14 @@ def main() -> None:
 def measured(kind: str, length: int, given: argparse.Namespace) -> Cost:
     """Returns what one training pass over `length` tokens takes."""
     if given.device == "cpu":
-        return in_a_fork(lambda: on_cpu(make_pass(kind, length, given)))
+        return in_a_fork(lambda: on_cpu(make_pass(kind, 64, given), make_pass(kind, length, given)))
     return on_gpu(make_pass(kind, length, given))
+
+
+def least(costs: Sequence[Cost]) -> Cost:
+    """Returns the least time and the least memory of several measurements."""
+    milliseconds, mebibytes = zip(*costs, strict=True)
+    return min(milliseconds), min(mebibytes)
 
 
 def make_pass(kind: str, length: int, given: argparse.Namespace) -> Callable[[], None]:
@@ -104,8 +115,8 @@ def in_a_fork(work: Callable[[], Cost]) -> Cost:
     return found
 
 
-def on_cpu(once: Callable[[], None]) -> Cost:
-    nn.Linear(1, 1)(torch.ones(1, 1)).backward()  # what the first backward pass of a process loads
+def on_cpu(first: Callable[[], None], once: Callable[[], None]) -> Cost:
+    first()  # loads what a process loads once
     before = psutil.Process().memory_info().rss
     once()
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

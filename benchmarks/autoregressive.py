@@ -112,7 +112,7 @@ def taught(network: Network, inputs: Inputs, path: Tensor) -> Tensor:
 
 
 def seconds(work: Callable[[], Tensor], device: str) -> float:
-    """Returns the median time of a few repeats: processor time on a CPU, so that others do not count."""
+    """Returns the median time of a few repeats; on a CPU in its own processor time."""
     clock = time.process_time if device == "cpu" else time.perf_counter
     taken = []
     for _ in range(REPEATS):

@@ -40,3 +40,32 @@ def test_series_with_gaps_and_other_ends_take_covariates_from_a_second_file() ->
     forecast = model.predict(**files)
     assert forecast.rows.height == 5 * 14 and len(set(forecast.cutoff.tolist())) > 1
     assert model.backtest(windows=4, quiet=True, **files).scored > 0
+
+
+FILES = {
+    "ETTh1": ({}, 7 * 4),
+    "EPF-NP": ({"target": "OT"}, 4),
+    "EPF-DE": ({"target": "OT"}, 4),
+    "M4-Hourly-train": ({"layout": "rows"}, 414 * 4),
+    "M4-Hourly-test": ({"layout": "rows"}, 414 * 4),
+    "vic_electricity": ({"target": "Demand", "holidays": "AU-VIC"}, 4),
+    "bike_sharing": ({"target": "users"}, 4),
+    "bdg2_hourly": ({}, 2 * 4),
+    "multi_series": ({}, 5 * 4),
+    "multi_series_exog": ({"target": "air_temperature"}, 5 * 4),
+}
+"""What has to be said of a file, and how many rows a forecast of four steps has."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_is_checked_fitted_and_forecast_as_it_came(name: str) -> None:
+    told, rows = FILES[name]
+    path = DATA / f"{name}.csv"
+    assert {finding.severity for finding in fc.check(path, 4, **told)} <= {"warning", "note"}
+    few = {**UNTRACKED, "fit": {"steps": 3, "validation_windows": 64}}
+    model = fc.fit(path, horizon=4, config=few, quiet=True, **told)
+    forecast = model.predict(path)
+    assert forecast.rows.height == rows and set(forecast.status) == {"ok"}
+    assert not forecast.rows["forecast"].is_null().any()
+    if told.get("layout") == "rows":
+        assert model.artifact.schema.season_length in (None, 24)

@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64
@@ -41,14 +40,11 @@ def path_keys(panel: Panel, series: Int64, cutoff: Int64, seed: int) -> Int64:
         cutoff: [N] time of the last step it may see.
         seed: any whole number.
     """
-    names = np.full(panel.n_series, "")
-    if panel.keys.width:
-        text = [pl.col(name).cast(pl.String) for name in panel.keys.columns]
-        names = panel.keys.select(pl.concat_str(text, separator=_BETWEEN)).to_series().to_numpy()
-    windows = zip(names[series].tolist(), cutoff.tolist(), strict=True)
+    names = [_BETWEEN.join(str(part) for part in row) for row in panel.keys.rows()] or [""]
+    windows = zip(series.tolist(), cutoff.tolist(), strict=True)
     hashes = [
-        blake2b(f"{seed}{_BETWEEN}{time}{_BETWEEN}{name}".encode(), digest_size=8).digest()
-        for name, time in windows
+        blake2b(f"{seed}{_BETWEEN}{time}{_BETWEEN}{names[number]}".encode(), digest_size=8).digest()
+        for number, time in windows
     ]
     return np.frombuffer(b"".join(hashes), dtype="<i8").astype(np.int64)
 

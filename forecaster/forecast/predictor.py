@@ -201,7 +201,7 @@ def _check_reach(artifact: Artifact, wanted: int) -> None:
     if model.decoder != "autoregressive" and not 1 <= wanted <= trained:
         raise ConfigError(
             f"horizon {wanted}: this model forecasts 1 to {trained} steps; "
-            f"fit one with --horizon {wanted} to reach further"
+            f"fit one with --horizon {wanted} to reach further, or with model.decoder autoregressive"
         )
     if wanted < 1:
         raise ConfigError(f"horizon {wanted}: expected 1 or more steps")

@@ -139,10 +139,15 @@ def _beyond(length: int, window: int, stride: int, causal: bool) -> Bool[Tensor,
     return gap > window if causal else gap.abs() > window
 
 
+def _filled(tokens: Tensor, size: int) -> Tensor:
+    """[B, A, N, E] → [B, A, K·W, E], filled up with zeros to whole blocks."""
+    missing = -tokens.shape[2] % size
+    return F.pad(tokens, (0, 0, 0, missing)) if missing else tokens  # padding by nothing copies
+
+
 def _blocks(tokens: Tensor, size: int) -> Tensor:
-    """[B, A, N, E] → [B, K, A, W, E]; the last block is filled up with zeros."""
-    padded = F.pad(tokens, (0, 0, 0, -tokens.shape[2] % size))
-    blocks: Tensor = padded.unflatten(2, (-1, size))
+    """[B, A, N, E] → [B, K, A, W, E]."""
+    blocks: Tensor = _filled(tokens, size).unflatten(2, (-1, size))
     return blocks.transpose(1, 2)
 
 
@@ -157,10 +162,9 @@ def _around(tokens: Tensor, size: int, reach: int, causal: bool) -> Tensor:
     Laid side by side, not unfolded: the backward pass of that costs more than the attention.
     """
     own = _blocks(tokens, size)
-    nothing = own[:, :1].new_zeros((1,)).expand(len(own), 1, own.shape[2], reach, own.shape[4])
-    parts = [torch.cat([nothing, own[:, :-1, :, size - reach :]], dim=1), own]
+    parts = [F.pad(own[:, :-1, :, size - reach :], (0, 0, 0, 0, 0, 0, 1, 0)), own]
     if not causal:
-        parts.append(torch.cat([own[:, 1:, :, :reach], nothing], dim=1))
+        parts.append(F.pad(own[:, 1:, :, :reach], (0, 0, 0, 0, 0, 0, 0, 1)))
     return torch.cat(parts, dim=3)
 
 
@@ -178,9 +182,8 @@ def _near(query: Tensor, seen: Tensor | None, size: int, window: int, causal: bo
 
 
 def _classes(tokens: Tensor, size: int, stride: int) -> Tensor:
-    """[B, A, N, E] → [B, A, stride, N/stride, E], filled up with zeros to whole blocks."""
-    padded = F.pad(tokens, (0, 0, 0, -tokens.shape[2] % size))
-    rows: Tensor = padded.unflatten(2, (-1, stride))
+    """[B, A, N, E] → [B, A, stride, N/stride, E], of whole blocks."""
+    rows: Tensor = _filled(tokens, size).unflatten(2, (-1, stride))
     return rows.transpose(2, 3)
 
 

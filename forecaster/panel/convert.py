@@ -177,7 +177,9 @@ class _Pieces:
             if len(guess_formats(column, digits=True)) < 2:
                 return schema
             try:
-                return replace(schema, time_format=parse_times(column, self.scan.name)[1])
+                return replace(
+                    schema, time_format=parse_times(column, f"{self.scan.name}, column '{name}'")[1]
+                )
             except DataError as error:
                 last = error
         raise last

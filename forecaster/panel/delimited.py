@@ -32,7 +32,7 @@ from forecaster.panel.table import refuse_repeats
 
 _HEAD = 1 << 18
 # No name in a file begins so.
-_UNNAMED = "\0"
+UNNAMED = "\0"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -82,7 +82,7 @@ def _read(
 ) -> tuple[pl.DataFrame, list[Finding]]:
     options: dict[str, Any] = dialect.options
     own = pl.read_csv(content, n_rows=0, infer_schema=False, **options).columns
-    names = _names(dialect, len(own), name)
+    names = header_names(dialect, len(own), name)
     samples = dict(zip(names, dialect.sample, strict=False))
     keep = {column for column in names if column in text}
     digits = {column for column, sample in samples.items() if may_be_padded(sample)}
@@ -177,21 +177,21 @@ def _without_blank_end(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]
     return frame.head(end), [Finding("note", "rows", said, "delete them", count=frame.height - end)]
 
 
-def _names(dialect: Dialect, width: int, where: str) -> list[str]:
+def header_names(dialect: Dialect, width: int, where: str) -> list[str]:
     """Returns the header without stray blanks; a column without a name is called by its number."""
     header = [name.strip() for name in dialect.header]
     refuse_repeats([name for name in header if name], where)
     if len(header) != width:
         raise DataError(f"{where}: cannot be read (a header of {len(header)} names, {width} columns)")
-    return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header)]
+    return [name or f"{UNNAMED}{k}" for k, name in enumerate(header)]
 
 
 def _with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
     """Returns the frame with a name for columns that have none; where they hold nothing, they go."""
     names = frame.columns
     notes = []
-    for unnamed in [name for name in names if name.startswith(_UNNAMED)]:
-        column, k = frame[unnamed], int(unnamed.removeprefix(_UNNAMED))
+    for unnamed in [name for name in names if name.startswith(UNNAMED)]:
+        column, k = frame[unnamed], int(unnamed.removeprefix(UNNAMED))
         if column.null_count() == len(column):
             what, new = "is empty and passed over", None
         elif column.dtype.is_integer() and _counts_rows(column):

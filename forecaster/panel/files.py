@@ -193,11 +193,7 @@ def _read_file(
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
     except _BROKEN as error:
-        raise fault(
-            "unreadable",
-            f"{name}: cannot be read ({one_line(error)})",
-            "expected CSV (UTF-8, one header line), Parquet or Arrow",
-        ) from error
+        raise unreadable(name, error) from error
     own = [(key, value) for key, value in file.keys if key not in frame.columns]
     empty = "__HIVE_DEFAULT_PARTITION__"
     return frame.with_columns(
@@ -209,21 +205,42 @@ def _read(
     content: Path | bytes, name: str, data: DataConfig, text: Sequence[str]
 ) -> tuple[pl.DataFrame, list[Finding]]:
     content = _unpacked(content)
-    head = first_bytes(content, 6)
+    kind = format_of(first_bytes(content, 6), name)
+    packed = io.BytesIO(content) if isinstance(content, bytes) else content
+    if kind == "text":
+        return read_delimited(content, name, data, text)
+    if kind == "parquet":
+        frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
+    else:
+        frame = pl.read_ipc(packed)
+    refuse_repeats(frame.columns, name)
+    return frame.rename(lambda column: column.strip().lstrip("\ufeff")), []
+
+
+def format_of(head: bytes, name: str) -> str:
+    """Returns "parquet", "arrow" or "text" for the first bytes of a file.
+
+    Raises:
+        DataError: it is something else.
+    """
     for sign, what, advice in _FOREIGN:
         if head.startswith(sign):
             raise fault("format", f"{name}: expected CSV, Parquet or Arrow, found {what}", advice)
-    packed = io.BytesIO(content) if isinstance(content, bytes) else content
-    if head.startswith(b"PAR1"):
-        frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
-    elif head.startswith(b"ARROW1"):
-        frame = pl.read_ipc(packed)
-    elif re.search(r"\.(?:parquet|pq|arrow|feather|ipc)$", name, re.I):
+    for sign, kind in ((b"PAR1", "parquet"), (b"ARROW1", "arrow")):
+        if head.startswith(sign):
+            return kind
+    if re.search(r"\.(?:parquet|pq|arrow|feather|ipc)$", name, re.I):
         raise fault("format", f"{name}: cannot be read (not what its name says)", "write it anew")
-    else:
-        return read_delimited(content, name, data, text)
-    refuse_repeats(frame.columns, name)
-    return frame.rename(lambda column: column.strip().lstrip("\ufeff")), []
+    return "text"
+
+
+def unreadable(name: str, error: Exception) -> DataError:
+    """Returns what to say of a file that a reader gave up on."""
+    return fault(
+        "unreadable",
+        f"{name}: cannot be read ({one_line(error)})",
+        "expected CSV (UTF-8, one header line), Parquet or Arrow",
+    )
 
 
 def _unpacked(content: Path | bytes) -> Path | bytes:

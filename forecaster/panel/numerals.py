@@ -52,7 +52,7 @@ class Style:
 
 POINT = Style(".")
 _SPACES = " '\u00a0\u202f"
-_STYLES = (
+STYLES = (
     POINT,
     Style(","),
     Style(",", "."),
@@ -69,7 +69,7 @@ def decimal_marks(columns: Iterable[pl.Series]) -> set[str]:
 
 def looks_like_thousands(column: pl.Series) -> bool:
     """Whether a point may part thousands in what reads as fractions: 1.234 beside 999."""
-    text = _known(first_values(column)).drop_nulls()
+    text = known(first_values(column)).drop_nulls()
     dotted = text.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
     return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
 
@@ -111,7 +111,7 @@ def as_numbers(
             fitting = [POINT]
         else:
             fitting = [style for style in found if {style.decimal} == marks] or found
-        text = _known(frame[name])
+        text = known(frame[name])
         typed[name] = _read_alike(text, fitting, f"{where}: column '{name}'", place)
         notes += _notes(name, fitting[0], text)
     return frame.with_columns(**typed), notes
@@ -134,7 +134,7 @@ def _read_alike(
 
 
 def _other_mark(column: pl.Series, decimal: str, where: str, place: Callable[[int], str]) -> DataError:
-    row = int((~Style(decimal).fits(_known(column))).arg_true()[0])
+    row = int((~Style(decimal).fits(known(column))).arg_true()[0])
     return fault(
         "decimal",
         f"{where}: column '{column.name}': expected '{decimal}' as decimal mark, found "
@@ -166,7 +166,8 @@ def _shown(styles: Iterable[list[Style]]) -> set[str]:
     return {mark for marks in kinds if len(marks) == 1 for mark in marks}
 
 
-def _known(column: pl.Series) -> pl.Series:
+def known(column: pl.Series) -> pl.Series:
+    """Returns text without stray blanks; null where it is a mark of what is missing."""
     text = column.str.strip_chars()
     return text.set(text.is_in(MISSING), None)
 
@@ -182,11 +183,11 @@ def _simple(column: pl.Series) -> pl.Series | None:
     if whole is not None and whole.null_count() == column.null_count():
         zeros = column.str.starts_with("0") & (column.str.len_bytes() > 1)
         return column if zeros.any() else whole
-    head = _known(first_values(column))
+    head = known(first_values(column))
     for pattern in (r"^[+-]?\d+$", r"^(?:true|false)$"):
         if not head.str.contains(pattern).all():
             continue
-        text = _known(column)
+        text = known(column)
         if text.null_count() == len(text) or not text.str.contains(pattern).all():
             continue
         if "\\d" not in pattern:
@@ -200,11 +201,11 @@ def _simple(column: pl.Series) -> pl.Series | None:
 def _styles(column: pl.Series) -> list[Style]:
     """Returns the ways in which every value is a number; none where one is not."""
     # A few values tell most text from numbers; only the rest is looked at whole.
-    head = _known(first_values(column))
-    found = [style for style in _STYLES if style.fits(head).all()]
+    head = known(first_values(column))
+    found = [style for style in STYLES if style.fits(head).all()]
     if not found:
         return []
-    text = _known(column)
+    text = known(column)
     if text.null_count() == len(text):
         return []
     return [style for style in found if style.fits(text).all()]

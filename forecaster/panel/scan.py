@@ -1,13 +1,14 @@
 """A table that need not fit in memory: what comes in is a path, what goes out can be read in pieces.
 
 Promised: the columns, kinds and rows of `read_table` on the same files. The kind of a text column is
-decided over all its rows, in one pass that keeps counts only. What cannot be read in pieces (packed
-files, URLs, frames, a row per series) gives None.
+decided over all its rows: one pass counts what reads as a number, another keeps one example of every
+shape of the rest. What cannot be read in pieces (packed files, URLs, frames, several text files, a row
+per series) gives None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,12 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.panel.csv_faults import refuse_encoding, refuse_uneven
-from forecaster.panel.delimited import first_bytes, may_be_padded
+from forecaster.panel.delimited import UNNAMED, first_bytes, header_names, may_be_padded
 from forecaster.panel.dialect import Dialect, find_dialect
-from forecaster.panel.files import PlacedFile, find_files
+from forecaster.panel.files import PlacedFile, find_files, format_of, unreadable
 from forecaster.panel.finding import Finding, fault
-from forecaster.panel.numerals import MISSING, PADDED, as_numbers
-from forecaster.panel.table import one_line, refuse_repeats
+from forecaster.panel.numerals import MISSING, STYLES, Style, as_numbers, known
+from forecaster.panel.table import refuse_repeats
 
 _HEAD = 1 << 18
 
@@ -37,7 +38,7 @@ class Scan:
     """Path or glob: used in messages."""
     n_rows: int
     notes: tuple[Finding, ...]
-    """What was noticed while the files were found."""
+    """What was noticed on the way."""
 
 
 def scan_table(source: object, data: DataConfig) -> Scan | None:
@@ -50,25 +51,25 @@ def scan_table(source: object, data: DataConfig) -> Scan | None:
         return None
     files, notes = find_files(str(source))
     heads = [first_bytes(Path(file.name), _HEAD) for file in files]
-    columnar = [_scan_columnar(file, head) for file, head in zip(files, heads, strict=True)]
-    frames = [frame for frame in columnar if frame is not None]
-    if len(frames) == len(files):
-        frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
-        rows = int(frame.select(pl.len()).collect(engine="streaming").item())
+    if any(head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")) for head in heads):
+        return None
+    kinds = [format_of(head, file.name) for head, file in zip(heads, files, strict=True)]
+    if "text" not in kinds:
+        with _reading(str(source)):
+            frames = [_scan_columnar(file, kind) for file, kind in zip(files, kinds, strict=True)]
+            frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
+            rows = int(frame.select(pl.len()).collect(engine="streaming").item())
         return Scan(frame, str(source), rows, tuple(notes))
-    if frames or len(files) > 1 or not _is_plain_text(heads[0]):
+    if len(files) > 1 or files[0].keys or not _is_plain_text(heads[0]):
         return None
-    frame, rows = _scan_text(Path(files[0].name), heads[0], data)
-    return Scan(frame, str(source), rows, tuple(notes))
+    return _scan_text(Path(files[0].name), heads[0], data, notes)
 
 
-def _scan_columnar(file: PlacedFile, head: bytes) -> pl.LazyFrame | None:
-    if head.startswith(b"PAR1"):
+def _scan_columnar(file: PlacedFile, kind: str) -> pl.LazyFrame:
+    if kind == "parquet":
         frame = pl.scan_parquet(file.name, hive_partitioning=False, glob=False)
-    elif head.startswith(b"ARROW1"):
-        frame = pl.scan_ipc(file.name)
     else:
-        return None
+        frame = pl.scan_ipc(file.name)
     names = frame.collect_schema().names()
     refuse_repeats(names, file.name)
     frame = frame.rename({name: name.strip().lstrip("\ufeff") for name in names})
@@ -84,124 +85,143 @@ def _is_plain_text(head: bytes) -> bool:
     return "\0" not in text
 
 
-def _scan_text(path: Path, head: bytes, data: DataConfig) -> tuple[pl.LazyFrame, int]:
-    """Returns the rows of a delimited file with numbers as numbers, and how many there are."""
-    lines = head.decode("utf-8-sig", errors="ignore")
-    dialect = find_dialect(lines, whole=len(head) < _HEAD, name=str(path), data=data)
-    refuse_repeats(dialect.header, str(path))
-    names = [name.strip() for name in dialect.header]
-    if not all(names):
-        at = names.index("") + 1
-        raise fault("columns", f"{path}: column {at} has no name", "name it in the header")
-
-    def rows(kinds: Mapping[str, Any]) -> pl.LazyFrame:
-        options: dict[str, Any] = dialect.options
-        frame = pl.scan_csv(path, infer_schema=False, **options)
-        written = frame.collect_schema().names()
-        known = {old: kinds[new] for old, new in zip(written, names, strict=True) if new in kinds}
-        frame = pl.scan_csv(path, infer_schema=False, schema_overrides=known, **options)
-        return frame.rename(dict(zip(written, names, strict=True)))
-
+def _scan_text(path: Path, head: bytes, data: DataConfig, notes: Sequence[Finding]) -> Scan:
+    """Returns the rows of a delimited file with numbers as numbers."""
+    name, lines = str(path), head.decode("utf-8-sig", errors="ignore")
+    dialect = find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data)
+    names = header_names(dialect, len(dialect.header), name)
     sample = dialect.sample.rename(dict(zip(dialect.sample.columns, names, strict=True)))
-    marks = {name: _mark(sample[name], data, dialect, str(path)) for name in names}
-    padded = {name for name in names if may_be_padded(sample[name])}
-    with _reading(path, dialect):
-        counts = _counted(rows({}), names, marks)
-        if len(names) > 1 and counts[f"{names[-1]}\0given"] < counts["\0end"]:
-            refuse_uneven(path, str(path), dialect)
+    with _reading(name, path, dialect):
+        text = _rows(path, names, dialect, {})
+        counts = _counted(text, names, "," if dialect.comma else ".")
+        end = counts["\0end"]
+        if len(names) > 1 and counts[f"{names[-1]}\0given"] < end:
+            refuse_uneven(path, name, dialect)
         # What the reader itself takes for numbers it reads many times faster than they are cast.
         plain = {
-            name: pl.Int64 if counts[f"{name}\0whole"] == counts[f"{name}\0given"] else pl.Float64
-            for name in names
-            if counts[f"{name}\0number"] == counts[f"{name}\0given"] > 0 and name not in padded
-            if (marks[name] == ",") == dialect.comma
+            column: pl.Int64 if counts[f"{column}\0whole"] == counts[f"{column}\0given"] else pl.Float64
+            for column in names
+            if counts[f"{column}\0number"] == counts[f"{column}\0given"] > 0
+            if not may_be_padded(sample[column])
         }
-        left = {name: marks[name] for name in names if name not in plain}
-        kinds = _kinds(rows({}), left)
-    return rows(plain).head(counts["\0end"]).with_columns(kinds), counts["\0end"]
+        floats = pl.Float64 in plain.values()
+        seen = "," if dialect.comma else "." if floats else ""
+        cast, more = _casts(text, sample, set(plain), data, seen, name)
+        if floats and not dialect.comma and any(note.rule == "decimal" for note in more):
+            # A comma far below the first rows: whether points part thousands is asked of all columns.
+            plain = {}
+            cast, more = _casts(text, sample, set(), data, "", name)
+        frame = _rows(path, names, dialect, plain).head(end).with_columns(cast)
+        unnamed = [column for column in names if column.startswith(UNNAMED)]
+        frame = _without_unnamed(frame, unnamed, name)
+    return Scan(frame, name, end, (*notes, *more))
+
+
+def _rows(path: Path, names: list[str], dialect: Dialect, kinds: Mapping[str, Any]) -> pl.LazyFrame:
+    options: dict[str, Any] = dialect.options
+    written = pl.scan_csv(path, infer_schema=False, **options).collect_schema().names()
+    header_names(dialect, len(written), str(path))
+    own = dict(zip(written, names, strict=True))
+    given = {column: kinds[name] for column, name in own.items() if name in kinds}
+    return pl.scan_csv(path, infer_schema=False, schema_overrides=given, **options).rename(own)
 
 
 @contextmanager
-def _reading(path: Path, dialect: Dialect) -> Iterator[None]:
+def _reading(name: str, path: Path | None = None, dialect: Dialect | None = None) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, OSError) as error:
-        refuse_encoding(path, str(path), dialect.separator)
-        refuse_uneven(path, str(path), dialect)
-        raise fault(
-            "unreadable",
-            f"{path}: cannot be read ({one_line(error)})",
-            "expected CSV (UTF-8, one header line), Parquet or Arrow",
-        ) from error
+        if path is not None and dialect is not None:
+            refuse_encoding(path, name, dialect.separator)
+            refuse_uneven(path, name, dialect)
+        raise unreadable(name, error) from error
 
 
-def _mark(sample: pl.Series, data: DataConfig, dialect: Dialect, where: str) -> str:
-    """Returns the decimal mark of a column."""
-    typed, _ = as_numbers(sample.to_frame(), data.decimal, {"," if dialect.comma else "."}, where)
-    usual = data.decimal or ("," if dialect.comma else ".")
-    if not typed.width or not typed.to_series().dtype.is_float():
-        return usual
-    text = sample.to_frame().select(_known(sample.name)).to_series()
-    for mark in dict.fromkeys((usual, data.decimal or ".", data.decimal or ",")):
-        numbers = text.to_frame().select(_number(pl.col(sample.name), mark)).to_series()
-        if numbers.null_count() == text.null_count():
-            return mark
-    raise fault(
-        "thousands",
-        f"{where}: column '{sample.name}': marks between thousands cannot be read in pieces",
-        "write them without",
-        where=sample.name,
-    )
-
-
-def _known(name: str) -> pl.Expr:
-    text = pl.col(name).str.strip_chars()
-    return pl.when(~text.is_in(MISSING)).then(text)
-
-
-def _number(text: pl.Expr, mark: str) -> pl.Expr:
-    point = text if mark == "." else text.str.replace(mark, ".", literal=True)
-    return point.cast(pl.Float64, strict=False)
-
-
-def _counted(frame: pl.LazyFrame, names: list[str], marks: dict[str, str]) -> dict[str, int]:
+def _counted(frame: pl.LazyFrame, names: list[str], mark: str) -> dict[str, int]:
     """Returns how many cells are given and read as numbers, and the last row that is not empty."""
     filled = pl.any_horizontal(pl.col(names).is_not_null())
     asked = [pl.when(filled).then(pl.col("\0row")).max().alias("\0end")]
     for name in names:
+        cell: Any = pl.col(name)
         asked += [
-            pl.col(name).count().alias(f"{name}\0given"),
-            pl.col(name).cast(pl.Int64, strict=False).count().alias(f"{name}\0whole"),
-            _number(pl.col(name), marks[name]).count().alias(f"{name}\0number"),
+            cell.count().alias(f"{name}\0given"),
+            cell.cast(pl.Int64, strict=False).count().alias(f"{name}\0whole"),
+            Style(mark).numbers(cell).count().alias(f"{name}\0number"),
         ]
-    return _one_row(frame.with_row_index("\0row", 1).select(asked))
+    found = frame.with_row_index("\0row", 1).select(asked).collect(engine="streaming")
+    return {key: value or 0 for key, value in found.row(0, named=True).items()}
 
 
-def _kinds(frame: pl.LazyFrame, marks: dict[str, str]) -> list[pl.Expr]:
-    """Returns what columns of text become: numbers with marks for missing ones, truths, or text."""
-    asked = []
-    for name, mark in marks.items():
-        text = _known(name)
-        asked += [
-            text.count().alias(f"{name}\0known"),
-            text.is_in(["true", "false"]).sum().alias(f"{name}\0truth"),
-            text.cast(pl.Int64, strict=False).count().alias(f"{name}\0whole"),
-            text.str.contains(PADDED).any().alias(f"{name}\0padded"),
-            _number(text, mark).count().alias(f"{name}\0number"),
-        ]
-    counts = _one_row(frame.select(asked)) if asked else {}
+def _casts(
+    frame: pl.LazyFrame, sample: pl.DataFrame, plain: set[str], data: DataConfig, seen: str, where: str
+) -> tuple[list[pl.Expr], list[Finding]]:
+    """Returns what columns of text become, and what is worth telling."""
+    left = [name for name in sample.columns if name not in plain]
+    numeric = [name for name in left if _may_be_numbers(sample[name])]
+    examples = [_examples(frame, name) for name in numeric]
+    together = pl.concat([part.to_frame() for part in examples], how="horizontal")
+    typed, notes = as_numbers(together, data.decimal, seen, where, "such a row".format)
     found = []
-    for name, mark in marks.items():
-        known, text = counts[f"{name}\0known"], _known(name)
-        if known and counts[f"{name}\0truth"] == known:
+    for name in left:
+        cell: Any = pl.col(name)
+        text = cell.str.strip_chars()
+        text = pl.when(~text.is_in(MISSING)).then(text)
+        kind = typed.schema.get(name)
+        if kind == pl.Boolean:
             found.append((text == "true").alias(name))
-        elif known and counts[f"{name}\0whole"] == known and not counts[f"{name}\0padded"]:
+        elif kind == pl.Int64:
             found.append(text.cast(pl.Int64).alias(name))
-        elif known and counts[f"{name}\0number"] == known and not counts[f"{name}\0padded"]:
-            found.append(_number(text, mark).alias(name))
-    return found
+        elif kind == pl.Float64:
+            style = _style(together[name], typed[name])
+            found.append(style.numbers(text).alias(name))
+        elif sample[name].drop_nulls().str.starts_with(" ").all() and sample[name].count():
+            found.append(cell.str.strip_chars())
+    return found, notes
 
 
-def _one_row(frame: pl.LazyFrame) -> dict[str, int]:
-    found = frame.collect(engine="streaming").row(0, named=True)
-    return {key: value or 0 for key, value in found.items()}
+def _may_be_numbers(sample: pl.Series) -> bool:
+    values = known(sample)
+    return any(style.fits(values).all() for style in STYLES) or bool(
+        values.str.contains("^(?:true|false)$").all()
+    )
+
+
+def _examples(frame: pl.LazyFrame, name: str) -> pl.Series:
+    """Returns one value of every shape: digits but zeros are alike, and so are runs of four and more."""
+    shape = pl.col(name).str.replace_all("[1-9]", "1")
+    for run, short in (
+        (r"([01])[01]{3,}", "${1}111"),
+        (r"\b([01])[01]{2}\b", "${1}11"),
+        (r"\b([01])[01]\b", "${1}1"),
+    ):
+        shape = shape.str.replace_all(run, short)
+    grouped = frame.select(pl.col(name), shape.alias("\0shape")).group_by("\0shape")
+    return grouped.agg(pl.col(name).first()).collect(engine="streaming")[name]
+
+
+def _style(text: pl.Series, numbers: pl.Series) -> Style:
+    values = known(text)
+    return next(
+        style
+        for style in STYLES
+        if style.fits(values).all() and style.numbers(values).equals(numbers, null_equal=True)
+    )
+
+
+def _without_unnamed(frame: pl.LazyFrame, unnamed: list[str], where: str) -> pl.LazyFrame:
+    """Returns the rows without columns that have no name and hold nothing, or number the rows."""
+    kinds = frame.collect_schema()
+    for column in unnamed:
+        number = int(column.removeprefix(UNNAMED)) + 1
+        own = pl.col(column)
+        if kinds[column].is_integer():
+            apart = own - pl.int_range(pl.len())
+            ends = frame.select(apart.min().alias("low"), apart.max().alias("high"))
+            low, high = ends.collect(engine="streaming").row(0)
+            passed = low == high and low in (0, 1)
+        else:
+            passed = not frame.select(own.count()).collect(engine="streaming").item()
+        if not passed:
+            raise fault("columns", f"{where}: column {number} has no name", "name it in the header")
+        frame = frame.drop(column)
+    return frame

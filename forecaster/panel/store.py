@@ -12,6 +12,8 @@ Promised: the folder appears whole or not at all, and the panel is bit for bit t
 
 from __future__ import annotations
 
+import importlib.metadata
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +25,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster import __version__
 from forecaster.atomic import atomic_folder
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
@@ -93,10 +94,10 @@ class StoreWriter:
             keys.write_ipc(file)
         card = {
             "format": FORMAT,
-            "version": __version__,
+            "version": _version(),
             "name": panel.name,
             "kind": panel.kind,
-            "series": len(self._small["indptr"]) and sum(map(len, self._small["static"])),
+            "series": sum(map(len, self._small["static"])),
             "rows": self._rows,
             "schema": panel.schema.to_dict(),
             "calendar": asdict(panel.calendar),
@@ -176,8 +177,6 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def _header(array: NDArray[Any], rows: int) -> bytes:
     """Returns the .npy header of an array with so many rows; its length does not depend on them."""
-    import io
-
     header = io.BytesIO()
     facts = np.lib.format.header_data_from_array_1_0(array[:0])
     np.lib.format.write_array_header_1_0(header, facts | {"shape": (rows, *array.shape[1:])})
@@ -202,3 +201,10 @@ def _require_whole(panel: Panel) -> None:
 def _write(folder: Path, card: dict[str, Any]) -> None:
     text = json.dumps(card, indent=1, ensure_ascii=False)
     (folder / CARD).write_text(text + "\n", encoding="utf-8")
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("attention-forecaster")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -182,6 +182,32 @@ CATALOGUE = {
         ["predict", "model", "shop.csv", "--horizon", 8, "--out", "new.csv"],
         ["horizon 8: this model forecasts 1 to 7 steps", "fit one with --horizon 8"],
     ),
+    "paths of a direct decoder": (
+        ["predict", "plain_model", "plain.csv", "--samples", 200, "--out", "new.csv"],
+        ["samples 200: this model's decoder is direct", "--set model.decoder=autoregressive"],
+    ),
+    "what no autoregressive decoder has": (
+        [
+            *("fit", "plain.csv", "--horizon", 7, "--set", "model.decoder=autoregressive"),
+            *("--set", "model.decoder_mask=full", *FIT),
+        ],
+        ["model: decoder_mask full shows a token what comes after it", "take decoder_mask causal"],
+    ),
+    "scheduled sampling without previous values": (
+        ["fit", "plain.csv", "--horizon", 7, "--set", "fit.scheduled_sampling=0.5", *FIT],
+        ["fit.scheduled_sampling 0.5 replaces previous values, and decoder direct reads none"],
+    ),
+    "a head of counts for what is none": (
+        ["fit", "plain.csv", "--horizon", 7, "--set", "model.head=negative_binomial", *FIT],
+        ["head negative_binomial forecasts counts", "of 300 values", "in series a at 2024-01-01"],
+    ),
+    "words of several steps": (
+        [
+            *("fit", "plain.csv", "--horizon", 7, "--set", "model.decoder=autoregressive"),
+            *("--set", "model.head=binned", "--set", "model.patch=7", *FIT),
+        ],
+        ["patch 7: an autoregressive binned head reads one word per step, patch 1"],
+    ),
     "a covariate that is not there": (
         ["predict", "model", "unvisited.csv", "--future", "prices.csv", "--out", "new.csv"],
         ["unvisited.csv: no column 'visitors'", "--covariates"],

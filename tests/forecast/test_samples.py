@@ -156,3 +156,33 @@ def test_the_card_says_what_is_drawn_together(tmp_path):
     assert (
         "decoder: autoregressive" in card and "the 2 steps of a patch are drawn independently" in card
     )
+
+
+@pytest.mark.slow
+def test_weekly_sums_of_a_fitted_ar1_process_have_the_known_variance():
+    """y[t] = 0.8·y[t−1] + ε: the sum of 7 has variance Σ ((1 − 0.8^k) / 0.2)², k = 1 … 7: 59.4.
+
+    Taken as independent, the same leads would have a sum of variance 15.
+    """
+    phi, rng = 0.8, np.random.default_rng(0)
+    noise, values = rng.normal(size=(40, 400)), np.zeros((40, 400))
+    for step in range(1, 400):
+        values[:, step] = phi * values[:, step - 1] + noise[:, step]
+    table = pl.DataFrame(
+        {
+            "id": np.repeat([f"s{n}" for n in range(40)], 400),
+            "day": [tiny.day(n) for n in range(400)] * 40,
+            "y": values.ravel(),
+        }
+    )
+    settings = {
+        "model": {"decoder": "autoregressive", "decoder_patch": 1, "context_length": 56, "width": 16},
+        "fit": {"steps": 400, "batch_size": 128},
+        "tracking": {"enabled": False},
+    }
+    paths = fc.fit(table, horizon=7, config=settings, quiet=True).predict(table, samples=400).paths
+    found = paths[..., 0].sum(axis=2).var(axis=1).mean()
+    known = sum(((1 - phi**k) / (1 - phi)) ** 2 for k in range(1, 8))
+    assert found == pytest.approx(known, rel=0.15)
+    apart = paths[..., 0].var(axis=1).sum(axis=1).mean()
+    assert found > 3 * apart
