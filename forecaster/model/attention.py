@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -97,6 +99,35 @@ class MultiHeadAttention(nn.Module):
         """
         query = self.ask(tokens, angles)
         return self.recall(query, *self.remember(source, source_angles), seen, causal)
+
+    def weights(
+        self,
+        tokens: Float[Tensor, "B N D"],
+        source: Float[Tensor, "B M D"],
+        seen: Bool[Tensor, "B M"] | None = None,
+        *,
+        causal: bool = False,
+        angles: Float[Tensor, "B N _"] | None = None,
+        source_angles: Float[Tensor, "B M _"] | None = None,
+    ) -> Float[Tensor, "B A N M"]:
+        """Returns how much of each source token's value each token takes, per head.
+
+        What a kernel gives is linear in the values, so unit vectors in their place give its weights:
+        those it really works with, whatever its kind. A low-rank kernel has no softmax over the source,
+        so its weights may be negative and need not sum to 1.
+
+        Args:
+            tokens, source, seen, causal, angles, source_angles: as in `forward`.
+        """
+        query, (key, value) = self.ask(tokens, angles), self.remember(source, source_angles)
+        count, size = value.shape[2:]
+        units = torch.eye(count, dtype=value.dtype, device=value.device)
+        units = F.pad(units, (0, -count % size))  # a kernel takes as many values as a head is wide
+        found = [
+            self.kernel(query, key, part.expand_as(value), seen, causal, 0.0)
+            for part in units.split(size, dim=1)
+        ]
+        return torch.cat(found, dim=-1)[..., :count]
 
     def ask(self, tokens: Tensor, angles: Tensor | None) -> Float[Tensor, "B A N E"]:
         """Returns the queries of tokens."""

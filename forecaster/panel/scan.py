@@ -143,10 +143,11 @@ def _counted(frame: pl.LazyFrame, names: list[str], mark: str) -> dict[str, int]
     asked = [pl.when(filled).then(pl.col("\0row")).max().alias("\0end")]
     for name in names:
         cell: Any = pl.col(name)
+        numbers: Any = Style(mark).numbers(cell)
         asked += [
             cell.count().alias(f"{name}\0given"),
             cell.cast(pl.Int64, strict=False).count().alias(f"{name}\0whole"),
-            Style(mark).numbers(cell).count().alias(f"{name}\0number"),
+            numbers.count().alias(f"{name}\0number"),
         ]
     found = frame.with_row_index("\0row", 1).select(asked).collect(engine="streaming")
     return {key: value or 0 for key, value in found.row(0, named=True).items()}
@@ -158,13 +159,13 @@ def _casts(
     """Returns what columns of text become, and what is worth telling."""
     left = [name for name in sample.columns if name not in plain]
     numeric = [name for name in left if _may_be_numbers(sample[name])]
-    examples = [_examples(frame, name) for name in numeric]
-    together = pl.concat([part.to_frame() for part in examples], how="horizontal")
-    typed, notes = as_numbers(together, data.decimal, seen, where, "such a row".format)
-    found = []
+    examples = [_examples(frame, name).to_frame() for name in numeric]
+    together = pl.concat(examples, how="horizontal") if examples else pl.DataFrame()
+    typed, notes = as_numbers(together, data.decimal, seen, where, "some row".format)
+    found: list[Any] = []
     for name in left:
         cell: Any = pl.col(name)
-        text = cell.str.strip_chars()
+        text: Any = cell.str.strip_chars()
         text = pl.when(~text.is_in(MISSING)).then(text)
         kind = typed.schema.get(name)
         if kind == pl.Boolean:
@@ -187,7 +188,7 @@ def _may_be_numbers(sample: pl.Series) -> bool:
 
 
 def _examples(frame: pl.LazyFrame, name: str) -> pl.Series:
-    """Returns one value of every shape: digits but zeros are alike, and so are runs of four and more."""
+    """Returns one value of every shape: digits but zeros are alike, as are runs of four and more."""
     shape = pl.col(name).str.replace_all("[1-9]", "1")
     for run, short in (
         (r"([01])[01]{3,}", "${1}111"),

@@ -86,7 +86,9 @@ def test_errors_of_the_audit_stop_the_work(folder, shell, verb):
     }[verb]
     answer = shell(verb, *words)
     assert answer.code == 2
-    assert answer.err.startswith("error: 3 of 3 series have no observed target")
+    assert answer.err.startswith(
+        "error: void.csv: expected values of sales, found none in any of 3 series"
+    )
     assert len(answer.err.splitlines()) == 1 and tiny.tree(folder) == before
 
 

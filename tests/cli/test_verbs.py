@@ -73,7 +73,7 @@ def test_check_exits_with_2_where_nothing_can_be_forecast(folder, shell, flags):
     tiny.plain().with_columns(sales=pl.lit(None, pl.Float64)).write_csv("void.csv")
     answer = shell("check", "void.csv", "--target", "sales", *flags)
     assert answer.code == 2
-    assert "3 of 3 series have no observed target" in answer.out + answer.err
+    assert "found none in any of 3 series" in answer.out + answer.err
 
 
 def test_check_says_which_columns_the_future_table_makes_known(folder, shell):

@@ -1,5 +1,7 @@
 """A table converted in pieces is the panel of the whole table, or the flag that is missing is named."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 from forecast import tiny
@@ -16,6 +18,7 @@ from forecaster.panel.convert import convert_table
 from forecaster.panel.finding import Finding, summed
 
 AS_IS = DataConfig()
+BAD = Path(__file__).parent.parent / "bad_inputs"
 
 
 @pytest.fixture
@@ -110,6 +113,12 @@ def test_second_tables_are_joined_part_by_part(tmp_path, pieces):
         "id,day,y\n007,2024-01-01,1\n007,2024-01-02,\n008,2024-01-01,4\n008,2024-01-02,5.5\n\n\n",
         "id,day,y,f\na,2024-01-01,1,true\na,2024-01-02,2,false\nb,2024-01-01,4,\nb,2024-01-02,5,true\n",
         "\ufeffid\tday\ty\na\t2024-01-01\t 1\na\t2024-01-02\t 2\nb\t2024-01-01\t-\nb\t2024-01-02\t3\n",
+        "id,day,y,p\na,2024-01-01,1,007\na,2024-01-02,2,1\nb,2024-01-01,4,12\nb,2024-01-02,5,1.5\n",
+        "id;day;y;p\na;2024-01-01;1.234,5;x\na;2024-01-02;2;y\nb;2024-01-01;1;y\nb;2024-01-02;5;x\n",
+        "id;day;y\na;2024-01-01;1,111\na;2024-01-02;1,111\nb;2024-01-01;1,111\nb;2024-01-02;5\n",
+        "id;day;y\na;2024-01-01;1 111\na;2024-01-02;2 222,5\nb;2024-01-01;1\nb;2024-01-02;5\n",
+        ",id,day,y\n0,a,2024-01-01,1\n1,a,2024-01-02,2\n2,b,2024-01-01,4\n3,b,2024-01-02,5\n",
+        "id,day,y,f\na,2024-01-01,1,7\na,2024-01-02,2,8\nb,2024-01-01,4,A\nb,2024-01-02,5,9\n",
         'id,day,y\n"a, b",2024-01-01,1\n"a, b",2024-01-02,2e3\nc,2024-01-01,4\nc,2024-01-02,1e40\n',
     ],
 )
@@ -124,6 +133,23 @@ def test_text_is_read_as_by_the_ordinary_reader(tmp_path, pieces, written):
         assert str(caught.value) == str(error)
     else:
         converted(tmp_path / "table.csv", tmp_path / "store", DataConfig(freq="1d"))
+
+
+@pytest.mark.parametrize(
+    "path", sorted(set(BAD.iterdir()) - {BAD / "catalogue.yaml"}), ids=lambda path: path.name
+)
+def test_broken_files_are_refused_in_pieces_as_whole_and_others_are_the_same(tmp_path, pieces, path):
+    pieces(200, sample=10**6)
+    try:
+        open_panel(path, AS_IS)
+    except DataError as error:
+        with pytest.raises(DataError) as caught:
+            convert_table(path, tmp_path / "store", AS_IS)
+        said = str(caught.value).replace("in some row", "in row 1").splitlines()[0]
+        assert said.partition(" (")[0] == str(error).splitlines()[0].partition(" (")[0]
+        assert not list(tmp_path.iterdir())
+    else:
+        converted(path, tmp_path / "store")
 
 
 def test_several_files_gzip_and_frames_are_converted(tmp_path, pieces):
