@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         OutputError,
     )
     from forecaster.evaluation.backtest import Backtest
+    from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ _HOMES = {
         "OutputError",
     ),
     "forecaster.evaluation.backtest": ("Backtest",),
+    "forecaster.forecast.explain": ("Explanation",),
     "forecaster.forecast.forecast": ("Forecast",),
 }
 
@@ -56,6 +58,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "DataError",
+    "Explanation",
     "FitError",
     "Forecast",
     "Forecaster",

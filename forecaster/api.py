@@ -1,4 +1,4 @@
-"""The Python face: fit · load · check, and `Forecaster` with predict, backtest, save.
+"""The Python face: fit · load · check, and `Forecaster` with predict, backtest, explain, save.
 
 What comes in: a path, a glob, or a pandas, polars or Arrow frame. What goes out: forecasts and scores
 as the same kind of frame. Everything heavy loads when it is needed.
@@ -6,60 +6,23 @@ as the same kind of frame. Everything heavy loads when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.console import Console
 
-from forecaster.config import COLUMN_LISTS, Config, DataConfig, load_config, parse_config
+from forecaster.arguments import SETTINGS, FitOptions, Names, Reading, Roles, config_of
+from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
+    from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.finding import Finding
     from forecaster.panel.panel import Panel
-
-Names = str | Sequence[str]
-
-
-class Roles(TypedDict, total=False):
-    """How a table is read, and which column is what: the fields of `DataConfig`.
-
-    Everything left out is inferred and printed.
-    """
-
-    time: str
-    series: Names
-    target: Names
-    known: Names
-    past: Names
-    static: Names
-    categorical: Names
-    freq: str
-    season_length: int
-    layout: str
-    delimiter: str
-    decimal: str
-    time_format: str
-    snap: bool
-    on_duplicates: str
-    on_gaps: str
-    holidays: str
-
-
-class FitOptions(Roles, total=False):
-    """What `fit` may be told beyond data and horizon."""
-
-    config: str | Path | Mapping[str, Any] | Config | None
-    future: object | None
-    covariates: object | None
-    until: str | None
-    out: str | Path | None
-    quiet: bool
 
 
 def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions]) -> Forecaster:
@@ -86,8 +49,8 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     from forecaster.panel.stored import as_converted
     from forecaster.runs.job import run_fit
 
-    roles = {name: value for name, value in options.items() if name not in _SETTINGS}
-    config = _config(options.get("config"), horizon, roles)
+    roles = {name: value for name, value in options.items() if name not in SETTINGS}
+    config = config_of(options.get("config"), horizon, roles)
     out = options.get("out")
     if out is not None:
         check_target(Path(out))
@@ -134,7 +97,7 @@ def convert(
     """
     from forecaster.runs.convert import run_convert
 
-    config, console = _config(None, None, roles), Console(quiet=quiet)
+    config, console = config_of(None, None, roles), Console(quiet=quiet)
     return run_convert(data, Path(store), config.data, covariates, future, console)
 
 
@@ -171,7 +134,7 @@ def check(
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
 
-    config = _config(None, horizon, roles)
+    config = config_of(None, horizon, roles)
     return check_panel(open_panel(data, config.data, covariates=covariates, future=future), horizon)
 
 
@@ -212,7 +175,7 @@ class Forecaster:
         """
         from forecaster.panel.build import open_panel
 
-        told = _config(None, None, roles).data
+        told = config_of(None, None, roles).data
         schema = self.artifact.schema.renamed(told)
         # What the fit was told holds, unless this table is said to be written otherwise.
         reading = self.config.replaced(data=told.model_dump(include=set(roles))).data
@@ -288,6 +251,41 @@ class Forecaster:
         panel = self.open(data, covariates=covariates, **roles)
         return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
 
+    def explain(
+        self,
+        data: object,
+        series: str | None = None,
+        channel: str | None = None,
+        cutoff: str = "own",
+        future: object | None = None,
+        covariates: object | None = None,
+        keys: Names | None = None,
+        **roles: Unpack[Reading],
+    ) -> Explanation:
+        """Returns what the forecast of one series looked at, and what moves it.
+
+        Args:
+            data: history, with the columns the model was fitted to.
+            series: its key (several key columns joined with "/"); None where there is but one.
+            channel: the column to forecast; None = the first.
+            cutoff: "own" = the series' last observation; or a date, with the truth that followed.
+            future: covariates known in advance, for the steps to forecast.
+            covariates: a second table, joined on series and time.
+            keys: columns that together name a series, where they are called otherwise in this table.
+            roles: other columns that are called otherwise in this table, in the model's order.
+
+        Raises:
+            DataError: the table does not fit the model, or has no such series or channel.
+
+        Example:
+            >>> model.explain("sales.csv", series="store_1").write("attention.html")  # doctest: +SKIP
+        """
+        from forecaster.forecast.explain import explain
+
+        named: Roles = {**roles} if keys is None else {**roles, "series": keys}
+        panel = self.open(data, future, covariates, **named)
+        return explain(self.artifact, panel, series, channel, cutoff)
+
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.
 
@@ -295,26 +293,3 @@ class Forecaster:
             OutputError: the folder cannot be written, or holds something else.
         """
         self.artifact.save(path)
-
-
-def _config(
-    config: str | Path | Mapping[str, Any] | Config | None,
-    horizon: int | None,
-    roles: Mapping[str, Any],
-) -> Config:
-    if config is None or isinstance(config, str | Path):
-        config = load_config(config)
-    elif not isinstance(config, Config):
-        config = parse_config(config, source="config")
-    declared = {
-        name: [value] if isinstance(value, str) and name in COLUMN_LISTS else value
-        for name, value in roles.items()
-        if name in DataConfig.model_fields
-    }
-    unknown = set(roles) - set(DataConfig.model_fields)
-    if unknown:
-        parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
-    return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
-
-
-_SETTINGS = FitOptions.__annotations__.keys() - Roles.__annotations__.keys()

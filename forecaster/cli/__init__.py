@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from forecaster import __version__
-from forecaster.cli import backtest, check, convert, demo, fit, predict, runs
+from forecaster.cli import backtest, check, convert, demo, explain, fit, predict, runs
 from forecaster.errors import ForecasterError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("convert")(convert.convert)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("backtest")(backtest.backtest)
+app.command("explain")(explain.explain)
 app.add_typer(runs.app, name="runs")
 app.command("demo")(demo.demo)
 

@@ -21,7 +21,8 @@ Told = Mapping[str, Any]
 """Flags about the table that were typed, by name."""
 
 Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob.")
+    str,
+    typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob."),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by forecaster fit.")]
 Future = Annotated[
@@ -40,17 +41,19 @@ def reads_table(verb: Callable[..., None]) -> Callable[..., None]:
     """Returns a verb with one more flag per field of `DataConfig`; it gets those typed as `told`.
 
     Typer reads flags from a signature, and sixteen of them spelled out in every verb would be four
-    copies of the schema. The schema's own docstrings are their help.
+    copies of the schema. The schema's own docstrings are their help. A flag that the verb has itself
+    means what the verb says.
     """
     own = [part for name, part in signature(verb).parameters.items() if name != "told"]
+    names = {part.name for part in own}
+    fields = [name for name in DataConfig.model_fields if name not in names]
     flags = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_flag(name))
-        for name in DataConfig.model_fields
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_flag(name)) for name in fields
     ]
 
     @functools.wraps(verb)
     def run(**given: Any) -> None:
-        typed = {name: given.pop(name) for name in DataConfig.model_fields}
+        typed = {name: given.pop(name) for name in fields}
         verb(**given, told={name: value for name, value in typed.items() if value is not None})
 
     hints = get_type_hints(verb, include_extras=True)

@@ -51,8 +51,10 @@ def rollout(
     for among, across in zip(decoder, cross, strict=True):
         held = _half_kept(_mean(among), np.eye(horizon)) @ held
         # Half is what the token was, half is what it took from the context.
-        both = _half_kept(np.hstack([_mean(across), np.zeros((horizon, horizon))]),
-                          np.hstack([np.zeros((horizon, context)), np.eye(horizon)]))
+        both = _half_kept(
+            np.hstack([_mean(across), np.zeros((horizon, horizon))]),
+            np.hstack([np.zeros((horizon, context)), np.eye(horizon)]),
+        )
         held = both[:, :context] @ memory + both[:, context:] @ held
     return held
 

@@ -1,7 +1,7 @@
-"""Rows and pictures as files.
+"""Rows, pictures and pages as files.
 
-What comes in: a frame or a figure, and where. What goes out: the finished file, or an `OutputError`
-and nothing.
+What comes in: a frame, a figure or a page, and where. What goes out: the finished file, or an
+`OutputError` and nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".csv", ".parquet")
 PICTURES = (".png", ".svg", ".pdf")
+PAGES = (".html", ".htm")
 
 
 def check_format(path: Path) -> None:
@@ -30,6 +31,17 @@ def check_picture(path: Path) -> None:
     """Raises `OutputError` when the suffix of `path` is not one that figures are drawn in."""
     if path.suffix.lower() not in PICTURES:
         raise OutputError(f"{path}: expected a picture's name, ending in .png, .svg or .pdf")
+
+
+def is_page(path: Path) -> bool:
+    """Returns whether the suffix of `path` is that of a page for a browser."""
+    return path.suffix.lower() in PAGES
+
+
+def check_page(path: Path) -> None:
+    """Raises `OutputError` when the suffix of `path` is neither a page's nor a picture's."""
+    if not is_page(path) and path.suffix.lower() not in PICTURES:
+        raise OutputError(f"{path}: expected a name ending in .html, .png, .svg or .pdf")
 
 
 def write_rows(frame: Any, path: Path) -> None:
@@ -59,3 +71,13 @@ def write_figure(figure: Figure, path: Path) -> None:
     check_picture(path)
     with atomic_file(path) as partial:
         figure.savefig(partial, format=path.suffix.lower().lstrip("."))
+
+
+def write_page(text: str, path: Path) -> None:
+    """Writes a page as UTF-8, whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    with atomic_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")

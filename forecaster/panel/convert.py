@@ -34,7 +34,7 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.read import Table, read_table
 from forecaster.panel.roles import MOST_CATEGORIES, comparable_times, repeated_rows
 from forecaster.panel.rows import Rows, main_rows
-from forecaster.panel.scan import Scan, scan_table
+from forecaster.panel.scan import Scan, reading, scan_table
 from forecaster.panel.schema import Schema, infer_schema
 from forecaster.panel.stamps import guess_formats, parse_times
 from forecaster.panel.store import CARD, KIND, StoreWriter, is_store, open_store, writing
@@ -121,12 +121,14 @@ class _Pieces:
 
     def write(self, store: StoreWriter) -> None:
         """Appends every part to the store, and finishes it."""
-        sample = sample_of(self.scan, BLOCK)
+        with reading(self.scan.name):
+            sample = sample_of(self.scan, BLOCK)
         told = infer_schema(sample, self.data, self.future, self.covariates)
         rows = self.scan.n_rows
-        dealt = deal(
-            self.scan, told, self.scratch, BLOCK, lambda done, _: self.progress(done, 3 * rows)
-        )
+        with reading(self.scan.name):
+            dealt = deal(
+                self.scan, told, self.scratch, BLOCK, lambda done, _: self.progress(done, 3 * rows)
+            )
         told = self._with_format(told, dealt)
         keys = () if told.melted else told.series
         once = told.time is not None and not repeated_rows(

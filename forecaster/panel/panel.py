@@ -129,21 +129,22 @@ class Panel:
         while first < self.n_series:
             last = int(np.searchsorted(cells, cells[first] + BLOCK_CELLS, side="right")) - 1
             last = max(last, first + 1)  # a longer series is a part of its own
-            rows = slice(int(self.indptr[first]), int(self.indptr[last]))
-            yield (
-                first,
-                replace(
-                    self,
-                    keys=self.keys[first:last],
-                    values=self.values[rows],
-                    codes=self.codes[rows],
-                    time=self.time[rows],
-                    indptr=self.indptr[first : last + 1] - rows.start,
-                    static=self.static[first:last],
-                    static_codes=self.static_codes[first:last],
-                ),
-            )
+            yield first, self.between(first, last)
             first = last
+
+    def between(self, first: int, last: int) -> Panel:
+        """Returns a view of the series from `first` to the one before `last`."""
+        rows = slice(int(self.indptr[first]), int(self.indptr[last]))
+        return replace(
+            self,
+            keys=self.keys[first:last],
+            values=self.values[rows],
+            codes=self.codes[rows],
+            time=self.time[rows],
+            indptr=self.indptr[first : last + 1] - rows.start,
+            static=self.static[first:last],
+            static_codes=self.static_codes[first:last],
+        )
 
     def with_season(self, steps: int) -> Panel:
         """Returns the panel with another main season, in steps."""

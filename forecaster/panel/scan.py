@@ -55,7 +55,7 @@ def scan_table(source: object, data: DataConfig) -> Scan | None:
         return None
     kinds = [format_of(head, file.name) for head, file in zip(heads, files, strict=True)]
     if "text" not in kinds:
-        with _reading(str(source)):
+        with reading(str(source)):
             frames = [_scan_columnar(file, kind) for file, kind in zip(files, kinds, strict=True)]
             frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
             rows = int(frame.select(pl.len()).collect(engine="streaming").item())
@@ -91,7 +91,7 @@ def _scan_text(path: Path, head: bytes, data: DataConfig, notes: Sequence[Findin
     dialect = find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data)
     names = header_names(dialect, len(dialect.header), name)
     sample = dialect.sample.rename(dict(zip(dialect.sample.columns, names, strict=True)))
-    with _reading(name, path, dialect):
+    with reading(name, path, dialect):
         text = _rows(path, names, dialect, {})
         counts = _counted(text, names, "," if dialect.comma else ".")
         end = counts["\0end"]
@@ -127,10 +127,15 @@ def _rows(path: Path, names: list[str], dialect: Dialect, kinds: Mapping[str, An
 
 
 @contextmanager
-def _reading(name: str, path: Path | None = None, dialect: Dialect | None = None) -> Iterator[None]:
+def reading(name: str, path: Path | None = None, dialect: Dialect | None = None) -> Iterator[None]:
+    """Turns what a reader of files complains of, at whatever row, into one clear line.
+
+    Raises:
+        DataError: naming the row where a delimited file shows it.
+    """
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.ComputeError, pl.exceptions.NoDataError, FileNotFoundError) as error:
         if path is not None and dialect is not None:
             refuse_encoding(path, name, dialect.separator)
             refuse_uneven(path, name, dialect)

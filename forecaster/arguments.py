@@ -1,0 +1,86 @@
+"""What Python's face may be told beside data: keywords in, one validated `Config` out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from forecaster.config import COLUMN_LISTS, Config, DataConfig, load_config, parse_config
+
+Names = str | Sequence[str]
+
+
+class Reading(TypedDict, total=False):
+    """How a table is read, and which column is what: the fields of `DataConfig` but `series`.
+
+    Everything left out is inferred and printed.
+    """
+
+    time: str
+    target: Names
+    known: Names
+    past: Names
+    static: Names
+    categorical: Names
+    freq: str
+    season_length: int
+    layout: str
+    delimiter: str
+    decimal: str
+    time_format: str
+    snap: bool
+    on_duplicates: str
+    on_gaps: str
+    holidays: str
+
+
+class Roles(Reading, total=False):
+    """The same, with the columns that together name a series."""
+
+    series: Names
+
+
+class FitOptions(Roles, total=False):
+    """What `fit` may be told beyond data and horizon."""
+
+    config: str | Path | Mapping[str, Any] | Config | None
+    future: object | None
+    covariates: object | None
+    until: str | None
+    out: str | Path | None
+    quiet: bool
+
+
+SETTINGS = FitOptions.__annotations__.keys() - Roles.__annotations__.keys()
+"""Options of `fit` that are no roles."""
+
+
+def config_of(
+    config: str | Path | Mapping[str, Any] | Config | None,
+    horizon: int | None,
+    roles: Mapping[str, Any],
+) -> Config:
+    """Returns the settings a caller means: those of a config with what was told beside it on top.
+
+    Args:
+        config: a file, a mapping, a Config; None = the defaults.
+        horizon: None = as the config says.
+        roles: fields of `DataConfig`; one name may stand for a list of one.
+
+    Raises:
+        ConfigError: all faults at once.
+    """
+    if config is None or isinstance(config, str | Path):
+        config = load_config(config)
+    elif not isinstance(config, Config):
+        config = parse_config(config, source="config")
+    declared = {
+        name: [value] if isinstance(value, str) and name in COLUMN_LISTS else value
+        for name, value in roles.items()
+        if name in DataConfig.model_fields
+    }
+    unknown = set(roles) - set(DataConfig.model_fields)
+    if unknown:
+        parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
+    return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))

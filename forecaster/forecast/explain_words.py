@@ -1,0 +1,86 @@
+"""What the page of an `Explanation` says in words, and its style sheet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forecaster.forecast.explain import Explanation
+
+TITLES = {
+    "encoder": "Encoder: the context looks at itself",
+    "encoder channels": "Encoder: channels look at each other",
+    "decoder": "Decoder: the horizon looks at itself",
+    "decoder channels": "Decoder: channels of the horizon look at each other",
+    "cross": "Cross-attention: the horizon looks at the context",
+}
+"""By part of the network, in the order of the page."""
+
+READING = """
+<p><b>Attention maps.</b> Each token holds one patch of steps and is named by its first. The dark cells of
+a row are where that token took its values from. In a causal decoder everything right of the diagonal is
+blank: no token sees a later one. A token that met nothing has an empty row.</p>
+<p><b>Rollout</b> (Abnar and Zuidema, 2020) follows attention through all layers: heads are averaged, the
+way around each layer counts as much as the layer itself, and layers are multiplied. A row says how much of
+each token is left in what the forecast of that patch is made from. The share right of the cutoff is what a
+token of the horizon holds of itself and of others beside it: the calendar and known covariates.</p>
+<p><b>Without each.</b> One thing at a time is hidden, as if it had never been observed, and the forecast is
+made again. Of the context both values and past covariates are hidden, and the scale is taken from what is
+left. Things that stand in for each other each look unimportant, for the other is still there.</p>
+<p><b>What this does not prove.</b> A large weight is not a reason. Weights mix vectors that earlier layers
+have already mixed, values may be small where weights are large, and other weights can give the same
+forecast. Rollout knows nothing of values, feed-forward layers and gates. Hiding a thing shows what this
+model does without it at this one cutoff: not what would happen in the world if it changed, and not how much
+it matters elsewhere.</p>
+"""
+
+STYLE = """
+:root{color-scheme:light dark;--ink:light-dark(#24292f,#d8dde3);--paper:light-dark(#fff,#14181c);
+--blue:light-dark(#2f80d0,#5aa5ea);--orange:light-dark(#d1662c,#f0935a)}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1140px;
+margin:1.5rem auto;padding:0 1rem}
+h1{font-size:1.6rem;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}
+h3{font-size:1rem;margin:1.1rem 0 .3rem}small{font-weight:normal;opacity:.75}
+p{max-width:62rem;margin:.4rem 0}figure{margin:.4rem 0}figcaption{font-size:.85rem;opacity:.85}
+svg{max-width:100%;height:auto}.maps{display:flex;flex-wrap:wrap;gap:.4rem}
+.tick{font-size:11px;fill:var(--ink);fill-opacity:.8}.name{font-size:12.5px;fill:var(--ink)}
+.rule{stroke:var(--ink);stroke-opacity:.25;stroke-width:1}
+"""
+
+_KINDS = {
+    "local": "A token of a local attention meets neighbours alone: the map is a band.",
+    "strided": "A token of a strided attention meets neighbours and every so-manieth token.",
+    "sparse": "In a sparse attention a token that does not stand out takes an even share of all: its row "
+    "is a plain one.",
+    "low_rank": "A low-rank attention has no map of its own: tokens meet mixtures of all others. Its maps "
+    "are what this comes to for each token; they may be negative (orange) and need not sum to 1, so "
+    "there is no rollout.",
+}
+
+
+def notes(told: Explanation) -> list[str]:
+    """Returns what must be known to read the page of this model."""
+    forecast, model = told.forecast, told.model
+    length, steps = len(told.history), len(told.time)
+    masked = sum(not token.seen for token in told.context)
+    said = [
+        f"Cutoff {told.span(length - 1, length)}; {steps - length} steps ahead, until "
+        f"{told.span(steps - 1, steps)}. {len(told.context)} tokens of {model.patch} steps in the "
+        f"context ({masked} without an observation), {len(told.horizon)} of {model.decoder_patch} in "
+        f"the horizon; {model.heads} heads."
+    ]
+    kinds = {one.kind for one in told.maps}
+    said += [words for kind, words in _KINDS.items() if kind in kinds]
+    if model.decoder == "autoregressive":
+        said.append(
+            "The decoder follows its own values. Its maps are those of one path, which is told the "
+            "median of all paths as if it had written that itself."
+        )
+    if model.channel_attention:
+        said.append(
+            "Channels look at each other in every layer; maps across channels are means over tokens. "
+            "Rollout follows time within this channel, and leaves out what came from the others."
+        )
+    if forecast.actual is not None:
+        said.append("The truth of these steps is in the table: it was not shown to the model.")
+    return said

@@ -1,0 +1,284 @@
+"""Weights of one network into another, matched by what they mean.
+
+What comes in: a trained network, a new one, and what their inputs are called. What goes out: the new
+one with everything in it that the old one knew, and what was carried, what is new, what was left.
+Promised: what is new starts at zero, so that the new network says what the old one would have said;
+nothing is matched by shape alone, and what cannot be matched is refused, with the numbers.
+
+A linear map that reads a table has a label per column, as (step of the patch, "past", "wind", "value"):
+columns of one label are one. Vectors of categories and channels are matched by word. Layers, norms, the
+head and all the rest have nothing to do with a table and are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.errors import ConfigError
+from forecaster.model.network import Network
+
+Names = tuple[str, ...]
+Label = tuple[object, ...]
+KINDS = ("past", "known", "static")
+_TABLES = (
+    "context_patch",
+    "horizon_patch",
+    "about",
+    "time",
+    "context_covariates",
+    "horizon_covariates",
+)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the inputs of a network are called."""
+
+    numbers: Mapping[str, Names]
+    """By kind of covariate ("past", "known", "static"): those that are numbers, in order."""
+    categories: Mapping[str, Names]
+    """The same for those that are categories."""
+    words: Mapping[str, Names]
+    """By category: code c >= 1 is words[name][c - 1]."""
+    channels: Names
+    """Code c >= 1 is channels[c - 1]."""
+    cycles: Names
+    """Of the calendar."""
+
+
+@dataclass
+class Part:
+    """What became of one part of a network."""
+
+    name: str
+    """Of the part."""
+    carried: list[str] = field(default_factory=list)
+    """What came from the old network."""
+    new: list[str] = field(default_factory=list)
+    """What the old network had not."""
+    left: list[str] = field(default_factory=list)
+    """What only the old network had."""
+
+    @classmethod
+    def between(cls, name: str, old: Sequence[str], new: Sequence[str]) -> Part:
+        """Returns the part of names that two networks have."""
+        return cls(
+            name,
+            [word for word in new if word in old],
+            [word for word in new if word not in old],
+            [word for word in old if word not in new],
+        )
+
+
+@torch.no_grad()
+def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
+    """Puts the weights of an old network into a new one; returns what became of them.
+
+    Moments of covariates that both have are carried too: weights know their inputs in those units.
+
+    Args:
+        old: trained.
+        new: its covariates hold those of the old one, its categories the words of the old one.
+        was: of the old network's inputs.
+        is_: of the new network's inputs.
+
+    Raises:
+        ConfigError: weights differ in shape.
+    """
+    _carry_layers(old, new)
+    _carry_positions(old, new)
+    tells = _carry_vectors(old, new, was, is_)
+    before, now = _maps(old, was, tells), _maps(new, is_, tells)
+    for name, (linear, labels) in now.items():
+        _carry_columns(linear, labels, *before.get(name, (None, [])))
+    for kind in KINDS:
+        _carry_moments(old, new, kind, was.numbers[kind], is_.numbers[kind])
+    return _parts(old, new, was, is_, tells)
+
+
+def _carry_layers(old: Network, new: Network) -> None:
+    """All that reads no table: layers, norms, head, what tokens are told of values before them."""
+    apart = (
+        *_TABLES,
+        "context_covariates",
+        "horizon_covariates",
+        "scaler",
+        *(f"{kind}_scaler" for kind in KINDS),
+    )
+    apart += ("channel_embedding", *(f"{kind}_embedding" for kind in KINDS))
+    source = old.state_dict()
+    faults = []
+    for name, weight in new.state_dict().items():
+        if name.split(".")[0] in apart:
+            continue
+        found = source.get(name)
+        if found is None or found.shape != weight.shape:
+            shape = "nothing" if found is None else list(found.shape)
+            faults.append(f"{name}: expected {list(weight.shape)}, found {shape} in the artifact")
+        else:
+            weight.copy_(found)
+    if faults:
+        raise ConfigError("--from: weights that do not fit\n" + "\n".join(faults))
+
+
+def _carry_positions(old: Network, new: Network) -> None:
+    """Learned positions: those of the context from the cutoff back, those of the horizon from it on."""
+    was, now = old.time.learned, new.time.learned
+    if was is None or now is None:
+        return
+    back, ahead = old.context_tokens, len(was) - old.context_tokens
+    if new.context_tokens > back or new.horizon_tokens > ahead:
+        raise ConfigError(
+            f"--from: learned positions of the artifact cover {back} + {ahead} tokens of context and "
+            f"horizon, {new.context_tokens} + {new.horizon_tokens} are wanted: take a shorter "
+            "model.context_length or --horizon, or an artifact with other model.positions"
+        )
+    now[: new.context_tokens] = was[back - new.context_tokens : back]
+    rows = min(ahead, len(now) - new.context_tokens)
+    now[new.context_tokens : new.context_tokens + rows] = was[back : back + rows]
+
+
+def _carry_vectors(old: Network, new: Network, was: Meaning, is_: Meaning) -> bool:
+    """Vectors of words; returns whether those of channels were carried.
+
+    Further words start as the unknown one is, in all that the old vectors held.
+    """
+    for kind in KINDS:
+        names = is_.categories[kind]
+        for name, table in zip(names, _embedding(new, kind), strict=True):
+            if name in was.categories[kind]:
+                source = _embedding(old, kind)[was.categories[kind].index(name)]
+                _carry_words(table, is_.words[name], source, was.words[name])
+    if not len(old.channel_embedding) or not len(new.channel_embedding):
+        return False
+    source, table = old.channel_embedding[0], new.channel_embedding[0]
+    if _width(table) < _width(source):
+        return False
+    _carry_words(table, is_.channels, source, was.channels)
+    return True
+
+
+def _carry_words(table: nn.Module, words: Names, source: nn.Module, known: Names) -> None:
+    vectors, carried = table.weight, source.weight
+    assert isinstance(vectors, Tensor) and isinstance(carried, Tensor)
+    width = carried.shape[1]
+    vectors[:, :width] = 0.0
+    for code, word in enumerate(words, start=1):
+        if word in known:
+            vectors[code, :width] = carried[known.index(word) + 1]
+
+
+def _embedding(network: Network, kind: str) -> nn.ModuleList:
+    found: nn.ModuleList = getattr(network, f"{kind}_embedding")
+    return found
+
+
+def _width(table: nn.Module) -> int:
+    assert isinstance(table, nn.Embedding)
+    return table.embedding_dim
+
+
+def _maps(
+    network: Network, meaning: Meaning, tells: bool
+) -> dict[Label, tuple[nn.Linear, list[Label]]]:
+    """Returns the linear maps that read a table, and what each column of theirs reads.
+
+    Args:
+        network: has them.
+        meaning: of its inputs.
+        tells: whether columns that tell channels apart mean what they mean in the other network.
+    """
+    maps: dict[Label, tuple[nn.Linear, list[Label]]] = {}
+    apart, words = network.config.channel_attention, network.config.reads_words
+    past, known, static = (list(_step(network, meaning, kind)) for kind in KINDS)
+    gap: list[Label] = [] if network.shape.regular else [("gap",)]
+    own: list[Label] = [] if words else [("target", "value"), ("target", "observed")]
+    mixed = [] if apart else past + known
+    if network.context_patch is not None:
+        maps["context",] = network.context_patch, _of_patch(network.patch, own + mixed + gap)
+    if network.horizon_patch is not None:
+        ahead = gap if apart else known + gap
+        maps["horizon",] = network.horizon_patch, _of_patch(network.decoder_patch, ahead)
+    if network.about is not None:
+        size = sum(map(_width, network.channel_embedding))
+        # Where they mean something else, no label of the other network is theirs.
+        channel = [("channel", n, "both" if tells else id(network)) for n in range(size)]
+        maps["about",] = network.about, static + channel
+    if network.time.phase is not None:
+        waves = range(2 * network.config.harmonics)
+        maps["phase",] = network.time.phase, list(product(meaning.cycles, waves))
+    for span, module, kinds in (
+        ("context", network.context_covariates, ("known", "past")),
+        ("horizon", network.horizon_covariates, ("known",)),
+    ):
+        names = [(k, name) for k in kinds for name in meaning.numbers[k] + meaning.categories[k]]
+        for (kind, name), linear in zip(names if len(module) else [], module.maps, strict=True):
+            assert isinstance(linear, nn.Linear)
+            cells = linear.in_features // module.patch
+            steps = _of_patch(module.patch, [(n,) for n in range(cells)])
+            maps[span, kind, name] = linear, steps
+    return maps
+
+
+def _step(network: Network, meaning: Meaning, kind: str) -> Iterator[Label]:
+    """Yields what the columns of a step of covariates hold, as `Covariates.together` lays them."""
+    for what, name in product(("value", "observed"), meaning.numbers[kind]):
+        yield kind, name, what
+    for name, table in zip(meaning.categories[kind], _embedding(network, kind), strict=True):
+        yield from ((kind, name, n) for n in range(_width(table)))
+
+
+def _of_patch(size: int, cells: Sequence[Label]) -> list[Label]:
+    return [(step, *cell) for step in range(size) for cell in cells]
+
+
+def _carry_columns(
+    linear: nn.Linear, labels: Sequence[Label], source: nn.Linear | None, known: Sequence[Label]
+) -> None:
+    assert len(labels) == linear.in_features
+    linear.weight.zero_()
+    if linear.bias is not None:
+        linear.bias.zero_()
+    if source is None:
+        return
+    place = {label: column for column, label in enumerate(known)}
+    here = [column for column, label in enumerate(labels) if label in place]
+    linear.weight[:, here] = source.weight[:, [place[labels[column]] for column in here]]
+    if linear.bias is not None:
+        linear.bias.copy_(source.bias)
+
+
+def _carry_moments(old: Network, new: Network, kind: str, was: Names, is_: Names) -> None:
+    source, scaler = getattr(old, f"{kind}_scaler"), getattr(new, f"{kind}_scaler")
+    for column, name in enumerate(is_):
+        if name in was:
+            scaler.loc[column] = source.loc[was.index(name)]
+            scaler.scale[column] = source.scale[was.index(name)]
+
+
+def _parts(old: Network, new: Network, was: Meaning, is_: Meaning, tells: bool) -> list[Part]:
+    config = new.config
+    layers = [
+        f"{config.encoder_layers} + {config.decoder_layers} layers",
+        "norms",
+        f"{config.head} head",
+    ]
+    parts = [Part("network", carried=layers)]
+    for kind in KINDS:
+        before, now = (m.numbers[kind] + m.categories[kind] for m in (was, is_))
+        parts.append(Part.between(f"{kind} covariates", before, now))
+        for name in was.categories[kind]:
+            parts.append(Part.between(f"words of {name}", was.words[name], is_.words[name]))
+    had, has = len(old.channel_embedding) > 0, len(new.channel_embedding) > 0
+    if had or has:
+        before = was.channels if had else ()
+        now = is_.channels if has else ()
+        part = Part.between("channels told apart", before, now)
+        parts.append(part if tells else Part(part.name, new=list(now), left=list(before)))
+    parts.append(Part.between("calendar cycles", was.cycles, is_.cycles))
+    return [part for part in parts if part.carried or part.new or part.left]
