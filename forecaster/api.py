@@ -34,7 +34,8 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
         options: fields of `DataConfig` (`time`, `series`, `target`, `known`, `freq`, ...), `config`
             (a file, a mapping or a Config), `future` (a table whose covariates are known in advance),
             `covariates` (a second table, joined on series and time), `until` (a date; later rows are
-            a holdout), `out` (a folder to save to), `quiet` (say nothing).
+            a holdout), `out` (a folder to save to), `warm_start` (a model, or the folder of one,
+            whose weights the training starts from), `quiet` (say nothing).
 
     Raises:
         DataError: the table cannot be understood.
@@ -46,7 +47,7 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     """
     from forecaster.forecast.artifact import check_target
     from forecaster.panel.build import open_panel
-    from forecaster.panel.stored import as_converted
+    from forecaster.panel.stores.stored import as_converted
     from forecaster.runs.job import run_fit
 
     roles = {name: value for name, value in options.items() if name not in SETTINGS}
@@ -54,6 +55,7 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
     out = options.get("out")
     if out is not None:
         check_target(Path(out))
+    start = _started_from(options.get("warm_start"))
     config = config.replaced(data=as_converted(data, config.data).model_dump())
     panel = open_panel(
         data, config.data, covariates=options.get("covariates"), future=options.get("future")
@@ -66,8 +68,8 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
             raise DataError(f"{panel.name}: --until {until}: the table begins at {text(begin)}")
         panel = panel.until(time)
     console = Console(quiet=options.get("quiet", False))
-    artifact = run_fit(panel, config, Path(out) if out is not None else None, console)
-    return Forecaster(artifact)
+    folder = Path(out) if out is not None else None
+    return Forecaster(run_fit(panel, config, folder, console, start))
 
 
 def convert(
@@ -282,7 +284,7 @@ class Forecaster:
         """
         from forecaster.forecast.explain import explain
 
-        named: Roles = {**roles} if keys is None else {**roles, "series": keys}
+        named: dict[str, Any] = {**roles} if keys is None else {**roles, "series": keys}
         panel = self.open(data, future, covariates, **named)
         return explain(self.artifact, panel, series, channel, cutoff)
 
@@ -293,3 +295,14 @@ class Forecaster:
             OutputError: the folder cannot be written, or holds something else.
         """
         self.artifact.save(path)
+
+
+def _started_from(model: object | None) -> Artifact | None:
+    """Returns the artifact of a model, or of the folder of one."""
+    if isinstance(model, str | Path):
+        model = load(model)
+    if model is not None and not isinstance(model, Forecaster):
+        raise ConfigError(
+            f"warm_start: expected a model or the folder of one, found {type(model).__name__}"
+        )
+    return None if model is None else model.artifact

@@ -49,6 +49,7 @@ class FitOptions(Roles, total=False):
     covariates: object | None
     until: str | None
     out: str | Path | None
+    warm_start: object | None
     quiet: bool
 
 

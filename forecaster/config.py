@@ -72,7 +72,9 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.delimiter is not None and self.delimiter == self.decimal:
-            raise ValueError(f"delimiter and decimal are both '{self.decimal}'; each needs its own mark")
+            raise ValueError(
+                f"delimiter and decimal are both '{self.decimal}'; each needs its own mark"
+            )
         return self
 
 
@@ -108,12 +110,17 @@ class FitConfig(Section):
     lead_decay: float | None = Field(None, gt=0, lt=1)
     """Weight of each lead in the training loss, relative to the lead before; null = all alike."""
     noise: float | None = Field(None, gt=0)
-    """Spread of the noise added to observed context values while training, in scaled units; null = off."""
+    """Spread of the noise added to the context while training, in scaled units; null = off."""
     patch_masking: float | None = Field(None, gt=0, lt=1)
     """Share of the context hidden while training, as one run of patches per window; null = off."""
     scheduled_sampling: float | None = Field(None, gt=0, le=1)
     """Share of previous patches that an autoregressive decoder draws itself while training, at the
     last step; it rises evenly from none. Null = off: the truth is always given."""
+    freeze_encoder: bool = False
+    """Keep the encoder of the weights that a fit starts from (`--from`) as it is."""
+    adapters: int | None = Field(None, ge=1)
+    """Rank of the changes that attention and feed-forward matrices may learn, the weights a fit starts
+    from (`--from`) staying as they are. Null = off: they learn whole."""
 
 
 class TrackingConfig(Section):

@@ -43,7 +43,9 @@ def test_a_broken_table_is_refused_with_its_lines(case, verb, tables, shell, mon
 def test_the_catalogue_is_large_and_every_file_of_it_is_used():
     assert len(CASES) >= 60 and len({case["why"] for case in CASES}) == len(CASES)
     words = {word for case in CASES for word in (case["file"], *case.get("flags", "").split())}
-    files = [path for path in HERE.iterdir() if path.suffix not in (".py", ".yaml") and path.name[0] != "_"]
+    files = [
+        path for path in HERE.iterdir() if path.suffix not in (".py", ".yaml") and path.name[0] != "_"
+    ]
     assert {path.name for path in files} <= words
 
 

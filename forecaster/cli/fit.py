@@ -19,6 +19,10 @@ def fit(
     sets: options.Sets = None,
     future: options.Future = None,
     covariates: options.Covariates = None,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Start from the weights of another model."),
+    ] = None,
     until: Annotated[str | None, typer.Option(metavar="DATE", help="Later rows are a holdout.")] = None,
     *,
     told: options.Told,
@@ -31,4 +35,12 @@ def fit(
     wanted = options.settings(config, sets, horizon, told)
     from forecaster import api
 
-    api.fit(data, config=wanted, future=future, covariates=covariates, until=until, out=out)
+    api.fit(
+        data,
+        config=wanted,
+        future=future,
+        covariates=covariates,
+        until=until,
+        out=out,
+        warm_start=start,
+    )

@@ -64,6 +64,8 @@ class Artifact:
     """Validation scores and loss curves."""
     versions: dict[str, str] = field(default_factory=dict)
     """Of the packages that trained it, and the git commit if there was one."""
+    parent: dict[str, Any] | None = None
+    """What is known of the artifact whose weights the training started from; None = there was none."""
 
     @property
     def horizon(self) -> int:
@@ -103,6 +105,7 @@ class Artifact:
                 "data": self.data,
                 "fingerprint": self.fingerprint,
                 "versions": self.versions,
+                "parent": self.parent,
             }
             _write_json(folder / _CONTRACT, contract)
             _write_json(folder / "config.json", self.config.model_dump(mode="json"))
@@ -160,6 +163,7 @@ def load_artifact(path: str | Path) -> Artifact:
             fingerprint=contract.get("fingerprint", "unknown"),
             metrics=_read_json(folder, "metrics.json"),
             versions=contract.get("versions", {}),
+            parent=contract.get("parent"),
         )
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise ArtifactError(f"{folder}/contract.json: damaged ({error!r}); save it again") from error
@@ -239,6 +243,17 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
+def _descent(parent: dict[str, Any] | None) -> list[str]:
+    """Returns a line per artifact that the weights come from, the nearest first."""
+    if parent is None:
+        return []
+    line = (
+        f"- started from weights fitted to {parent['data']} ({parent['freq']}) until "
+        f"{parent['until']}, fingerprint {parent['fingerprint']}"
+    )
+    return [line, *_descent(parent["parent"])]
+
+
 def _patches_written(config: Config) -> str:
     size = config.model.decoder_patch or 1
     if config.model.decoder == "direct" or size == 1:
@@ -265,6 +280,7 @@ def _card(artifact: Artifact) -> str:
         f"- head: {config.model.head}",
         f"- members: {len(artifact.ensemble.members)}",
         f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
+        *_descent(artifact.parent),
         "",
         "## Validation",
         "",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forecaster.forecast import svg
-from forecaster.forecast.explain_words import READING, STYLE, TITLES, notes
+from forecaster.forecast.explain_words import READING, STYLE, TITLES, heads_of, notes
 
 if TYPE_CHECKING:
     from forecaster.forecast.explain import AttentionMap, Explanation, Token
@@ -33,7 +33,7 @@ def page_of(told: Explanation) -> str:
         "<h2>Without each covariate</h2>",
         f"<figure>{_bars([one for one in told.importance if one.cells is None])}</figure>",
         "<h2>Attention, layer by layer</h2>",
-        "<p>A row asks, a column answers; each map is as dark as its own largest weight, which stands "
+        "<p>A row asks, a column answers; each map is coloured by its own largest weight, which stands "
         "above it. Hatched columns hold no observation and are never looked at.</p>",
     ]
     for part, title in TITLES.items():
@@ -52,8 +52,9 @@ def page_of(told: Explanation) -> str:
 
 _LEGEND = (
     "Top: history, forecast with its widest band, and the truth where it is known. Middle: attention "
-    "rollout, a row per token of the horizon. Bottom: mean absolute change of the forecast when that "
-    "part of the history is hidden, in units of the history's own spread."
+    "rollout, a row per token of the horizon; each side of the cutoff is coloured by its own largest "
+    "share. Bottom: mean absolute change of the forecast when that part of the history is hidden, in "
+    "units of the history's own spread."
 )
 
 
@@ -69,7 +70,8 @@ def _time_line(told: Explanation) -> str:
         # Tokens may hold several steps, the oldest fewer than the others.
         sizes = [one.stop - one.start for one in (*told.context, *told.horizon)]
         cells = np.repeat(told.rollout, sizes, axis=1)
-        parts.append(svg.heat(cells, (_LEFT, y, width, height)))
+        parts.append(svg.heat(cells[:, : len(told.history)], (_LEFT, y, edge - _LEFT, height)))
+        parts.append(svg.heat(cells[:, len(told.history) :], (edge, y, _LEFT + width - edge, height)))
         parts += _frame(_LEFT, y, width, height)
         y += height + 14
     blocks = [one for one in told.importance if one.cells is not None]
@@ -95,7 +97,7 @@ def _time_line(told: Explanation) -> str:
 def _chart(told: Explanation, place: np.ndarray) -> list[str]:
     length, forecast = len(told.history), told.forecast
     quantiles = forecast.quantiles[0, :, told.channel].astype(np.float64)
-    lines = [told.history, quantiles.ravel()]
+    lines: list[np.ndarray] = [told.history, quantiles.ravel()]
     truth = None if forecast.actual is None else forecast.actual[0, :, told.channel]
     if truth is not None:
         lines.append(truth)
@@ -151,10 +153,7 @@ def _risen(one: Importance) -> str:
 
 
 def _heads(told: Explanation, one: AttentionMap) -> list[str]:
-    """The mean of the heads, then each."""
-    maps = [("mean of heads", one.weights.mean(axis=0))] if len(one.weights) > 1 else []
-    maps += [(f"head {n}", weights) for n, weights in enumerate(one.weights, start=1)]
-    return [_map(told, one, name, weights) for name, weights in maps]
+    return [_map(told, one, name, weights) for name, weights in heads_of(one)]
 
 
 def _map(told: Explanation, one: AttentionMap, name: str, weights: np.ndarray) -> str:

@@ -1,7 +1,7 @@
 """An `Explanation` as one matplotlib figure.
 
 What comes in: an `Explanation`. What goes out: a `Figure`, free of any global state: the forecast,
-rollout and importance over one time axis, covariates, and the mean of heads of each attention.
+rollout and importance over one time axis, covariates, and each attention: mean of heads, then heads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from forecaster.forecast.explain_words import heads_of
 from forecaster.forecast.svg import spread
 
 if TYPE_CHECKING:
@@ -20,18 +22,21 @@ if TYPE_CHECKING:
 
 _HISTORY, _FORECAST, _TRUTH = "#33373d", "#1f6fb2", "#d1662c"
 _MOST_BARS = 12
-_COLUMNS = 3  # attention maps beside each other
+_Panel = tuple["AttentionMap", str, NDArray[np.float32]]
+_COLUMNS = 5  # attention maps beside each other at most
 
 
 def plot_explanation(told: Explanation) -> Figure:
     """Returns the figure."""
     from matplotlib.figure import Figure
 
-    rows = -(-len(told.maps) // _COLUMNS)
+    maps = _panels(told)
+    columns = max(len(row) for row in maps)
     bars = [one for one in told.importance if one.cells is None][:_MOST_BARS]
     tall = [3.0, 1.3 if told.rollout is not None else 0.01, 1.1, 0.5 + 0.24 * max(len(bars), 1)]
-    figure = Figure(figsize=(11, sum(tall) + 3.4 * rows + 1.2), dpi=110, layout="constrained")
-    grid = figure.add_gridspec(4 + rows, _COLUMNS, height_ratios=[*tall, *[3.4] * rows])
+    figure = Figure(figsize=(12, sum(tall) + 2.3 * len(maps) + 1.2), dpi=110, layout="constrained")
+    ratios = [*tall, *[2.3] * len(maps)]
+    grid = figure.add_gridspec(len(ratios), columns, height_ratios=ratios)
     time = figure.add_subplot(grid[0, :])
     _draw_forecast(time, told)
     figure.suptitle(f"What the forecast of {told.title} looked at", fontsize=13)
@@ -43,10 +48,19 @@ def plot_explanation(told: Explanation) -> Figure:
     axis.invert_yaxis()
     axis.set_title("change of the forecast without each covariate, in spreads", fontsize=10, loc="left")
     _quiet(axis)
-    for number, one in enumerate(told.maps):
-        place = grid[4 + number // _COLUMNS, number % _COLUMNS]
-        _draw_map(figure.add_subplot(place), told, one)
+    for row, panels in enumerate(maps, start=4):
+        for column, (one, name, weights) in enumerate(panels):
+            _draw_map(figure.add_subplot(grid[row, column]), told, one, name, weights)
     return figure
+
+
+def _panels(told: Explanation) -> list[list[_Panel]]:
+    """The maps in rows: those of one attention begin a row."""
+    rows = []
+    for one in told.maps:
+        panels = [(one, name, weights) for name, weights in heads_of(one)]
+        rows += [panels[n : n + _COLUMNS] for n in range(0, len(panels), _COLUMNS)]
+    return rows
 
 
 def _draw_forecast(axis: Axes, told: Explanation) -> None:
@@ -74,11 +88,18 @@ def _draw_forecast(axis: Axes, told: Explanation) -> None:
 def _draw_rollout(axis: Axes, told: Explanation) -> None:
     assert told.rollout is not None
     edges = [token.start - 0.5 for token in (*told.context, *told.horizon)] + [len(told.time) - 0.5]
-    axis.pcolormesh(edges, np.arange(len(told.horizon) + 1), told.rollout, cmap="Blues", vmin=0)
+    rows, among = np.arange(len(told.horizon) + 1), len(told.context)
+    # Each side of the cutoff by its own largest share: a token's own would outshine the context.
+    axis.pcolormesh(edges[: among + 1], rows, told.rollout[:, :among], cmap="Blues", vmin=0)
+    axis.pcolormesh(edges[among:], rows, told.rollout[:, among:], cmap="Blues", vmin=0)
     axis.axvline(len(told.history) - 0.5, color=_HISTORY, linewidth=0.6)
     axis.invert_yaxis()
     axis.set_yticks([])
-    axis.set_title("attention rollout, a row per token of the horizon", fontsize=10, loc="left")
+    axis.set_title(
+        "attention rollout, a row per token of the horizon, each side by its own largest share",
+        fontsize=10,
+        loc="left",
+    )
     axis.tick_params(labelsize=8)
 
 
@@ -93,8 +114,9 @@ def _draw_blocks(axis: Axes, told: Explanation) -> None:
     _quiet(axis)
 
 
-def _draw_map(axis: Axes, told: Explanation, one: AttentionMap) -> None:
-    weights = one.weights.mean(axis=0)
+def _draw_map(
+    axis: Axes, told: Explanation, one: AttentionMap, name: str, weights: NDArray[np.float32]
+) -> None:
     most = float(np.abs(weights).max()) or 1.0
     least, colors = (-most, "RdBu") if weights.min() < 0 else (0.0, "Blues")
     axis.imshow(weights, cmap=colors, vmin=least, vmax=most, aspect="auto", interpolation="nearest")
@@ -112,8 +134,10 @@ def _draw_map(axis: Axes, told: Explanation, one: AttentionMap) -> None:
         names = one.names[: len(weights)]
         axis.set_yticks(range(len(names)), names)
         axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axis.set_title(f"{one.part} {one.layer}: mean of heads, largest {most:.2g}", fontsize=9, loc="left")
-    axis.tick_params(labelsize=7)
+    begins = name in ("mean of heads", "the head")
+    title = f"{one.part}, layer {one.layer}\n{name}" if begins else f"\n{name}"
+    axis.set_title(f"{title}, largest {most:.2g}", fontsize=8.5, loc="left")
+    axis.tick_params(labelsize=6.5)
 
 
 def _name(put: Any, told: Explanation, tokens: tuple[Token, ...], most: int) -> None:

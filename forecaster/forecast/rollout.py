@@ -26,7 +26,7 @@ def encoder_rollout(layers: Sequence[NDArray[np.floating]]) -> Floats:
     Args:
         layers: [A, M, M] self-attention, bottom first; at least one.
     """
-    held = np.eye(layers[0].shape[-1])
+    held: Floats = np.eye(layers[0].shape[-1])
     for weights in layers:
         held = _half_kept(_mean(weights), np.eye(len(held))) @ held
     return held
@@ -47,7 +47,7 @@ def rollout(
     remembered = encoder_rollout(encoder)
     context, horizon = len(remembered), decoder[0].shape[-1]
     memory = np.hstack([remembered, np.zeros((context, horizon))])
-    held = np.hstack([np.zeros((horizon, context)), np.eye(horizon)])
+    held: Floats = np.hstack([np.zeros((horizon, context)), np.eye(horizon)])
     for among, across in zip(decoder, cross, strict=True):
         held = _half_kept(_mean(among), np.eye(horizon)) @ held
         # Half is what the token was, half is what it took from the context.
@@ -60,7 +60,8 @@ def rollout(
 
 
 def _mean(weights: NDArray[np.floating]) -> Floats:
-    return np.asarray(weights, dtype=np.float64).mean(axis=0)
+    mean: Floats = weights.mean(axis=0, dtype=np.float64)
+    return mean
 
 
 def _half_kept(taken: Floats, kept: Floats) -> Floats:

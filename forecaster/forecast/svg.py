@@ -20,7 +20,8 @@ _PIXELS = 256  # to a side of a heat map at most: more are not seen
 HATCH = (
     '<svg width="0" height="0"><defs><pattern id="masked" width="5" height="5" '
     'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<line x1="0" y1="0" x2="0" y2="5" stroke="var(--ink)" stroke-opacity=".45"/></pattern></defs></svg>'
+    '<line x1="0" y1="0" x2="0" y2="5" stroke="var(--ink)" stroke-opacity=".45"/></pattern></defs>'
+    "</svg>"
 )
 """The pattern "url(#masked)", once per page."""
 
@@ -97,7 +98,7 @@ def heat(weights: NDArray[np.floating], box: tuple[float, float, float, float]) 
 
 
 def pooled(values: NDArray[np.float64], axis: int, most: int = _PIXELS) -> NDArray[np.float64]:
-    """Returns means of equal runs along an axis, at most `most` of them; the last run may be shorter."""
+    """Returns means of equal runs along an axis, at most `most`; the last run may be shorter."""
     size = -(-values.shape[axis] // most)
     starts = np.arange(0, values.shape[axis], size)
     counts = np.diff(np.append(starts, values.shape[axis]))

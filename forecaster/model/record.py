@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from forecaster.model.attention import MultiHeadAttention
 from forecaster.model.embedding import shifted
+from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.network import Network
 from forecaster.windows.batch import Inputs
 
@@ -70,10 +71,11 @@ def _recording(network: Network) -> Iterator[list[Look]]:
     handles = []
     for stack, name in ((network.encoder, "encoder"), (network.decoder, "decoder")):
         for number, layer in enumerate(stack, start=1):
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
             handles.append(watch(layer.attention, name, number))
             if layer.channel is not None:
                 handles.append(watch(layer.channel.attention, f"{name} channels", number))
-            if name == "decoder":
+            if isinstance(layer, DecoderLayer):
                 handles.append(watch(layer.cross, "cross", number))
     try:
         yield looks

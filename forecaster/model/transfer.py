@@ -25,6 +25,7 @@ from forecaster.model.network import Network
 Names = tuple[str, ...]
 Label = tuple[object, ...]
 KINDS = ("past", "known", "static")
+_FAR = 3.0  # spreads, or ratio of spreads, from which a covariate may be another thing
 _TABLES = (
     "context_patch",
     "horizon_patch",
@@ -63,6 +64,8 @@ class Part:
     """What the old network had not."""
     left: list[str] = field(default_factory=list)
     """What only the old network had."""
+    notes: list[str] = field(default_factory=list)
+    """What to know of it."""
 
     @classmethod
     def between(cls, name: str, old: Sequence[str], new: Sequence[str]) -> Part:
@@ -96,9 +99,8 @@ def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
     before, now = _maps(old, was, tells), _maps(new, is_, tells)
     for name, (linear, labels) in now.items():
         _carry_columns(linear, labels, *before.get(name, (None, [])))
-    for kind in KINDS:
-        _carry_moments(old, new, kind, was.numbers[kind], is_.numbers[kind])
-    return _parts(old, new, was, is_, tells)
+    notes = {kind: _carry_moments(old, new, kind, was, is_) for kind in KINDS}
+    return _parts((old, new), (was, is_), tells, notes)
 
 
 def _carry_layers(old: Network, new: Network) -> None:
@@ -207,7 +209,7 @@ def _maps(
     if network.about is not None:
         size = sum(map(_width, network.channel_embedding))
         # Where they mean something else, no label of the other network is theirs.
-        channel = [("channel", n, "both" if tells else id(network)) for n in range(size)]
+        channel: list[Label] = [("channel", n, "both" if tells else id(network)) for n in range(size)]
         maps["about",] = network.about, static + channel
     if network.time.phase is not None:
         waves = range(2 * network.config.harmonics)
@@ -253,32 +255,53 @@ def _carry_columns(
         linear.bias.copy_(source.bias)
 
 
-def _carry_moments(old: Network, new: Network, kind: str, was: Names, is_: Names) -> None:
+def _carry_moments(old: Network, new: Network, kind: str, was: Meaning, is_: Meaning) -> list[str]:
+    """Moments of covariates; returns which of them are something else in the new table."""
     source, scaler = getattr(old, f"{kind}_scaler"), getattr(new, f"{kind}_scaler")
-    for column, name in enumerate(is_):
-        if name in was:
-            scaler.loc[column] = source.loc[was.index(name)]
-            scaler.scale[column] = source.scale[was.index(name)]
+    known, notes = was.numbers[kind], []
+    for column, name in enumerate(is_.numbers[kind]):
+        if name not in known:
+            continue
+        at = known.index(name)
+        shift = float((scaler.loc[column] - source.loc[at]) / source.scale[at])
+        ratio = float(scaler.scale[column] / source.scale[at])
+        if abs(shift) > _FAR or not 1 / _FAR < ratio < _FAR:
+            notes.append(
+                f"'{name}' lies {shift:+.1f} spreads from where the artifact's rows had it, its spread "
+                f"is {ratio:.2g} of theirs; is it the same thing, in the same unit?"
+            )
+        scaler.loc[column], scaler.scale[column] = source.loc[at], source.scale[at]
+    return notes
 
 
-def _parts(old: Network, new: Network, was: Meaning, is_: Meaning, tells: bool) -> list[Part]:
-    config = new.config
-    layers = [
-        f"{config.encoder_layers} + {config.decoder_layers} layers",
-        "norms",
-        f"{config.head} head",
-    ]
+def _parts(
+    networks: tuple[Network, Network],
+    meanings: tuple[Meaning, Meaning],
+    tells: bool,
+    notes: Mapping[str, list[str]],
+) -> list[Part]:
+    (old, new), (was, is_), config = networks, meanings, networks[1].config
+    layers = [f"{config.encoder_layers} + {config.decoder_layers} layers", f"{config.head} head"]
     parts = [Part("network", carried=layers)]
     for kind in KINDS:
-        before, now = (m.numbers[kind] + m.categories[kind] for m in (was, is_))
-        parts.append(Part.between(f"{kind} covariates", before, now))
+        before, now = (meaning.numbers[kind] + meaning.categories[kind] for meaning in meanings)
+        part = Part.between(f"{kind} covariates", before, now)
+        part.notes = list(notes[kind])
+        if part.new and config.channel_attention and kind != "static":
+            part.notes.append(
+                "others attend to new channels too: first forecasts are not the artifact's"
+            )
+        parts.append(part)
         for name in was.categories[kind]:
             parts.append(Part.between(f"words of {name}", was.words[name], is_.words[name]))
-    had, has = len(old.channel_embedding) > 0, len(new.channel_embedding) > 0
-    if had or has:
-        before = was.channels if had else ()
-        now = is_.channels if has else ()
+    if len(old.channel_embedding) or len(new.channel_embedding):
+        before = was.channels if len(old.channel_embedding) else ()
+        now = is_.channels if len(new.channel_embedding) else ()
         part = Part.between("channels told apart", before, now)
-        parts.append(part if tells else Part(part.name, new=list(now), left=list(before)))
+        if not tells:
+            part = Part(part.name, new=list(now), left=list(before))
+        if old.about is not None and new.about is None:
+            part.notes.append("what all were told is left too: first forecasts are not the artifact's")
+        parts.append(part)
     parts.append(Part.between("calendar cycles", was.cycles, is_.cycles))
     return [part for part in parts if part.carried or part.new or part.left]

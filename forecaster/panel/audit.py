@@ -8,30 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from forecaster.panel import audit_covariates, audit_levels, audit_steps, audit_targets
-from forecaster.panel.facts import Facts, facts_of
 from forecaster.panel.finding import Finding, worst_first
 from forecaster.panel.panel import Panel
+from forecaster.panel.rules import companions, levels, pace, targets
+from forecaster.panel.rules.facts import Facts, facts_of
 
 Rule = Callable[[Facts], Iterable[Finding]]
 
 RULES: tuple[Rule, ...] = (
-    audit_targets.unobserved,
-    audit_targets.short,
-    audit_targets.constant,
-    audit_targets.stuck,
-    audit_targets.ended,
-    audit_levels.outlier_scale,
-    audit_levels.jumps,
-    audit_levels.negative_counts,
-    audit_steps.steps,
-    audit_targets.ends,
-    audit_covariates.empty,
-    audit_covariates.edges,
-    audit_covariates.reach,
-    audit_covariates.leaks,
-    audit_covariates.twins,
-    audit_covariates.unknown_categories,
+    targets.unobserved,
+    targets.short,
+    targets.constant,
+    targets.stuck,
+    targets.ended,
+    levels.outlier_scale,
+    levels.jumps,
+    levels.negative_counts,
+    pace.steps,
+    targets.ends,
+    companions.empty,
+    companions.edges,
+    companions.reach,
+    companions.leaks,
+    companions.twins,
+    companions.unknown_categories,
 )
 
 

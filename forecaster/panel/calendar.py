@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 from forecaster.panel.arrays import evenly_apart
-from forecaster.panel.frequency import DAY, FIXED, MONTHS
-from forecaster.panel.stamps import parse_times
+from forecaster.panel.clock.frequency import DAY, FIXED, MONTHS
+from forecaster.panel.clock.stamps import parse_times
 
 Times = NDArray[np.int64]
 

@@ -17,9 +17,9 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.files import read_files
-from forecaster.panel.frames import read_frame
-from forecaster.panel.table import Table, did_you_mean, listing, refuse_repeats
+from forecaster.panel.reading.files import read_files
+from forecaster.panel.reading.frames import read_frame
+from forecaster.panel.reading.table import Table, did_you_mean, listing, refuse_repeats
 
 __all__ = ["Table", "did_you_mean", "frame_of", "listing", "read_table", "to_kind"]
 

@@ -15,8 +15,10 @@ import polars as pl
 
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel import roles
-from forecaster.panel.covariates import (
+from forecaster.panel.clock.digits import EPOCHS
+from forecaster.panel.read import Table, listing
+from forecaster.panel.roles import columns
+from forecaster.panel.roles.covariates import (
     find_categorical,
     find_known,
     find_past,
@@ -24,8 +26,6 @@ from forecaster.panel.covariates import (
     gather,
     require_declared,
 )
-from forecaster.panel.digits import EPOCHS
-from forecaster.panel.read import Table, listing
 
 Names = tuple[str, ...]
 HOLIDAY = "holiday"
@@ -227,18 +227,18 @@ def infer_schema(
         >>> infer_schema(Table(frame, "shop.csv", "file"), DataConfig()).target
         ('sales',)
     """
-    time, time_reason = roles.find_time(table, data.time)
+    time, time_reason = columns.find_time(table, data.time)
     pool, timeless = gather(table, covariates, time, data)
     require_declared(data, list(pool), table, time)
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
-    time_dtype, time_format = roles.time_facts(table, time, data)
+    time_dtype, time_format = columns.time_facts(table, time, data)
     if time_format is not None:
         time_reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {time: time_reason} if time is not None else {}
     series, reason = _series(table, time, declared, data)
     reasons |= dict.fromkeys(series, reason)
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
-    for name in roles.date_like(own):
+    for name in columns.date_like(own):
         if name not in series and name not in declared:
             pool.pop(name)
             reasons[name] = "ignored: dates, and time is another column"
@@ -284,8 +284,8 @@ def _series(table: Table, time: str | None, declared: set[str], data: DataConfig
     if data.series is not None:
         series, reason = data.series, "declared"
     else:
-        times = None if time is None else roles.comparable_times(table, time, data)
-        series, reason = roles.find_series(table, time, declared, times)
+        times = None if time is None else columns.comparable_times(table, time, data)
+        series, reason = columns.find_series(table, time, declared, times)
     if data.layout == "wide" and series:
         raise DataError(
             f"{table.name}: layout wide expects one row per time, but {', '.join(series)} names "
@@ -300,7 +300,7 @@ def _constant(table: Table, series: Names, names: list[str]) -> set[str]:
     # Most tables end with another series than they start with; only others are counted.
     if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
         return set()
-    return roles.constant_columns(table.frame, series, own)
+    return columns.constant_columns(table.frame, series, own)
 
 
 def _target(
@@ -309,7 +309,7 @@ def _target(
     if data.target is not None:
         return data.target, "declared"
     own = [name for name in left if name in table.frame.columns]
-    target, reason = roles.find_target(table.frame, own, series, constant)
+    target, reason = columns.find_target(table.frame, own, series, constant)
     if not target:
         raise DataError(
             f"{table.name}: no column of numbers left to forecast among "

@@ -5,8 +5,9 @@ What comes in: a panel, a plan, an artifact. What goes out: lines and small tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,10 +17,13 @@ from rich.text import Text
 from forecaster.config import Config
 from forecaster.evaluation.backtest import MODEL, NAIVE, Backtest, compared
 from forecaster.forecast.artifact import Artifact
+from forecaster.model.transfer import Part
+from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.finding import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
-from forecaster.panel.periods import find_periods
+from forecaster.panel.reading.table import listing
 from forecaster.runs.tracking import TrackedRun, where_to_look
+from forecaster.runs.transfer import ancestry, comparable
 from forecaster.windows.split import Split
 
 
@@ -100,6 +104,49 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
             f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
             "validation, so all steps are run and the last weights kept",
         )
+
+
+def start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
+    """Says what of an artifact's weights is carried over, and what its past means for the scores."""
+    told = ancestry(old)
+    _say(
+        console, f"starts from weights fitted to {told['data']} ({told['freq']}) until {told['until']}"
+    )
+    table = Table(box=None, pad_edge=False)
+    for heading in ("part", "carried over", "new, from zero", "left behind"):
+        table.add_column(heading, overflow="fold")
+    for part in parts:
+        names = (listing(words) if words else "-" for words in (part.carried, part.new, part.left))
+        table.add_row(*map(escape, (part.name, *names)))
+    console.print(table)
+    _say(
+        console,
+        "scales: the artifact's of covariates carried over, this table's of targets and new covariates",
+    )
+    for part in parts:
+        for note in part.notes:
+            _say(console, f"{part.name}: {note}", style="yellow")
+    if not comparable(panel.schema, old.schema):
+        said = "they tell time in another way, so a backtest cannot know what those weights have seen"
+        _say(console, f"{said} of these rows", style="yellow")
+    elif old.trained_until > split.split and len(split.held):
+        text = panel.calendar.text
+        _say(
+            console,
+            f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
+            f"after {text(split.split)}: its scores are no proof for times that weights have not seen",
+            style="yellow",
+        )
+
+
+def afresh(console: Console, parent: Mapping[str, Any]) -> None:
+    """Says that a refit does not begin where the model began."""
+    _say(
+        console,
+        f"this model started from weights fitted to {parent['data']} until {parent['until']}; a refit "
+        "starts from random weights, so these scores are those of its config, not of the warm start",
+        style="yellow",
+    )
 
 
 def scores(console: Console, artifact: Artifact) -> None:

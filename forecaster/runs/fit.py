@@ -10,10 +10,8 @@ the same artifact.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import signal
-import subprocess
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,25 +26,35 @@ from pytorch_lightning.loggers.logger import Logger
 from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import MODEL, NAIVE, naive_at, score_models
-from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
+from forecaster.model.adapters import merge
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.network import Network
 from forecaster.model.scaling import Standardizer
 from forecaster.model.threads import spare_threads
 from forecaster.panel.arrays import blocks, owners
-from forecaster.panel.codes import with_categories
+from forecaster.panel.building.codes import with_categories
+from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
-from forecaster.panel.periods import find_periods
 from forecaster.runs.counts import refuse_what_is_no_count
 from forecaster.runs.moments import Moments, moments
+from forecaster.runs.transfer import (
+    Start,
+    ancestry,
+    check_covariates,
+    seen_until,
+    started_config,
+    started_shape,
+    take_weights,
+    with_words_of,
+)
+from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.index import Int64
 from forecaster.windows.split import Split, split_panel, split_time
 from forecaster.windows.store import WindowStore
-
-_PACKAGES = ("attention-forecaster", "torch", "pytorch-lightning", "polars", "numpy")
 
 
 def fit_panel(
@@ -55,6 +63,7 @@ def fit_panel(
     split: Split,
     logger: Logger | None = None,
     callbacks: Sequence[pl.Callback] = (),
+    start: Start | None = None,
 ) -> Artifact:
     """Returns the artifact trained on a panel.
 
@@ -64,31 +73,39 @@ def fit_panel(
         split: of this panel under this config.
         logger: receives the curves while they grow.
         callbacks: see the training from inside, as a progress bar does.
+        start: whose weights come first; None = random ones.
 
     Raises:
+        ConfigError: the weights to start from do not fit.
         FitError: the loss is not finite; names the series.
     """
     assert config.horizon is not None and config.model.context_length is not None
     fingerprint = panel.fingerprint()
-    panel = with_categories(panel, split.train_end)
+    panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
+    if parent is not None:
+        panel = with_words_of(panel, parent)
     with torch.random.fork_rng(devices=[]), spare_threads():
         torch.manual_seed(config.fit.seed)
-        network = Network(config.model, shape_of(panel, config.horizon))
+        network = Network(config.model, started_shape(panel, config.horizon, parent))
         _learn_scales(network, panel, split.train_end)
+        if start is not None:
+            take_weights(network, panel, config, start)
         store = WindowStore(
             panel, config.model.context_length, config.horizon, np.arange(1, panel.n_channels + 1)
         )
         learner = Learner(network, config.fit, panel.labels)
         best = _train(learner, store, split, config, logger, callbacks)
+        merge(learner.average)
     artifact = Artifact(
         schema=panel.schema,
         config=config,
         shape=network.shape,
         ensemble=Ensemble([learner.average], [1.0]).eval(),
-        trained_until=split.end,
+        trained_until=seen_until(split.end, panel.schema, parent),
         data=panel.name,
         fingerprint=fingerprint,
-        versions=_versions(),
+        versions=versions(),
+        parent=ancestry(parent) if parent else None,
     )
     found: dict[str, Any] = {
         "steps": learner.global_step,
@@ -158,8 +175,21 @@ def resolve_config(config: Config, panel: Panel) -> Config:
     return resolved
 
 
-def prepare(panel: Panel, config: Config) -> tuple[Config, Split]:
-    """Returns the resolved config and the split of a panel: what a fit is about to do."""
+def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tuple[Config, Split]:
+    """Returns the resolved config and the split of a panel: what a fit is about to do.
+
+    Args:
+        panel: the table to fit.
+        config: as asked for.
+        start: whose weights come first; None = random ones.
+
+    Raises:
+        ConfigError: settings do not fit the table, each other, or the artifact to start from.
+        DataError: the table is too short, or holds no counts where a head wants them.
+    """
+    config = started_config(config, start)
+    if start is not None:
+        check_covariates(panel.schema, start)
     resolved = resolve_config(config, panel)
     if resolved.model.head == "negative_binomial":
         refuse_what_is_no_count(panel)
@@ -288,21 +318,3 @@ def _patch_for(season: int) -> int:
         if season % steps == 0:
             return steps
     return 8
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "unknown"
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
-        )
-    except OSError:  # no git on this machine
-        return found
-    if commit.returncode == 0:
-        found["git_commit"] = commit.stdout.strip()
-    return found

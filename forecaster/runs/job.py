@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,12 +23,13 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.audit import check_panel
-from forecaster.panel.codes import recoded
+from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce, tracking
 from forecaster.runs.fit import fit_panel, prepare, with_found_season
 from forecaster.runs.progress import BufferedLogger, TrainingBar
+from forecaster.runs.transfer import Start, from_scratch, started_config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +49,9 @@ class BacktestPlan:
     """Steps between cutoffs; None = the horizon."""
 
 
-def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) -> Artifact:
+def run_fit(
+    panel: Panel, config: Config, out: Path | None, console: Console, start: Artifact | None = None
+) -> Artifact:
     """Returns the fitted artifact, saved and recorded.
 
     Args:
@@ -55,17 +59,23 @@ def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) ->
         config: with a horizon.
         out: folder for the artifact; None = keep it in memory.
         console: where to say what happens.
+        start: whose weights the training starts from; None = random ones.
 
     Raises:
         DataError: the audit finds errors.
+        ConfigError: settings do not fit the table, each other, or the artifact to start from.
     """
+    config = started_config(config, start)
     panel = with_found_season(panel, config)
     found = check_panel(panel, config.horizon)
     refuse_errors(found)
     announce.roles(console, panel)
     announce.findings(console, found)
-    config, split = prepare(panel, config)
+    config, split = prepare(panel, config, start)
     announce.plan(console, panel, config, split)
+    first = (
+        None if start is None else Start(start, partial(announce.start, console, panel, split, start))
+    )
     name = out.name if out else Path(panel.name).stem
     with tracking.open_run(config.tracking, name) as run, tempfile.TemporaryDirectory() as scratch:
         artifact = fit_panel(
@@ -74,6 +84,7 @@ def run_fit(panel: Panel, config: Config, out: Path | None, console: Console) ->
             split,
             logger=BufferedLogger(run) if run.recorded else None,
             callbacks=[TrainingBar(console, config.fit.steps)],
+            start=first,
         )
         announce.scores(console, artifact)
         if out is not None or run.recorded:
@@ -130,6 +141,8 @@ def run_backtest_job(
             f"cutoff is {text(cutoffs[0])}: it would be scored on what it has seen; "
             "use --refit once, or fit with --until that cutoff"
         )
+    if artifact.parent is not None and plan.refit != "never":
+        announce.afresh(console, artifact.parent)
     predictor = Predictor(artifact)
     fitted_at: int | None = None
 
@@ -157,7 +170,8 @@ def _refitted(artifact: Artifact, panel: Panel, cutoff: int, console: Console) -
     """Returns a predictor of the same config that has seen nothing after the cutoff."""
     seen = panel.until(cutoff)
     try:
-        config, split = prepare(seen, artifact.config)
+        # From random weights: those that a warm start began with are not kept, and may have seen more.
+        config, split = prepare(seen, from_scratch(artifact.config))
     except DataError as error:
         when = panel.calendar.text(cutoff)
         raise DataError(f"refit before the cutoff {when}: {error}; or use fewer --windows") from error

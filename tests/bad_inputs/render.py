@@ -11,8 +11,8 @@ PAGE = HERE.parents[1] / "docs" / "errors.md"
 HEAD = """# What is refused, and what it says
 
 Every table below is broken in one way; the files are in `tests/bad_inputs/`. `forecaster check` and
-`forecaster fit` answer with the lines shown, exit with code 2 and write nothing. Rows are counted from 1,
-without the header. This page is made from the tests' own catalogue.
+`forecaster fit` answer with the lines shown, exit with code 2 and write nothing. Rows are counted from
+1, without the header. This page is made from the tests' own catalogue.
 """
 
 

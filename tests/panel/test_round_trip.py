@@ -32,7 +32,7 @@ def tables(draw):
     frames = []
     for number in range(draw(st.integers(1, 4))):
         length = draw(st.integers(3, 25))
-        first = int(calendar.shift(start, draw(st.integers(0, 40))))
+        first = int(calendar.shift(start, draw(st.integers(0, 10))))
         time = calendar.shift(first, np.arange(length))
         kept = rng.random(length) < 0.8
         kept[[0, 1, -1]] = True

@@ -110,7 +110,11 @@ def test_rows_after_the_last_target_belong_to_no_window(make_panel, make_config)
 def test_without_validation_every_row_trains(make_panel, make_config):
     panel = make_panel(2, 40)
     split = split_panel(panel, make_config(4, fit={"validation": None}))
-    assert split.split == split.end and (split.train_end == panel.indptr[1:]).all() and len(split.validation) == 0
+    assert (
+        split.split == split.end
+        and (split.train_end == panel.indptr[1:]).all()
+        and len(split.validation) == 0
+    )
     assert len(split.train) == 2 * (40 - 4 - 4 + 1)
 
 

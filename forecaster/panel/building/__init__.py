@@ -1,0 +1,1 @@
+"""Columns become sorted rows, and rows a panel without repeats, at their true place."""

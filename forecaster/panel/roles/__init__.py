@@ -1,0 +1,1 @@
+"""Which column is what: the questions that `schema.infer_schema` asks."""

@@ -1,0 +1,1 @@
+"""What the audit looks for, a family of rules in each file."""

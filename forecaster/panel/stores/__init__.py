@@ -1,0 +1,1 @@
+"""Panels larger than memory: streamed to disk once, mapped ever after."""

@@ -1,0 +1,332 @@
+"""Explanations: what is shown is what the model does, of the right series, in files that stand alone."""
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.importance import importance_of, without_each
+from forecaster.forecast.rollout import encoder_rollout, rollout
+from forecaster.forecast.svg import pooled, ticks
+
+
+def config_with(**model):
+    return tiny.TINY | {"model": tiny.TINY["model"] | model}
+
+
+@cache
+def explained() -> fc.Explanation:
+    return tiny.model().explain(tiny.shop(), series="b", future=tiny.prices())
+
+
+def shares(rng, *axes):
+    weights = rng.random(axes)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def test_rollout_is_the_product_of_one_matrix_per_attention_over_all_tokens():
+    """The twin: context and horizon as one sequence, each attention one matrix, loops for products."""
+    rng, context, horizon = np.random.default_rng(0), 4, 3
+    encoder = [shares(rng, 2, context, context) for _ in range(2)]
+    decoder = [np.tril(shares(rng, 2, horizon, horizon)) for _ in range(2)]
+    decoder = [weights / weights.sum(axis=-1, keepdims=True) for weights in decoder]
+    cross = [shares(rng, 2, horizon, context) for _ in range(2)]
+    whole = np.eye(context + horizon)
+
+    def then(rows, columns, weights):
+        step = np.eye(context + horizon)
+        for n in range(weights.shape[1]):
+            for m in range(weights.shape[2]):
+                mean = sum(head[n, m] for head in weights) / len(weights)
+                step[rows + n, columns + m] = 0.5 * mean + 0.5 * (rows + n == columns + m)
+            if rows != columns:
+                step[rows + n, rows + n] = 0.5
+        return np.array(
+            [
+                [sum(step[i, k] * whole[k, j] for k in range(len(whole))) for j in range(len(whole))]
+                for i in range(len(whole))
+            ]
+        )
+
+    for weights in encoder:
+        whole = then(0, 0, weights)
+    np.testing.assert_allclose(encoder_rollout(encoder), whole[:context, :context], atol=1e-12)
+    for own, across in zip(decoder, cross, strict=True):
+        whole = then(context, context, own)
+        whole = then(context, 0, across)
+    found = rollout(encoder, decoder, cross)
+    np.testing.assert_allclose(found, whole[context:], atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    assert (np.triu(found[:, context:], 1) == 0).all(), "no patch rests on a later one"
+
+
+def test_a_token_that_takes_nothing_stays_itself_in_rollout():
+    nothing = np.zeros((1, 3, 3))
+    assert np.array_equal(encoder_rollout([nothing]), np.eye(3))
+    found = rollout([nothing], [np.eye(2)[None]], [np.zeros((1, 2, 3))])
+    assert np.array_equal(found, np.hstack([np.zeros((2, 3)), np.eye(2)]))
+
+
+def test_the_forecast_shown_is_the_one_that_predict_gives():
+    found, expected = explained(), tiny.ahead()
+    assert found.title == "b · sales" and found.forecast.panel.labels == ["b"]
+    np.testing.assert_allclose(found.forecast.quantiles[0], expected.quantiles[1], rtol=1e-5)
+    assert np.array_equal(found.forecast.time[0], expected.time[1])
+    assert found.forecast.actual is None and {one.loss for one in found.importance} == {None}
+
+
+def test_tokens_lie_at_their_true_times():
+    found = explained()
+    assert len(found.time) == 28 + 7 and len(found.context) == 4 and len(found.horizon) == 1
+    assert found.span(found.context[-1].start, found.context[-1].stop) == "2024-04-03 – 2024-04-09"
+    assert found.span(found.horizon[0].start, found.horizon[0].stop) == "2024-04-10 – 2024-04-16"
+    sales = tiny.shop().filter(pl.col("store") == "b")["sales"].to_numpy()
+    np.testing.assert_allclose(found.history, sales[-28:], rtol=1e-6)
+
+
+def test_a_series_shorter_than_the_context_has_masked_tokens_that_nobody_takes_from():
+    short = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(88)))
+    found = tiny.plain_model().explain(short, series="c")
+    assert [token.seen for token in found.context] == [False, False, True, True]
+    assert found.span(0, 1) == str(tiny.day(72)), "steps before the first row have times too"
+    masked = [n for n, token in enumerate(found.context) if not token.seen]
+    for one in found.maps:
+        if one.part != "decoder":
+            assert (one.weights[..., masked] == 0).all()
+            np.testing.assert_allclose(one.weights.sum(axis=-1), 1.0, rtol=1e-5)
+    assert found.rollout is not None and (found.rollout[:, masked] == 0).all()
+    page = _page(found)
+    assert page.count("masked</title>") == 2 * 2 * 3  # tokens · (encoder, cross) · (mean, two heads)
+    blocks = [one.cells for one in found.importance if one.cells]
+    assert blocks == [(14, 21), (21, 28)], "a block that was never observed hides nothing"
+
+
+def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
+    found, artifact = explained(), tiny.model().artifact
+    table = tiny.shop().filter(pl.col("store") == "b")
+    context = artifact.context_length
+    hidden = {
+        "visitors": table.with_columns(visitors=pl.lit(None, pl.Float64)),
+        "city": table.with_columns(city=pl.lit(None, pl.String)),
+        "2024-04-03 – 2024-04-09": table.with_columns(
+            pl.when(pl.col("date") <= tiny.day(92)).then(pl.col("sales", "visitors"))
+        ),
+    }
+    values = table["sales"].to_numpy()[-context:]
+    cutoff = str(tiny.day(99))
+    base = tiny.model().predict(table, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
+    for name, other in hidden.items():
+        without = tiny.model().predict(other, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
+        (one,) = [one for one in found.importance if found.name(one) == name]
+        expected = np.abs(without - base).mean() / values.std()
+        assert one.change == pytest.approx(expected, rel=1e-3, abs=1e-6), name
+    kinds = {"price": "known", "visitors": "past", "city": "static", "calendar": "calendar"}
+    assert {one.name: one.kind for one in found.importance if not one.cells} == kinds
+
+
+def test_what_the_network_cannot_use_has_no_importance():
+    model = fc.fit(tiny.shop(), horizon=7, known="price", config=tiny.TINY, quiet=True)
+    (network,) = model.artifact.ensemble.members
+    # Per step of a context patch: value, mark; visitors, mark; price, mark. Of a horizon patch: price, mark.
+    network.context_patch.weight.view(16, network.patch, -1)[..., 4:] = 0
+    network.horizon_patch.weight[:] = 0
+    found = model.explain(tiny.shop(), series="a", future=tiny.prices())
+    change = {one.name: one.change for one in found.importance}
+    assert change.pop("price") == pytest.approx(0, abs=1e-7)
+    assert min(change[name] for name in ("visitors", "city", "calendar")) > 1e-5
+
+
+@pytest.mark.parametrize("categories", [False, True], ids=["numbers", "words"])
+def test_the_covariate_that_the_target_is_made_of_matters_most(categories):
+    rng = np.random.default_rng(0)
+    days, ids = 160, ("u", "v")
+    rows = len(ids) * days
+    cause = rng.integers(0, 2, rows)
+    columns = {
+        "id": np.repeat(ids, days),
+        "day": [tiny.day(n) for n in range(days)] * len(ids),
+        "y": 5.0 * cause + 0.1 * rng.normal(size=rows),
+        "x": np.array(["off", "on"])[cause] if categories else cause.astype(float),
+        "other": rng.normal(size=rows),
+        "seen": rng.normal(size=rows),
+    }
+    table = pl.DataFrame(columns)
+    known = table.select("id", "day", "x", "other")
+    settings = config_with(context_length=14, patch=1, decoder_patch=1) | {
+        "fit": {"steps": 60, "batch_size": 64, "learning_rate": 0.02}
+    }
+    model = fc.fit(table, horizon=5, known=["x", "other"], config=settings, quiet=True)
+    found = model.explain(table, series="v", cutoff=str(tiny.day(150)), future=known)
+    first = found.importance[0]
+    assert first.name == "x" and found.report.startswith("v · y: the forecast moves most without x (")
+    rest = [one for one in found.importance if one.cells is None][1:]
+    assert first.change > 3 * max(one.change for one in rest)
+    assert first.loss is not None and first.loss > 3 * max(one.loss for one in rest)
+
+
+def test_the_truth_is_shown_where_the_table_has_it_and_raises_no_forecast():
+    cutoff = str(tiny.day(80))
+    found = tiny.plain_model().explain(tiny.plain(), series="a", cutoff=cutoff)
+    sales = tiny.plain().filter(pl.col("store") == "a")["sales"].to_numpy()
+    np.testing.assert_allclose(found.forecast.actual[0, :, 0], sales[81:88], rtol=1e-6)
+    assert all(one.loss is not None for one in found.importance)
+    later = tiny.plain().with_columns(
+        sales=pl.when(pl.col("date") > tiny.day(80)).then(-77.0).otherwise(pl.col("sales"))
+    )
+    other = tiny.plain_model().explain(later, series="a", cutoff=cutoff)
+    for one, twin in zip(found.maps, other.maps, strict=True):
+        assert tiny.bits(one.weights) == tiny.bits(twin.weights)
+    assert [one.change for one in found.importance] == [one.change for one in other.importance]
+
+
+VARIANTS = {
+    "local": {"attention": "local", "attention_window": 1},
+    "sparse and strided": {"attention": "sparse", "decoder_attention": "strided", "decoder_patch": 2},
+    "low-rank": {"attention": "low_rank", "attention_rank": 3, "cross_attention": "low_rank"},
+    "channels": {"channel_attention": True},
+    "autoregressive": {"decoder": "autoregressive", "paths": 6, "decoder_patch": 2},
+    "words": {"head": "binned", "bins": 16, "decoder": "autoregressive", "paths": 4}
+    | {"patch": 1, "decoder_patch": 1, "context_length": 10},
+}
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_every_kind_of_model_can_be_explained(settings, tmp_path):
+    config = config_with(**settings)
+    model = fc.fit(tiny.shop(60), horizon=7, known="price", config=config, quiet=True)
+    found = model.explain(tiny.shop(60), series="a", future=tiny.prices(60))
+    expected = model.predict(tiny.shop(60), future=tiny.prices(60)).median[0]
+    np.testing.assert_allclose(found.forecast.median[0], expected, rtol=1e-4)
+    page = _page(found)
+    low_rank = "low_rank" in settings.values()
+    assert (found.rollout is None) == low_rank and ("no rollout" in page) == low_rank
+    if found.rollout is not None:
+        np.testing.assert_allclose(found.rollout.sum(axis=1), 1.0, rtol=1e-5)
+    assert ("median of all paths" in page) == (settings.get("decoder") == "autoregressive")
+    across = [one for one in found.maps if one.names is not None]
+    assert ("channels look at each other" in page) == bool(across) == ("channel_attention" in settings)
+    if across:
+        assert [one.names for one in across] == [("sales", "price", "visitors"), ("sales", "price")]
+        assert [one.weights.shape for one in across] == [(2, 3, 3), (2, 2, 2)]
+    found.write(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_channels_are_hidden_in_turn_where_a_channel_sees_them():
+    wide = tiny.plain().pivot("store", index="date", values="sales")
+    settings = config_with(channel_attention=True)
+    model = fc.fit(wide, horizon=7, target=["a", "b", "c"], config=settings, quiet=True)
+    found = model.explain(wide, channel="b")
+    assert found.title.endswith(" · b") and found.channel == 1
+    assert {one.name for one in found.importance if one.kind == "channel"} == {"a", "c"}
+    np.testing.assert_allclose(found.history, wide["b"].to_numpy()[-28:], rtol=1e-6)
+    alone = fc.fit(wide, horizon=7, target=["a", "b", "c"], config=tiny.TINY, quiet=True)
+    assert not [one for one in alone.explain(wide).importance if one.kind == "channel"]
+    with pytest.raises(fc.DataError, match=r"no channel 'bb' among 3; did you mean 'b'\?"):
+        model.explain(wide, channel="bb")
+
+
+def _page(found):
+    from forecaster.forecast.explain_page import page_of
+
+    return page_of(found)
+
+
+def test_the_page_needs_nothing_but_itself(tmp_path):
+    explained().write(tmp_path / "attention.html")
+    page = (tmp_path / "attention.html").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
+    assert "<script" not in page and "http" not in page and "@import" not in page and "src=" not in page
+    assert set(re.findall(r'href="([^,"]*)', page)) == {"data:image/png;base64"}
+    for words in ("store", "does not prove", "2024-04-09", "price", "visitors", "city", "calendar"):
+        assert words in page or words == "store"
+    for title in ("Encoder: the context", "Decoder: the horizon", "Cross-attention"):
+        assert title in page
+    assert "color-scheme:light dark" in page
+
+
+def test_names_cannot_break_the_page():
+    table = tiny.plain().with_columns(pl.col("store").replace({"a": "<b>&\"x'"}))
+    page = _page(tiny.plain_model().explain(table, series="<b>&\"x'"))
+    assert "<b>&\"x'" not in page and "&lt;b&gt;&amp;&quot;x&#x27;" in page
+
+
+def test_a_series_that_is_not_there_or_not_named_is_refused():
+    model, table = tiny.plain_model(), tiny.plain()
+    long = table.with_columns(store="store_" + pl.col("store"))
+    with pytest.raises(fc.DataError, match=r"no series 'stor_b' among 3; did you mean 'store_b'\?"):
+        model.explain(long, series="stor_b")
+    with pytest.raises(fc.DataError, match="no series 'zzz' among 3; the first is 'a'"):
+        model.explain(table, series="zzz")
+    with pytest.raises(fc.DataError, match="3 series; name one, as --series 'a'"):
+        model.explain(table)
+    alone = table.filter(pl.col("store") == "b")
+    assert model.explain(alone).title == "b · sales"
+    with pytest.raises(fc.DataError, match="series c: no target observed before the cutoff"):
+        late = table.filter((pl.col("store") != "c") | (pl.col("date") > tiny.day(90)))
+        model.explain(late, series="c", cutoff=str(tiny.day(80)))
+
+
+def test_key_columns_may_be_called_otherwise():
+    table = tiny.plain().rename({"store": "branch"})
+    found = tiny.plain_model().explain(table, series="b", keys="branch")
+    assert found.title == "b · sales"
+
+
+def test_any_other_suffix_is_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(fc.OutputError, match=r"a\.txt: expected a name ending in \.html, \.png"):
+        explained().write(tmp_path / "a.txt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_several_members_the_weightiest_is_looked_into():
+    first, second = tiny.plain_model().artifact, _other_plain()
+    members = [first.ensemble.members[0], second.ensemble.members[0]]
+    ensemble = type(first.ensemble)(members, [0.3, 0.7]).eval()
+    both: Artifact = replace(first, ensemble=ensemble)
+    found = fc.Forecaster(both).explain(tiny.plain(), series="a")
+    alone = fc.Forecaster(second).explain(tiny.plain(), series="a")
+    assert tiny.bits(found.maps[0].weights) == tiny.bits(alone.maps[0].weights)
+
+
+def _other_plain() -> Artifact:
+    settings = tiny.TINY | {"fit": tiny.TINY["fit"] | {"seed": 1}}
+    return fc.fit(tiny.plain(), horizon=7, config=settings, quiet=True).artifact
+
+
+def test_paths_share_their_random_numbers_among_variants():
+    """Two equal variants of a window with drawn paths give equal forecasts: no importance from chance."""
+    model = fc.fit(
+        tiny.plain(60),
+        horizon=3,
+        config=config_with(decoder="autoregressive", paths=4, decoder_patch=1),
+        quiet=True,
+    )
+    found = model.explain(tiny.plain(60), series="a")
+    (network,) = model.artifact.ensemble.members
+    panel = found.forecast.panel
+    from forecaster.windows.store import WindowStore
+
+    store = WindowStore(panel, network.context_length, 3, np.array([1]))
+    batch = store.batch(found.forecast.series, None, panel.row_at(found.forecast.cutoff))
+    hidden = without_each(batch.inputs, panel.schema, None, network.patch)
+    same = [replace(one, inputs=batch.inputs) for one in hidden]
+    with torch.inference_mode():
+        still = importance_of(
+            model.artifact.ensemble, batch.inputs, same, 0, batch.target, torch.tensor([5])
+        )
+    assert max(one.change for one in still) < 1e-5
+
+
+def test_pooled_means_and_round_ticks():
+    assert pooled(np.arange(5.0)[None], 1, most=2).tolist() == [[1.0, 3.5]]
+    assert pooled(np.arange(4.0)[:, None], 0, most=2).tolist() == [[0.5], [2.5]]
+    assert ticks(0.0, 10.0) == [0.0, 2.5, 5.0, 7.5, 10.0] and ticks(3.0, 3.0) == [3.0]
+    assert ticks(187.0, 903.0) == [200.0, 400.0, 600.0, 800.0]
