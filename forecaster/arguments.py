@@ -25,6 +25,7 @@ class Reading(TypedDict, total=False):
     categorical: Names
     freq: str
     season_length: int
+    periods: Sequence[int]
     layout: str
     delimiter: str
     decimal: str

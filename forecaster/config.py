@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -21,6 +21,8 @@ from forecaster.network_config import Section
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
+LISTS = (*COLUMN_LISTS, "periods")
+"""Settings of a table that hold several values."""
 
 
 class DataConfig(Section):
@@ -48,6 +50,9 @@ class DataConfig(Section):
     """Step of the time axis, as 1h, 1d, 1mo. Null = found."""
     season_length: int | None = Field(None, ge=1)
     """Steps of the main season. Null = from the step; without a clock, found in the data."""
+    periods: tuple[Annotated[int, Field(ge=2)], ...] | None = None
+    """Further cycles, in steps, whose phase the network is told beside those of the calendar.
+    Null = none with a calendar; on an integer axis, found in the data."""
     layout: Literal["wide", "long", "rows"] | None = None
     """wide: columns are channels; long: rows of many series; rows: each row is a whole series.
     Null = wide or long, found."""

@@ -18,7 +18,9 @@ def _python(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "verb", [[], ["fit"], ["predict"], ["runs"]], ids=["all", "fit", "predict", "runs"]
+    "verb",
+    [[], ["fit"], ["predict"], ["explain"], ["runs"]],
+    ids=["all", "fit", "predict", "explain", "runs"],
 )
 def test_help_answers_without_loading_anything_heavy(tmp_path, verb):
     done = _python("-X", "importtime", "-m", "forecaster", *verb, "--help", cwd=tmp_path)

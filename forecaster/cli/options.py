@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from forecaster.config import COLUMN_LISTS, Config, DataConfig, load_config
+from forecaster.config import COLUMN_LISTS, LISTS, Config, DataConfig, load_config
 
 Told = Mapping[str, Any]
 """Flags about the table that were typed, by name."""
@@ -74,6 +74,8 @@ def _flag(name: str) -> Any:
         return Annotated[str | None, typer.Option(metavar="A,B", help=help_text)]
     if field.annotation is bool:
         return Annotated[bool | None, typer.Option(f"--{name.replace('_', '-')}", help=help_text)]
+    if name in LISTS:
+        return Annotated[str | None, typer.Option(metavar="N,M", help=help_text)]
     if int in kinds:
         return Annotated[int | None, typer.Option(help=help_text)]
     return Annotated[str | None, typer.Option(metavar="|".join(choices) or "TEXT", help=help_text)]
@@ -102,7 +104,7 @@ def declared(told: Told) -> dict[str, Any]:
     """Returns the flags about the table, comma-separated lists taken apart."""
     return {
         name: [part.strip() for part in value.split(",") if part.strip()]
-        if name in COLUMN_LISTS
+        if name in LISTS
         else value
         for name, value in told.items()
     }

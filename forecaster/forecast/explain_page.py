@@ -29,7 +29,7 @@ def page_of(told: Explanation) -> str:
         f"<h1>What the forecast of {escape(told.title)} looked at</h1>",
         *(f"<p>{escape(line)}</p>" for line in notes(told)),
         "<h2>The forecast, and which steps it rests on</h2>",
-        f"<figure>{_time_line(told)}<figcaption>{_LEGEND}</figcaption></figure>",
+        f"<figure>{_time_line(told)}<figcaption>{_legend(told)}</figcaption></figure>",
         "<h2>Without each covariate</h2>",
         f"<figure>{_bars([one for one in told.importance if one.cells is None])}</figure>",
         "<h2>Attention, layer by layer</h2>",
@@ -50,12 +50,19 @@ def page_of(told: Explanation) -> str:
     )
 
 
-_LEGEND = (
-    "Top: history, forecast with its widest band, and the truth where it is known. Middle: attention "
-    "rollout, a row per token of the horizon; each side of the cutoff is coloured by its own largest "
-    "share. Bottom: mean absolute change of the forecast when that part of the history is hidden, in "
-    "units of the history's own spread."
-)
+def _legend(told: Explanation) -> str:
+    said = ["Top: history, forecast with its widest band, and the truth where it is known."]
+    if told.rollout is not None:
+        share = told.rollout[:, : len(told.context)].sum(axis=1).mean()
+        said.append(
+            "Middle: attention rollout, a row per token of the horizon; each side of the cutoff is "
+            f"coloured by its own largest share, and the context holds {100 * share:.0f} % of it all."
+        )
+    said.append(
+        "Bottom: mean absolute change of the forecast when that part of the history is hidden, in "
+        "units of the history's own spread."
+    )
+    return " ".join(said)
 
 
 def _time_line(told: Explanation) -> str:
@@ -158,7 +165,8 @@ def _heads(told: Explanation, one: AttentionMap) -> list[str]:
 
 def _map(told: Explanation, one: AttentionMap, name: str, weights: np.ndarray) -> str:
     if one.names is not None:
-        rows = columns = one.names[: len(weights)]
+        columns = tuple(str(n) for n in range(1, len(weights) + 1))
+        rows = tuple(f"{n} {name}" for n, name in zip(columns, one.names, strict=False))
         masked: list[int] = []
     else:
         asks = told.context if one.part == "encoder" else told.horizon
@@ -166,7 +174,7 @@ def _map(told: Explanation, one: AttentionMap, name: str, weights: np.ndarray) -
         rows, columns = _names(told, asks), _names(told, answers)
         masked = [n for n, token in enumerate(answers) if not token.seen]
     left, top = 118.0, 20.0
-    parts = [svg.text(left, 13, f"{name} · largest {weights.max():.2g}", kind="name")]
+    parts = [svg.text(left, 13, f"{name} · largest {np.abs(weights).max():.2g}", kind="name")]
     wide = _SIDE / len(columns)
     parts += [
         svg.rect(left + n * wide, top, wide, _SIDE, "url(#masked)", f"{columns[n]}: masked")
@@ -174,14 +182,17 @@ def _map(told: Explanation, one: AttentionMap, name: str, weights: np.ndarray) -
     ]
     parts.append(svg.heat(weights, (left, top, _SIDE, _SIDE)))
     parts += _frame(left, top, _SIDE, _SIDE)
-    for n in svg.spread(len(rows), 5):
+    for n in svg.spread(len(rows), 8):
         y = top + (n + 0.5) * _SIDE / len(rows)
         parts.append(svg.text(left - 5, y + 3.5, _short(rows[n]), "end"))
-    for place, n in enumerate(svg.spread(len(columns), 2)):
-        x = left + (n + 0.5) * wide
-        words, anchor = _short(columns[n]), "end" if place else "start"
-        parts.append(svg.text(left + (_SIDE if place else 0), top + _SIDE + 14, words, anchor))
-        parts.append(svg.rule(x, top + _SIDE, x, top + _SIDE + 3))
+    bottom = top + _SIDE + 14
+    if one.names is not None:
+        for n in svg.spread(len(columns), 16):
+            parts.append(svg.text(left + (n + 0.5) * wide, bottom, columns[n], "middle"))
+    else:  # times are long: those of the first and the last
+        parts.append(svg.text(left, bottom, columns[0]))
+        if len(columns) > 1:
+            parts.append(svg.text(left + _SIDE, bottom, columns[-1], "end"))
     return svg.svg(left + _SIDE + 10, top + _SIDE + 20, f"{one.part} {one.layer} {name}", parts)
 
 

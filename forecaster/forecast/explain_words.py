@@ -20,7 +20,7 @@ TITLES = {
 """By part of the network, in the order of the page."""
 
 READING = """
-<p><b>Attention maps.</b> Each token holds one patch of steps and is named by its first. The dark
+<p><b>Attention maps.</b> Each token holds one patch of steps and is named by its first. The strong
 cells of a row are where that token took its values from. In a causal decoder everything right of
 the diagonal is blank: no token sees a later one. A token that met nothing has an empty row.</p>
 <p><b>Rollout</b> (Abnar and Zuidema, 2020) follows attention through all layers: heads are
@@ -34,7 +34,7 @@ taken from what is left. Things that stand in for each other each look unimporta
 still there.</p>
 <p><b>What this does not prove.</b> A large weight is not a reason. Weights mix vectors that earlier
 layers have already mixed, values may be small where weights are large, and other weights can give
-the same forecast. Rollout knows nothing of values, feed-forward layers and gates. Hiding a thing
+the same forecast. Rollout knows nothing of values and of feed-forward layers. Hiding a thing
 shows what this model does without it at this one cutoff: not what would happen in the world if it
 changed, and not how much it matters elsewhere.</p>
 """

@@ -288,9 +288,7 @@ def _parts(
         part = Part.between(f"{kind} covariates", before, now)
         part.notes = list(notes[kind])
         if part.new and config.channel_attention and kind != "static":
-            part.notes.append(
-                "others attend to new channels too: first forecasts are not the artifact's"
-            )
+            part.notes.append("others attend to new channels too: first forecasts change")
         parts.append(part)
         for name in was.categories[kind]:
             parts.append(Part.between(f"words of {name}", was.words[name], is_.words[name]))
@@ -301,7 +299,7 @@ def _parts(
         if not tells:
             part = Part(part.name, new=list(now), left=list(before))
         if old.about is not None and new.about is None:
-            part.notes.append("what all were told is left too: first forecasts are not the artifact's")
+            part.notes.append("what all were told is left too: first forecasts change")
         parts.append(part)
     parts.append(Part.between("calendar cycles", was.cycles, is_.cycles))
     return [part for part in parts if part.carried or part.new or part.left]

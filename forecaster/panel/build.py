@@ -177,7 +177,8 @@ def clock_of(schema: Schema, data: DataConfig, times: Callable[[], Parts]) -> tu
     else:
         freq, regular = find_freq(times(), integer, schema.time_zone)
     season = data.season_length or schema.season_length
-    return Calendar(freq, schema.time_zone, integer, season), regular
+    periods = schema.periods if data.periods is None else data.periods
+    return Calendar(freq, schema.time_zone, integer, season, periods), regular
 
 
 def layout_of(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -205,7 +206,11 @@ def _arrays(rows: Rows, calendar: Calendar, table: Table) -> Panel:
     unmet |= _unmet(static, schema.static_category, static_codes)
     return Panel(
         schema=replace(
-            schema, freq=calendar.freq, season_length=calendar.season, categories=categories
+            schema,
+            freq=calendar.freq,
+            season_length=calendar.season,
+            periods=calendar.periods,
+            categories=categories,
         ),
         calendar=calendar,
         keys=rows.keys,

@@ -35,6 +35,8 @@ class Calendar:
     integer: bool
     season: int | None = None
     """Steps of the main season where it was declared or found; None = it follows from the step."""
+    periods: tuple[int, ...] = ()
+    """Further cycles, in steps: declared, or found in the data."""
 
     @cached_property
     def _count_unit(self) -> tuple[int, str]:
@@ -67,7 +69,14 @@ class Calendar:
 
     @cached_property
     def cycles(self) -> tuple[str, ...]:
-        """Names of the calendar cycles longer than a step, in the order of `phase`'s columns."""
+        """Names of the cycles longer than a step, in the order of `phase`'s columns.
+
+        Those of the calendar come first, then those of so many steps.
+        """
+        return self._calendar_cycles + tuple(f"{period} steps" for period in self.periods)
+
+    @cached_property
+    def _calendar_cycles(self) -> tuple[str, ...]:
         unit = self._count_unit[1]
         if self.integer or unit in ("i", "y", "ye"):
             return ()
@@ -197,15 +206,16 @@ class Calendar:
         """Returns the progress in [0, 1) of each cycle on the local wall clock: float32 [n, cycle].
 
         day: since midnight; week: since Monday 00:00; year: (day of the year - 1 + share of the day)
-        / days in the year.
+        / days in the year; further cycles: since any whole number of them after 1970, or 0.
         """
         if not self.cycles:
             return np.zeros((len(time), 0), np.float32)
-        local = self.wall_clock(np.asarray(time, np.int64))
+        time = np.asarray(time, np.int64)
+        local = time if self.integer else self.wall_clock(time)
         days, clock = np.divmod(local, DAY)
         share = clock / DAY
         columns = []
-        for cycle in self.cycles:
+        for cycle in self._calendar_cycles:
             if cycle == "day":
                 columns.append(share)
             elif cycle == "week":
@@ -215,6 +225,10 @@ class Calendar:
                 start = year.astype("M8[D]").astype(np.int64)
                 length = (year + 1).astype("M8[D]").astype(np.int64) - start
                 columns.append((days - start + share) / length)
+        for period in self.periods:
+            step = self._elapsed
+            place = time % (step * period) / step if step else self.steps(0, time) % period
+            columns.append(place / period)
         # The last microsecond of a cycle rounds to 1 in float32, which is another cycle's start.
         below = np.nextafter(np.float32(1), np.float32(0))
         return np.minimum(np.stack(columns, axis=1).astype(np.float32), below)

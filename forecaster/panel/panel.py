@@ -146,10 +146,11 @@ class Panel:
             static_codes=self.static_codes[first:last],
         )
 
-    def with_season(self, steps: int) -> Panel:
-        """Returns the panel with another main season, in steps."""
-        schema = replace(self.schema, season_length=steps)
-        return replace(self, schema=schema, calendar=replace(self.calendar, season=steps))
+    def with_cycles(self, season: int | None, periods: tuple[int, ...]) -> Panel:
+        """Returns the panel with another main season, and other periods beside the calendar."""
+        schema = replace(self.schema, season_length=season, periods=periods)
+        calendar = replace(self.calendar, season=season, periods=periods)
+        return replace(self, schema=schema, calendar=calendar)
 
     def until(self, time: int) -> Panel:
         """Returns the panel without rows after a time; series may be left without rows."""

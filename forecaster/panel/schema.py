@@ -75,6 +75,8 @@ class Schema:
     """Why each column has its role, ignored ones included."""
     regular: bool = True
     """Whether rows lie on a grid of `freq`, so that gaps are filled with empty rows."""
+    periods: tuple[int, ...] = ()
+    """Further cycles, in steps: declared, or found in training rows."""
     melted: Names = ()
     """Columns of a wide table that were made series of one channel each (layout "long")."""
 

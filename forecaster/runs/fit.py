@@ -117,15 +117,23 @@ def fit_panel(
     return replace(artifact, metrics=found)
 
 
-def with_found_season(panel: Panel, config: Config) -> Panel:
-    """Returns the panel with the season found in its training rows, where no calendar tells one."""
-    calendar = panel.calendar
-    known = calendar.season is not None or not calendar.integer or not panel.regular
-    if known or config.horizon is None or (panel.last_observed < 0).all():
+def with_found_cycles(panel: Panel, config: Config) -> Panel:
+    """Returns the panel with season and periods found in its training rows, where there is no clock."""
+    calendar, periods = panel.calendar, config.data.periods
+    told = calendar.season is not None and periods is not None
+    if told or not calendar.integer or not panel.regular:
+        return panel
+    if config.horizon is None or (panel.last_observed < 0).all():
         return panel
     seen = panel.until(split_time(panel, config))
     found = find_periods(seen.values[:, : panel.n_channels], seen.indptr)
-    return panel.with_season(found[0].steps) if found else panel
+    if not found:
+        return panel
+    if periods is None:
+        # Numbered rows of several series share no clock: row 7 is another hour in each of them.
+        shared = panel.schema.time is not None or panel.n_series == 1
+        periods = tuple(sorted(period.steps for period in found)) if shared else ()
+    return panel.with_cycles(calendar.season or found[0].steps, periods)
 
 
 def resolve_config(config: Config, panel: Panel) -> Config:
@@ -163,6 +171,7 @@ def resolve_config(config: Config, panel: Panel) -> Config:
             "static": schema.static,
             "freq": schema.freq,
             "season_length": panel.calendar.season,
+            "periods": panel.calendar.periods,
             "layout": schema.layout,
         },
         model={

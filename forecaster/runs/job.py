@@ -27,7 +27,7 @@ from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce, tracking
-from forecaster.runs.fit import fit_panel, prepare, with_found_season
+from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.transfer import Start, from_scratch, started_config
 
@@ -66,7 +66,7 @@ def run_fit(
         ConfigError: settings do not fit the table, each other, or the artifact to start from.
     """
     config = started_config(config, start)
-    panel = with_found_season(panel, config)
+    panel = with_found_cycles(panel, config)
     found = check_panel(panel, config.horizon)
     refuse_errors(found)
     announce.roles(console, panel)

@@ -34,7 +34,7 @@ def test_no_words_show_the_verbs_and_exit_with_2(shell):
     answer = shell()
     assert answer.code == 2
     assert answer.err.startswith("Usage: ") and "error: " not in answer.err
-    for verb in ("check", "convert", "fit", "predict", "backtest", "runs", "demo"):
+    for verb in ("check", "convert", "fit", "predict", "backtest", "explain", "runs", "demo"):
         assert f"  {verb} " in answer.err
 
 

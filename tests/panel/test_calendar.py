@@ -199,3 +199,35 @@ def test_scattered_stamps_are_irregular_even_where_two_lie_a_second_apart():
     seconds = np.cumsum([0, 3601, 2750, 1, 4100, 1999, 5003, 3307, 2801])
     freq, regular = find_freq([(seconds * 10**6, np.array([0, 9]))], False, None)
     assert (freq, regular) == ("3054s", False)
+
+
+@pytest.mark.parametrize(
+    ("freq", "zone"),
+    [
+        ("1i", None),
+        ("5i", None),
+        ("1h", None),
+        ("1h", "Europe/Berlin"),
+        ("1d", "Europe/Berlin"),
+        ("1b", None),
+        ("1mo", None),
+        ("1qe", None),
+    ],
+)
+def test_further_periods_count_steps_and_come_after_the_calendar_cycles(freq, zone):
+    calendar = Calendar(freq, zone, freq.endswith("i"), periods=(7, 30))
+    plain = Calendar(freq, zone, freq.endswith("i"))
+    assert calendar.cycles == (*plain.cycles, "7 steps", "30 steps")
+    start = (
+        30 if calendar.integer else 1_711_670_400_000_000
+    )  # shortly before the clocks of Berlin change
+    times = calendar.shift(int(calendar.shift(start, 0)), np.arange(100))
+    phase = calendar.phase(times)
+    np.testing.assert_array_equal(phase[:, :-2], plain.phase(times))
+    for column, period in ((-2, 7), (-1, 30)):
+        counted = (phase[:, column] * period - phase[0, column] * period) % period
+        np.testing.assert_allclose(counted, np.arange(100) % period, atol=1e-4)
+    if calendar.integer:
+        # A stamp between two steps lies between their phases.
+        between = Calendar("4i", None, True, periods=(7,)).phase(np.array([0, 1, 2, 28]))
+        np.testing.assert_allclose(between[:, 0] * 7, [0, 0.25, 0.5, 0], atol=1e-6)

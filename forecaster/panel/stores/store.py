@@ -136,7 +136,7 @@ def open_store(source: str | Path) -> Panel:
         observed_ends = arrays.pop("observed_ends")
         panel = Panel(
             schema=schema,
-            calendar=Calendar(**card["calendar"]),
+            calendar=Calendar(**(card["calendar"] | {"periods": schema.periods})),
             keys=pl.read_ipc((folder / "keys.arrow").read_bytes()),
             regular=card["regular"],
             kind=card["kind"],

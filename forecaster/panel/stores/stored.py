@@ -20,6 +20,8 @@ from forecaster.panel.stores.store import is_store, open_store, read_card
 _ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
 _REPAIRS = ("snap", "on_duplicates", "on_gaps")
 """Settings that change the arrays, and are no part of a schema."""
+_CYCLES = ("season_length", "periods")
+"""Settings that leave the arrays as they are, and may be said anew."""
 
 
 def stored_panel(
@@ -50,7 +52,7 @@ def stored_panel(
     if schema is None:
         as_converted(source, data)
         refuse_errors(found)
-        return panel if data.season_length is None else _with_season(panel, data.season_length)
+        return _with_cycles(panel, data, panel.schema)
     found += _other_roles(str(source), panel, schema)
     converted = _converted(source)
     for name in _REPAIRS:
@@ -63,8 +65,7 @@ def stored_panel(
     own = {name: getattr(panel.schema, name) for name in clock}
     panel = recoded(panel, schema.categories)
     panel = replace(panel, schema=replace(schema, **own))
-    season = data.season_length or schema.season_length
-    return _with_season(panel, season) if season else panel
+    return _with_cycles(panel, data, schema)
 
 
 def as_converted(source: object, data: DataConfig) -> DataConfig:
@@ -83,7 +84,7 @@ def as_converted(source: object, data: DataConfig) -> DataConfig:
     found = []
     for name, field in DataConfig.model_fields.items():
         said, was = getattr(data, name), getattr(converted, name)
-        if said in (field.default, was) or name == "season_length":
+        if said in (field.default, was) or name in _CYCLES:
             continue
         if name in (*_ROLES, "layout", "freq"):
             was = getattr(schema, name) if name != "time" else schema.time or "row"
@@ -95,8 +96,8 @@ def as_converted(source: object, data: DataConfig) -> DataConfig:
             text = f"{source}: {_flag(name)} {wanted}: the store was converted with {shown or 'none'}"
             found.append(_again(text, name, str(wanted)))
     refuse_errors(found)
-    season = data.season_length or converted.season_length
-    return converted.model_copy(update={"season_length": season})
+    said = {name: getattr(data, name) for name in _CYCLES if getattr(data, name) is not None}
+    return converted.model_copy(update=said)
 
 
 def _converted(source: str | Path) -> DataConfig:
@@ -105,9 +106,9 @@ def _converted(source: str | Path) -> DataConfig:
     return DataConfig.model_validate(known)
 
 
-def _with_season(panel: Panel, season: int) -> Panel:
-    schema = replace(panel.schema, season_length=season)
-    return replace(panel, schema=schema, calendar=replace(panel.calendar, season=season))
+def _with_cycles(panel: Panel, data: DataConfig, schema: Schema) -> Panel:
+    periods = schema.periods if data.periods is None else data.periods
+    return panel.with_cycles(data.season_length or schema.season_length, periods)
 
 
 def _other_roles(source: str, panel: Panel, schema: Schema) -> list[Finding]:

@@ -1,0 +1,66 @@
+"""`forecaster explain` on the command line: what it writes, says and refuses."""
+
+import polars as pl
+import pytest
+from forecast import tiny
+
+EXPLAIN = ("explain", "model", "shop.csv", "--future", "prices.csv")
+
+
+@pytest.mark.parametrize("suffix, opening", [("html", b"<!doctype html>"), ("png", b"\x89PNG")])
+def test_explain_writes_a_page_or_a_picture_and_says_what_matters(folder, shell, suffix, opening):
+    answer = shell(*EXPLAIN, "--series", "b", "--out", f"deep/attention.{suffix}")
+    assert answer.code == 0, answer.err
+    said, wrote = answer.out.splitlines()
+    assert said.startswith("b · sales: the forecast moves most without ")
+    assert wrote == f"wrote deep/attention.{suffix}" and answer.err == ""
+    assert (folder / f"deep/attention.{suffix}").read_bytes().startswith(opening)
+
+
+def test_explain_at_a_past_date_shows_the_truth(folder, shell):
+    words = ["--cutoff", "2024-03-20", "--series", "a", "--channel", "sales", "--out", "a.html"]
+    assert shell("explain", "plain_model", "plain.csv", *words).code == 0
+    page = (folder / "a.html").read_text(encoding="utf-8")
+    assert "Cutoff 2024-03-20; 7 steps ahead, until 2024-03-27." in page and "loss +" in page
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["--series", "bb", "--out", "a.html"], "no series 'bb' among 3; did you mean 'b'?"),
+        (["--out", "a.html"], "3 series; name one, as --series 'a'"),
+        (["--series", "b", "--channel", "sale", "--out", "a.html"], "did you mean 'sales'?"),
+        (["--series", "b", "--out", "a.txt"], "a.txt: expected a name ending in .html, .png"),
+        (["--series", "b", "--out", "plain.csv"], "plain.csv: is an input of this command"),
+        (["--series", "b", "--cutoff", "never", "--out", "a.html"], "never"),
+    ],
+)
+def test_explain_refuses_in_one_line_and_writes_nothing(folder, shell, words, expected):
+    before = tiny.tree(folder)
+    answer = shell("explain", "plain_model", "plain.csv", *words)
+    assert answer.code == 2 and answer.out == ""
+    assert answer.err.startswith("error: ") and expected in answer.err
+    assert answer.err.count("\n") == 1
+    assert tiny.tree(folder) == before
+
+
+def test_another_suffix_is_refused_before_anything_is_read(folder, shell):
+    answer = shell("explain", "no_model", "no.csv", "--out", "a.csv")
+    assert answer.code == 2 and "a.csv: expected a name ending in .html" in answer.err
+
+
+def test_columns_may_be_called_otherwise_in_the_table_to_explain(folder, shell):
+    other = tiny.plain().rename({"store": "branch", "date": "day"})
+    other.write_csv("other.csv")
+    words = ["--series", "c", "--keys", "branch", "--time", "day", "--out", "a.html"]
+    answer = shell("explain", "plain_model", "other.csv", *words)
+    assert answer.code == 0 and answer.out.startswith("c · sales"), answer.err
+
+
+def test_several_key_columns_are_joined_with_a_slash(folder, shell):
+    table = tiny.plain().with_columns(region=pl.lit("north"))
+    table.write_csv("regions.csv")
+    words = ["--series", "region,store", "--horizon", 3, "--config", "tiny.yaml", "--out", "regions"]
+    assert shell("fit", "regions.csv", *words).code == 0
+    answer = shell("explain", "regions", "regions.csv", "--series", "north/b", "--out", "a.html")
+    assert answer.code == 0 and answer.out.startswith("north/b · sales"), answer.err
