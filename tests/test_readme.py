@@ -55,8 +55,8 @@ def in_a_fresh_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
-    def prepare_tiny(panel, config):
-        return prepare(panel, config.replaced(**TINY))
+    def prepare_tiny(panel, config, start=None):
+        return prepare(panel, config.replaced(**TINY), start)
 
     monkeypatch.setattr(forecaster.runs.job, "prepare", prepare_tiny)
     return tmp_path

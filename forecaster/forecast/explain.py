@@ -88,7 +88,7 @@ class Explanation:
     rollout: NDArray[np.float64] | None
     """[N, M + N] shares of all tokens in the horizon's; None where weights are no shares (low_rank)."""
     importance: tuple[Importance, ...]
-    """Of covariates, of the calendar, of blocks of the context, from the oldest."""
+    """Of covariates, channels and cycles, the largest first; then of the context, the oldest first."""
     model: ModelConfig
     """How the network is made."""
 
@@ -173,7 +173,7 @@ def explain(
         median = torch.from_numpy(forecast.median) if follows else None
         looks = attention_of(network, batch.inputs, median)
         others = place if config.channel_attention else None
-        hidden = without_each(batch.inputs, panel.schema, others, network.patch)
+        hidden = without_each(batch.inputs, panel, others, network.patch)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
         importance = importance_of(ensemble, batch.inputs, hidden, place, batch.target, key)
     maps = tuple(_map(look, config, panel.schema, place) for look in looks)

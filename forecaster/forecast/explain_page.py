@@ -30,7 +30,7 @@ def page_of(told: Explanation) -> str:
         *(f"<p>{escape(line)}</p>" for line in notes(told)),
         "<h2>The forecast, and which steps it rests on</h2>",
         f"<figure>{_time_line(told)}<figcaption>{_legend(told)}</figcaption></figure>",
-        "<h2>Without each covariate</h2>",
+        "<h2>Without each covariate, and each cycle of the calendar</h2>",
         f"<figure>{_bars([one for one in told.importance if one.cells is None])}</figure>",
         "<h2>Attention, layer by layer</h2>",
         "<p>A row asks, a column answers; each map is coloured by its own largest weight, which stands "
@@ -134,7 +134,7 @@ def _chart(told: Explanation, place: np.ndarray) -> list[str]:
 def _bars(found: Sequence[Importance]) -> str:
     """Horizontal bars, the most important covariate on top."""
     if not found:
-        return "<p>The model has no covariates and no calendar.</p>"
+        return "<p>The model has neither covariates nor cycles of the calendar.</p>"
     shown = found[:_MOST_BARS]
     most = max(one.change for one in shown) or 1.0
     left, width, parts = 210, _WIDTH - 210 - 330, []

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
+from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.windows.batch import Inputs
 
@@ -28,7 +29,7 @@ class Importance:
     """How far a forecast moves when one thing is hidden; scaled units, the context's own spread."""
 
     name: str
-    """Of the covariate or channel; "calendar"; or the steps of the context, counted from the oldest."""
+    """Of the covariate, cycle or channel; or the steps of the context, counted from the oldest."""
     kind: str
     """known, past, static, calendar, channel or context."""
     change: float
@@ -49,20 +50,20 @@ class Hidden:
     cells: tuple[int, int] | None = None
 
 
-def without_each(inputs: Inputs, schema: Schema, channel: int | None, patch: int) -> list[Hidden]:
+def without_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> list[Hidden]:
     """Returns a window once without each covariate, and once without each block of its context.
 
     Args:
         inputs: one window.
-        schema: names of the covariates.
+        panel: for the names of covariates, cycles and channels.
         channel: the forecast channel, where it sees the others, which are hidden in turn; else None.
         patch: steps per token; blocks are whole tokens.
     """
-    hidden = [*_covariates(inputs, schema), *_blocks(inputs, patch)]
-    if inputs.phase.shape[2]:
-        unknown = replace(inputs, phase=torch.full_like(inputs.phase, torch.nan))
-        hidden.append(Hidden("calendar", "calendar", unknown))
-    for number, name in enumerate(schema.target if channel is not None else ()):
+    hidden = [*_covariates(inputs, panel.schema), *_blocks(inputs, patch)]
+    for number, name in enumerate(panel.calendar.cycles):
+        unknown = replace(inputs, phase=_blank(inputs.phase, number)[0])
+        hidden.append(Hidden(name, "calendar", unknown))
+    for number, name in enumerate(panel.schema.target if channel is not None else ()):
         if number != channel:
             values, observed = _blank(inputs.context, number)
             hidden.append(Hidden(name, "channel", replace(inputs, context=values, observed=observed)))

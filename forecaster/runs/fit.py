@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from numpy.typing import NDArray
 from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.config import Config
@@ -32,14 +31,12 @@ from forecaster.model.adapters import merge
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.network import Network
-from forecaster.model.scaling import Standardizer
 from forecaster.model.threads import spare_threads
-from forecaster.panel.arrays import blocks, owners
 from forecaster.panel.building.codes import with_categories
 from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
 from forecaster.runs.counts import refuse_what_is_no_count
-from forecaster.runs.moments import Moments, moments
+from forecaster.runs.scales import learn_scales
 from forecaster.runs.transfer import (
     Start,
     ancestry,
@@ -52,7 +49,6 @@ from forecaster.runs.transfer import (
 )
 from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowDataModule
-from forecaster.windows.index import Int64
 from forecaster.windows.split import Split, split_panel, split_time
 from forecaster.windows.store import WindowStore
 
@@ -87,7 +83,7 @@ def fit_panel(
     with torch.random.fork_rng(devices=[]), spare_threads():
         torch.manual_seed(config.fit.seed)
         network = Network(config.model, started_shape(panel, config.horizon, parent))
-        _learn_scales(network, panel, split.train_end)
+        learn_scales(network, panel, split.train_end)
         if start is not None:
             take_weights(network, panel, config, start)
         store = WindowStore(
@@ -275,37 +271,6 @@ def _train(
     if best.weights is not None:
         learner.average.load_state_dict(best.weights)
     return best
-
-
-def _learn_scales(network: Network, panel: Panel, end: Int64) -> None:
-    """Puts the moments of the training rows into the network's buffers.
-
-    Args:
-        end: [series] row after the last one that trains.
-    """
-
-    def training_rows() -> Iterator[NDArray[np.float32]]:
-        for rows in blocks(*panel.values.shape):
-            trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
-            yield panel.values[rows][trains]
-
-    targets, past = panel.n_channels, len(panel.schema.past_numeric)
-    found = moments(training_rows, panel.values.shape[1])
-    loc, scale = found[:targets].scales()
-    # Code 0, a channel not met: the moments of all channels together.
-    every_loc, every_scale = found[:targets].pooled().scales()
-    network.scaler.loc.copy_(torch.from_numpy(np.concatenate([every_loc, loc])))
-    network.scaler.scale.copy_(torch.from_numpy(np.concatenate([every_scale, scale])))
-    static = panel.static[end > panel.indptr[:-1]]
-    _fill(network.past_scaler, found[targets : targets + past])
-    _fill(network.known_scaler, found[targets + past :])
-    _fill(network.static_scaler, moments(lambda: [static], static.shape[1]))
-
-
-def _fill(scaler: Standardizer, found: Moments) -> None:
-    loc, scale = found.scales()
-    scaler.loc.copy_(torch.from_numpy(loc))
-    scaler.scale.copy_(torch.from_numpy(scale))
 
 
 def _validate(artifact: Artifact, panel: Panel, split: Split) -> dict[str, Any]:

@@ -127,7 +127,8 @@ def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
         (one,) = [one for one in found.importance if found.name(one) == name]
         expected = np.abs(without - base).mean() / values.std()
         assert one.change == pytest.approx(expected, rel=1e-3, abs=1e-6), name
-    kinds = {"price": "known", "visitors": "past", "city": "static", "calendar": "calendar"}
+    kinds = {"price": "known", "visitors": "past", "city": "static"}
+    kinds |= {"week": "calendar", "year": "calendar"}
     assert {one.name: one.kind for one in found.importance if not one.cells} == kinds
 
 
@@ -140,7 +141,7 @@ def test_what_the_network_cannot_use_has_no_importance():
     found = model.explain(tiny.shop(), series="a", future=tiny.prices())
     change = {one.name: one.change for one in found.importance}
     assert change.pop("price") == pytest.approx(0, abs=1e-7)
-    assert min(change[name] for name in ("visitors", "city", "calendar")) > 1e-5
+    assert min(change[name] for name in ("visitors", "city", "week", "year")) > 1e-5
 
 
 @pytest.mark.parametrize("categories", [False, True], ids=["numbers", "words"])
@@ -245,7 +246,7 @@ def test_the_page_needs_nothing_but_itself(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
     assert "<script" not in page and "http" not in page and "@import" not in page and "src=" not in page
     assert set(re.findall(r'href="([^,"]*)', page)) == {"data:image/png;base64"}
-    for words in ("does not prove", "2024-04-09", "price", "visitors", "city", "calendar"):
+    for words in ("does not prove", "2024-04-09", "price", "visitors", "city", "week"):
         assert words in page
     for title in ("Encoder: the context", "Decoder: the horizon", "Cross-attention"):
         assert title in page
@@ -316,7 +317,7 @@ def test_paths_share_their_random_numbers_among_variants():
 
     store = WindowStore(panel, network.context_length, 3, np.array([1]))
     batch = store.batch(found.forecast.series, None, panel.row_at(found.forecast.cutoff))
-    hidden = without_each(batch.inputs, panel.schema, None, network.patch)
+    hidden = without_each(batch.inputs, panel, None, network.patch)
     same = [replace(one, inputs=batch.inputs) for one in hidden]
     with torch.inference_mode():
         still = importance_of(
