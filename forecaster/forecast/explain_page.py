@@ -53,10 +53,9 @@ def page_of(told: Explanation) -> str:
 def _legend(told: Explanation) -> str:
     said = ["Top: history, forecast with its widest band, and the truth where it is known."]
     if told.rollout is not None:
-        share = told.rollout[:, : len(told.context)].sum(axis=1).mean()
         said.append(
             "Middle: attention rollout, a row per token of the horizon; each side of the cutoff is "
-            f"coloured by its own largest share, and the context holds {100 * share:.0f} % of it all."
+            "coloured by its own largest share."
         )
     said.append(
         "Bottom: mean absolute change of the forecast when that part of the history is hidden, in "

@@ -25,9 +25,10 @@ cells of a row are where that token took its values from. In a causal decoder ev
 the diagonal is blank: no token sees a later one. A token that met nothing has an empty row.</p>
 <p><b>Rollout</b> (Abnar and Zuidema, 2020) follows attention through all layers: heads are
 averaged, the way around each layer counts as much as the layer itself, and layers are multiplied. A
-row says how much of each token is left in what the forecast of that patch is made from. The share
-right of the cutoff is what a token of the horizon holds of itself and of others beside it: the
-calendar and known covariates.</p>
+row says how much of each token is left in what the forecast of that patch is made from. Right of the
+cutoff is what a token of the horizon holds of itself and of others beside it: the calendar and known
+covariates. Compare shares within a side: how much both sides hold follows from the number of layers
+alone.</p>
 <p><b>Without each.</b> One thing at a time is hidden, as if it had never been observed, and the
 forecast is made again. Of the context both values and past covariates are hidden, and the scale is
 taken from what is left. Things that stand in for each other each look unimportant, for the other is

@@ -93,8 +93,8 @@ def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
     Raises:
         ConfigError: weights differ in shape.
     """
+    check_weights(old, new)
     _carry_layers(old, new)
-    _carry_positions(old, new)
     tells = _carry_vectors(old, new, was, is_)
     before, now = _maps(old, was, tells), _maps(new, is_, tells)
     for name, (linear, labels) in now.items():
@@ -103,46 +103,50 @@ def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
     return _parts((old, new), (was, is_), tells, notes)
 
 
-def _carry_layers(old: Network, new: Network) -> None:
-    """All that reads no table: layers, norms, head, what tokens are told of values before them."""
-    apart = (
-        *_TABLES,
-        "context_covariates",
-        "horizon_covariates",
-        "scaler",
-        *(f"{kind}_scaler" for kind in KINDS),
-    )
-    apart += ("channel_embedding", *(f"{kind}_embedding" for kind in KINDS))
-    source = old.state_dict()
-    faults = []
-    for name, weight in new.state_dict().items():
-        if name.split(".")[0] in apart:
-            continue
+def check_weights(old: Network, new: Network) -> None:
+    """Refuses networks of which one cannot have the other's weights.
+
+    Raises:
+        ConfigError: layers differ in shape, or learned positions do not reach.
+    """
+    source, faults = old.state_dict(), []
+    for name, weight in _beyond_tables(new).items():
         found = source.get(name)
         if found is None or found.shape != weight.shape:
             shape = "nothing" if found is None else list(found.shape)
-            faults.append(f"{name}: expected {list(weight.shape)}, found {shape} in the artifact")
-        else:
-            weight.copy_(found)
+            faults.append(
+                f"--from: {name}: expected weights {list(weight.shape)}, found {shape} in the artifact"
+            )
+    was = old.time.learned
+    if was is not None and new.time.learned is not None:
+        back, ahead = old.context_tokens, len(was) - old.context_tokens
+        if new.context_tokens > back or new.horizon_tokens > ahead:
+            faults.append(
+                f"--from: learned positions of the artifact cover {back} + {ahead} tokens of context "
+                f"and horizon, {new.context_tokens} + {new.horizon_tokens} are wanted: take a shorter "
+                "model.context_length or --horizon, or an artifact with other model.positions"
+            )
     if faults:
-        raise ConfigError("--from: weights that do not fit\n" + "\n".join(faults))
+        raise ConfigError("\n".join(faults))
 
 
-def _carry_positions(old: Network, new: Network) -> None:
-    """Learned positions: those of the context from the cutoff back, those of the horizon from it on."""
+def _beyond_tables(network: Network) -> dict[str, Tensor]:
+    """All that reads no table: layers, norms, head, what tokens are told of values before them."""
+    apart = {*_TABLES, "context_covariates", "horizon_covariates", "scaler", "channel_embedding"}
+    apart |= {f"{kind}_{part}" for kind in KINDS for part in ("scaler", "embedding")}
+    return {k: v for k, v in network.state_dict().items() if k.split(".")[0] not in apart}
+
+
+def _carry_layers(old: Network, new: Network) -> None:
+    """All that reads no table, and learned positions: from the cutoff back and from it on."""
+    source = old.state_dict()
+    for name, weight in _beyond_tables(new).items():
+        weight.copy_(source[name])
     was, now = old.time.learned, new.time.learned
-    if was is None or now is None:
-        return
-    back, ahead = old.context_tokens, len(was) - old.context_tokens
-    if new.context_tokens > back or new.horizon_tokens > ahead:
-        raise ConfigError(
-            f"--from: learned positions of the artifact cover {back} + {ahead} tokens of context and "
-            f"horizon, {new.context_tokens} + {new.horizon_tokens} are wanted: take a shorter "
-            "model.context_length or --horizon, or an artifact with other model.positions"
-        )
-    now[: new.context_tokens] = was[back - new.context_tokens : back]
-    rows = min(ahead, len(now) - new.context_tokens)
-    now[new.context_tokens : new.context_tokens + rows] = was[back : back + rows]
+    if was is not None and now is not None:
+        here, there = new.context_tokens, old.context_tokens
+        rows = min(len(was) - there, len(now) - here)
+        now[: here + rows] = was[there - here : there + rows]
 
 
 def _carry_vectors(old: Network, new: Network, was: Meaning, is_: Meaning) -> bool:
@@ -301,5 +305,5 @@ def _parts(
         if old.about is not None and new.about is None:
             part.notes.append("what all were told is left too: first forecasts change")
         parts.append(part)
-    parts.append(Part.between("calendar cycles", was.cycles, is_.cycles))
+    parts.append(Part.between("cycles", was.cycles, is_.cycles))
     return [part for part in parts if part.carried or part.new or part.left]

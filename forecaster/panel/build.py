@@ -29,8 +29,9 @@ from forecaster.panel.finding import Faults, Finding, beside, fault, refuse_erro
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.read import Table, read_table
 from forecaster.panel.reading.unrolled import rows_reasons, unroll
+from forecaster.panel.roles.inference import infer_schema
 from forecaster.panel.roles.required import require_schema
-from forecaster.panel.schema import Schema, infer_schema
+from forecaster.panel.schema import Schema
 from forecaster.panel.stores.store import is_store
 from forecaster.panel.stores.stored import stored_panel
 

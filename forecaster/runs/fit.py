@@ -40,7 +40,7 @@ from forecaster.runs.scales import learn_scales
 from forecaster.runs.transfer import (
     Start,
     ancestry,
-    check_covariates,
+    check_start,
     seen_until,
     started_config,
     started_shape,
@@ -193,9 +193,9 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         DataError: the table is too short, or holds no counts where a head wants them.
     """
     config = started_config(config, start)
-    if start is not None:
-        check_covariates(panel.schema, start)
     resolved = resolve_config(config, panel)
+    if start is not None:
+        check_start(panel, resolved, start)
     if resolved.model.head == "negative_binomial":
         refuse_what_is_no_count(panel)
     return resolved, split_panel(panel, resolved)

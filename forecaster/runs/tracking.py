@@ -197,6 +197,9 @@ def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
     commit = artifact.versions.get("git_commit")
     tags = {f"version.{name}": version for name, version in artifact.versions.items()}
     tags["fingerprint"] = artifact.fingerprint
+    if artifact.parent is not None:
+        tags["parent.fingerprint"] = artifact.parent["fingerprint"]
+        tags["parent.until"] = artifact.parent["until"]
     if commit:
         tags["mlflow.source.git.commit"] = tags.pop("version.git_commit")
     run.log_tags(tags)

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from forecaster.config import Config, ModelConfig
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.adapters import adapt, freeze_encoder
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
-from forecaster.model.transfer import KINDS, Meaning, Part, carry
+from forecaster.model.transfer import KINDS, Meaning, Part, carry, check_weights
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
@@ -98,7 +100,25 @@ def from_scratch(config: Config) -> Config:
     return config.replaced(fit={"freeze_encoder": False, "adapters": None})
 
 
-def check_covariates(schema: Schema, start: Artifact) -> None:
+def check_start(panel: Panel, config: Config, start: Artifact) -> None:
+    """Refuses a table and a config that an artifact's weights are not made for.
+
+    Args:
+        panel: the table.
+        config: resolved, with the artifact's network.
+        start: the artifact.
+
+    Raises:
+        ConfigError: covariates are missing, or weights differ in shape.
+    """
+    assert config.horizon is not None
+    _check_covariates(panel.schema, start)
+    with torch.random.fork_rng(devices=[]):
+        wanted = Network(config.model, started_shape(panel, config.horizon, start))
+    check_weights(_network(start), wanted)
+
+
+def _check_covariates(schema: Schema, start: Artifact) -> None:
     """Refuses a table that lacks covariates which the artifact was fitted with.
 
     Raises:
@@ -151,10 +171,11 @@ def take_weights(network: Network, panel: Panel, config: Config, start: Start) -
         ConfigError: weights do not fit.
     """
     artifact = start.artifact
-    (old,) = artifact.ensemble.members
-    assert isinstance(old, Network)
-    was = _meaning(artifact.schema, _calendar(artifact.schema).cycles)
-    start.say(carry(old, network, was, _meaning(panel.schema, panel.calendar.cycles)))
+    was, is_ = (
+        _meaning(_calendar(artifact.schema), artifact.schema),
+        _meaning(panel.calendar, panel.schema),
+    )
+    start.say(carry(_network(artifact), network, was, is_))
     if config.fit.freeze_encoder:
         freeze_encoder(network)
     if config.fit.adapters is not None:
@@ -191,8 +212,15 @@ def ancestry(start: Artifact) -> dict[str, Any]:
     }
 
 
+def _network(artifact: Artifact) -> Network:
+    (network,) = artifact.ensemble.members
+    assert isinstance(network, Network)
+    return network
+
+
 def _calendar(schema: Schema) -> Calendar:
-    return Calendar(schema.freq, schema.time_zone, _clock(schema) != "dates")
+    integer = _clock(schema) != "dates"
+    return Calendar(schema.freq, schema.time_zone, integer, schema.season_length, schema.periods)
 
 
 def _clock(schema: Schema) -> str:
@@ -201,13 +229,15 @@ def _clock(schema: Schema) -> str:
     return "whole numbers" if schema.time_dtype == "integer" else "dates"
 
 
-def _meaning(schema: Schema, cycles: tuple[str, ...]) -> Meaning:
+def _meaning(calendar: Calendar, schema: Schema) -> Meaning:
+    # A day is a day; so many steps are as long as a step is.
+    own = {name: f"{name} of {calendar.freq}" for name in calendar.cycles if name.endswith("steps")}
     return Meaning(
         numbers={kind: getattr(schema, f"{kind}_numeric") for kind in KINDS},
         categories={kind: getattr(schema, f"{kind}_category") for kind in KINDS},
         words=schema.categories,
         channels=schema.target,
-        cycles=cycles,
+        cycles=tuple(own.get(name, name) for name in calendar.cycles),
     )
 
 

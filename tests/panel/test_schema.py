@@ -12,7 +12,8 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import build_panel, open_panel
 from forecaster.panel.read import read_table
-from forecaster.panel.schema import Schema, infer_schema
+from forecaster.panel.roles.inference import infer_schema
+from forecaster.panel.schema import Schema
 
 DATASETS = Path(__file__).parents[2].parent / "shared" / "datasets"
 real = pytest.mark.skipif(not DATASETS.is_dir(), reason="the real data sets are not here")

@@ -87,6 +87,22 @@ def test_other_channels_another_frequency_and_another_horizon_are_welcome():
     assert torch.equal(now["time.phase.weight"][:, 8:], was["time.phase.weight"])
 
 
+def test_periods_are_carried_where_a_step_is_as_long():
+    config = tiny.TINY | {"data": {"periods": [5, 9]}}
+    old = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
+    was = _weights(old)["time.phase.weight"]  # week, year, 5 steps, 9 steps
+    config = {"data": {"periods": [9, 4]}, "fit": UNTRAINED, "tracking": {"enabled": False}}
+    new = fc.fit(tiny.plain(), horizon=7, config=config, warm_start=old, quiet=True)
+    now = _weights(new)["time.phase.weight"]
+    at = [16 + 8 * new.artifact.schema.periods.index(period) for period in (9, 4)]
+    assert torch.equal(now[:, :16], was[:, :16])
+    assert torch.equal(now[:, at[0] : at[0] + 8], was[:, 24:32])
+    assert now[:, at[1] : at[1] + 8].abs().max() < 1e-20
+    other = fc.fit(_hourly(), horizon=7, config=config, warm_start=old, quiet=True)
+    now = _weights(other)["time.phase.weight"]  # day, week, year, 9 steps of an hour, 4
+    assert torch.equal(now[:, 8:24], was[:, :16]) and now[:, 24:].abs().max() < 1e-20
+
+
 def test_words_of_both_tables_are_known_and_none_is_lost():
     cities = tiny.shop(stores=("a", "b")).with_columns(
         city=pl.when(pl.col("store") == "a").then(pl.lit("east")).otherwise(pl.lit("north"))

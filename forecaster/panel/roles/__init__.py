@@ -1,1 +1,1 @@
-"""Which column is what: the questions that `schema.infer_schema` asks."""
+"""Which column is what: the questions that `infer_schema` asks."""

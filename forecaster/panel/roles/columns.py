@@ -1,4 +1,4 @@
-"""Which column is what, told from the data: the single questions `schema.infer_schema` asks.
+"""Which column is what, told from the data: the single questions `infer_schema` asks.
 
 What comes in is a frame and some names; what goes out is names and the reason in the reader's words.
 Nothing here parses more than a sample of dates; whole columns are only compared and counted.

@@ -34,7 +34,8 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.read import Table, read_table
 from forecaster.panel.roles.columns import MOST_CATEGORIES, comparable_times, repeated_rows
 from forecaster.panel.roles.covariates import MOST_CODES, look_like_codes
-from forecaster.panel.schema import Schema, infer_schema
+from forecaster.panel.roles.inference import infer_schema
+from forecaster.panel.schema import Schema
 from forecaster.panel.stores.dealt import Dealt, Layouts, deal, sample_of
 from forecaster.panel.stores.scan import Scan, reading, scan_table
 from forecaster.panel.stores.store import CARD, KIND, StoreWriter, is_store, open_store, writing

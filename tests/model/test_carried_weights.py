@@ -165,8 +165,10 @@ def test_weights_of_another_shape_are_refused_with_the_numbers():
     plain = Meaning(dict.fromkeys(KINDS, ()), dict.fromkeys(KINDS, ()), {}, ("one", "two"), ("week",))
     with pytest.raises(ConfigError) as caught:
         carry(old, new, plain, plain)
-    assert "encoder.0.feed_forward.expand.weight: expected [16, 8], found [8, 8]" in str(caught.value)
-    assert "output.weight: expected [3, 8], found [27, 8]" in str(caught.value)
+    assert "encoder.0.feed_forward.expand.weight: expected weights [16, 8], found [8, 8]" in str(
+        caught.value
+    )
+    assert "output.weight: expected weights [3, 8], found [27, 8]" in str(caught.value)
 
 
 def test_what_is_carried_new_and_left_is_told_by_name():
@@ -177,7 +179,7 @@ def test_what_is_carried_new_and_left_is_told_by_name():
     assert parts["past covariates"].new == ["e", "q"]
     assert parts["words of p"].new == ["w", "v"]
     assert parts["channels told apart"].left == ["one", "two"]
-    assert parts["calendar cycles"].left == ["week"]
+    assert parts["cycles"].left == ["week"]
 
 
 def test_a_covariate_that_seems_another_thing_is_pointed_out():
