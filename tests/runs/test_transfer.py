@@ -295,6 +295,28 @@ def test_the_verb_says_what_it_takes_and_what_it_does_not(tmp_path, monkeypatch,
     assert "those weights have seen the polars frame until 2024-04-09, validation begins after" in said
 
 
+def test_what_does_not_fit_is_refused_in_a_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    from forecaster.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    tiny.model().save("old")
+    tiny.plain().write_csv("plain.csv")
+    for more, said in (
+        ("", "'price' (expected a known number, found none)"),
+        ("--set model.width=24", "model.width 24 is asked for, the artifact's weights are made for 16"),
+        ("--set fit.adapters=99", "fit.adapters 99"),
+    ):
+        words = f"fit plain.csv --horizon 7 --from old --out new {more}"
+        monkeypatch.setattr(sys, "argv", ["forecaster", *words.split()])
+        with pytest.raises(SystemExit) as left:
+            main()
+        found = capsys.readouterr().err
+        assert left.value.code == 2 and said in found and "Traceback" not in found
+        assert found.strip().count("\n") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "plain.csv"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not on this machine")
 def test_etth1_saves_bdg2_half_the_steps_to_the_best_of_random_weights():
@@ -305,10 +327,10 @@ def test_etth1_saves_bdg2_half_the_steps_to_the_best_of_random_weights():
     tables = [transfer.open_panel(DATA / f, fc.Config().data) for f in ("ETTh1.csv", "bdg2_hourly.csv")]
     wanted, reached = [], []
     for seed in range(3):
-        settings = [*transfer.BASE, "horizon=24", f"fit.seed={seed}"]
+        settings = [*transfer.BASE, "horizon=24", "fit.steps=200", f"fit.seed={seed}"]
         parent, _ = transfer.fitted(tables[0], settings)
         _, cold = transfer.fitted(tables[1], settings)
-        _, warm = transfer.fitted(tables[1], [*settings, "fit.steps=200"], parent)
+        _, warm = transfer.fitted(tables[1], settings, parent)
         wanted.append(cold.best[0])
         reached.append(warm.reached(cold.best[1]))
     assert None not in reached

@@ -172,6 +172,11 @@ def has_clock(time_format: str) -> bool:
     return time_format in EPOCHS or any(part in time_format for part in _CLOCKED)
 
 
+def with_any_offset(time_format: str | None) -> str | None:
+    """Returns the format for times of several offsets where it is that of one."""
+    return None if time_format is None else _OFFSET.sub("%:z", time_format)
+
+
 def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
     """Returns stamps as they were written: text, or integers for counts since 1970."""
     if time_format in EPOCHS:

@@ -28,7 +28,7 @@ from forecaster.panel.building.grid import refuse_sparse
 from forecaster.panel.building.joins import with_covariates, with_future
 from forecaster.panel.building.rows import Rows, main_rows
 from forecaster.panel.calendar import Times
-from forecaster.panel.clock.stamps import guess_formats, parse_times
+from forecaster.panel.clock.stamps import guess_formats, parse_times, with_any_offset
 from forecaster.panel.finding import fault, refuse_errors, summed
 from forecaster.panel.panel import Panel
 from forecaster.panel.read import Table, read_table
@@ -239,8 +239,14 @@ class _Pieces:
     def _settled(self, told: Schema, surveys: Sequence[_Survey]) -> Schema:
         """Returns the schema that every part is built with."""
         facts = surveys[0].schema
+        if len({survey.schema.time_format for survey in surveys}) > 1:
+            # A part may lie within one offset where the whole does not.
+            facts = replace(facts, time_format=with_any_offset(facts.time_format))
         for survey in surveys:
-            mine, first = ((s.time_dtype, s.time_zone, s.time_format) for s in (survey.schema, facts))
+            own = survey.schema
+            if own.time_format != facts.time_format:
+                own = replace(own, time_format=with_any_offset(own.time_format))
+            mine, first = ((s.time_dtype, s.time_zone, s.time_format) for s in (own, facts))
             if mine != first:
                 raise fault(
                     "time",

@@ -165,7 +165,7 @@ def _casts(
     left = [name for name in sample.columns if name not in plain]
     numeric = [name for name in left if _may_be_numbers(sample[name])]
     examples = [_examples(frame, name).to_frame() for name in numeric]
-    together = pl.concat(examples, how="horizontal") if examples else pl.DataFrame()
+    together = pl.concat(examples, how="horizontal_extend") if examples else pl.DataFrame()
     typed, notes = as_numbers(together, data.decimal, seen, where, "some row".format)
     found: list[Any] = []
     for name in left:
