@@ -70,11 +70,12 @@ class Part:
     @classmethod
     def between(cls, name: str, old: Sequence[str], new: Sequence[str]) -> Part:
         """Returns the part of names that two networks have."""
+        had, has = set(old), set(new)
         return cls(
             name,
-            [word for word in new if word in old],
-            [word for word in new if word not in old],
-            [word for word in old if word not in new],
+            [word for word in new if word in had],
+            [word for word in new if word not in had],
+            [word for word in old if word not in has],
         )
 
 
@@ -174,9 +175,10 @@ def _carry_words(table: nn.Module, words: Names, source: nn.Module, known: Names
     assert isinstance(vectors, Tensor) and isinstance(carried, Tensor)
     width = carried.shape[1]
     vectors[:, :width] = 0.0
+    codes = {word: code for code, word in enumerate(known, start=1)}
     for code, word in enumerate(words, start=1):
-        if word in known:
-            vectors[code, :width] = carried[known.index(word) + 1]
+        if word in codes:
+            vectors[code, :width] = carried[codes[word]]
 
 
 def _embedding(network: Network, kind: str) -> nn.ModuleList:

@@ -145,7 +145,7 @@ def with_words_of(panel: Panel, start: Artifact) -> Panel:
     """Returns the panel in the codes of both: the artifact's categories, then others."""
     known = start.schema.categories
     both = {
-        name: (*known.get(name, ()), *(word for word in words if word not in known.get(name, ())))
+        name: tuple(dict.fromkeys((*known.get(name, ()), *words)))
         for name, words in panel.schema.categories.items()
     }
     return recoded(panel, both)
