@@ -131,8 +131,8 @@ class ModelConfig(Section):
         """Refuses what a decoder that is told its own values cannot have."""
         if self.decoder_mask == "full":
             raise ValueError(
-                "decoder_mask full shows a token what comes after it, an autoregressive decoder has yet "
-                "to write that: take decoder_mask causal, or decoder direct"
+                "decoder_mask full shows a token what comes after it, which an autoregressive decoder "
+                "has yet to write: take decoder_mask causal, or decoder direct"
             )
         if self.decoder_attention == "sparse":
             raise ValueError(

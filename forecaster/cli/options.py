@@ -103,8 +103,6 @@ def settings(
 def declared(told: Told) -> dict[str, Any]:
     """Returns the flags about the table, comma-separated lists taken apart."""
     return {
-        name: [part.strip() for part in value.split(",") if part.strip()]
-        if name in LISTS
-        else value
+        name: [part.strip() for part in value.split(",") if part.strip()] if name in LISTS else value
         for name, value in told.items()
     }
