@@ -27,7 +27,8 @@ from forecaster.panel.clock.holidays import require_holidays, with_holidays
 from forecaster.panel.clock.steps import Parts, find_freq
 from forecaster.panel.finding import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.read import Table, read_table
+from forecaster.panel.read import read_table
+from forecaster.panel.reading.table import Table
 from forecaster.panel.reading.unrolled import rows_reasons, unroll
 from forecaster.panel.roles.inference import infer_schema
 from forecaster.panel.roles.required import require_schema
@@ -177,9 +178,7 @@ def clock_of(schema: Schema, data: DataConfig, times: Callable[[], Parts]) -> tu
         freq, regular = "1i", True
     else:
         freq, regular = find_freq(times(), integer, schema.time_zone)
-    season = data.season_length or schema.season_length
-    periods = schema.periods if data.periods is None else data.periods
-    return Calendar(freq, schema.time_zone, integer, season, periods), regular
+    return Calendar(freq, schema.time_zone, integer, *schema.cycles(data)), regular
 
 
 def layout_of(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -19,9 +19,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.reading.files import read_files
 from forecaster.panel.reading.frames import read_frame
-from forecaster.panel.reading.table import Table, did_you_mean, listing, refuse_repeats
-
-__all__ = ["Table", "did_you_mean", "frame_of", "listing", "read_table", "to_kind"]
+from forecaster.panel.reading.table import Table, listing, refuse_repeats
 
 _AS_IS = DataConfig()
 

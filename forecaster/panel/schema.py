@@ -130,6 +130,11 @@ class Schema:
         names = {item.name for item in fields(cls)}
         return cls(**{key: tupled(value) for key, value in stored.items() if key in names})
 
+    def cycles(self, data: DataConfig) -> tuple[int | None, tuple[int, ...]]:
+        """Returns the main season and the further periods: what is declared, else what is here."""
+        periods = self.periods if data.periods is None else data.periods
+        return data.season_length or self.season_length, periods
+
     def renamed(self, data: DataConfig) -> Schema:
         """Returns the schema for a table that calls its columns otherwise.
 

@@ -18,7 +18,7 @@ from forecaster.panel.building.cells import SERIES, TIME
 from forecaster.panel.building.order import Order, find_order
 from forecaster.panel.clock.snap import Grid
 from forecaster.panel.finding import Finding
-from forecaster.panel.read import Table
+from forecaster.panel.reading.table import Table
 
 _AT = [SERIES, TIME]
 

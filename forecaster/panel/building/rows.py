@@ -27,7 +27,7 @@ from forecaster.panel.building.order import find_order
 from forecaster.panel.building.repeats import Origin, ordered, settled
 from forecaster.panel.clock.snap import Grid, snapped
 from forecaster.panel.finding import Faults, Finding, fault
-from forecaster.panel.read import Table
+from forecaster.panel.reading.table import Table
 from forecaster.panel.schema import Schema
 
 

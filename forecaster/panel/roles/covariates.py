@@ -14,7 +14,7 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.finding import Finding, refuse_errors
-from forecaster.panel.read import Table, did_you_mean, listing
+from forecaster.panel.reading.table import Table, did_you_mean, listing
 from forecaster.panel.roles.columns import (
     LONG_TARGETS,
     MOST_CATEGORIES,

@@ -10,7 +10,7 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.clock.digits import EPOCHS
-from forecaster.panel.read import Table, listing
+from forecaster.panel.reading.table import Table, listing
 from forecaster.panel.roles import columns
 from forecaster.panel.roles.covariates import (
     find_categorical,

@@ -31,7 +31,8 @@ from forecaster.panel.calendar import Times
 from forecaster.panel.clock.stamps import guess_formats, parse_times, with_any_offset
 from forecaster.panel.finding import fault, refuse_errors, summed
 from forecaster.panel.panel import Panel
-from forecaster.panel.read import Table, read_table
+from forecaster.panel.read import read_table
+from forecaster.panel.reading.table import Table
 from forecaster.panel.roles.columns import MOST_CATEGORIES, comparable_times, repeated_rows
 from forecaster.panel.roles.covariates import MOST_CODES, look_like_codes
 from forecaster.panel.roles.inference import infer_schema

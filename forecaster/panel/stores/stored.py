@@ -52,7 +52,7 @@ def stored_panel(
     if schema is None:
         as_converted(source, data)
         refuse_errors(found)
-        return _with_cycles(panel, data, panel.schema)
+        return panel.with_cycles(*panel.schema.cycles(data))
     found += _other_roles(str(source), panel, schema)
     converted = _converted(source)
     for name in _REPAIRS:
@@ -65,7 +65,7 @@ def stored_panel(
     own = {name: getattr(panel.schema, name) for name in clock}
     panel = recoded(panel, schema.categories)
     panel = replace(panel, schema=replace(schema, **own))
-    return _with_cycles(panel, data, schema)
+    return panel.with_cycles(*schema.cycles(data))
 
 
 def as_converted(source: object, data: DataConfig) -> DataConfig:
@@ -104,11 +104,6 @@ def _converted(source: str | Path) -> DataConfig:
     stored = read_card(Path(source).expanduser()).get("data", {})
     known = {name: value for name, value in stored.items() if name in DataConfig.model_fields}
     return DataConfig.model_validate(known)
-
-
-def _with_cycles(panel: Panel, data: DataConfig, schema: Schema) -> Panel:
-    periods = schema.periods if data.periods is None else data.periods
-    return panel.with_cycles(data.season_length or schema.season_length, periods)
 
 
 def _other_roles(source: str, panel: Panel, schema: Schema) -> list[Finding]:
