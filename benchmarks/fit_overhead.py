@@ -29,7 +29,8 @@ from forecaster.config import Config
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner, _loss
 from forecaster.model.network import Network
-from forecaster.runs.fit import _train, prepare
+from forecaster.runs.fit import prepare
+from forecaster.runs.train import Surroundings, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import WindowStore
 
@@ -56,7 +57,7 @@ class Bench:
     def fit(self, logger: DummyLogger | None) -> float:
         """Returns seconds per step of `fit_panel`'s training, its first steps left out."""
         clock = Clock()
-        _train(self.learner(), self.store, self.split, self.config, logger, [clock])
+        train(self.learner(), self.store, self.split, self.config, Surroundings(logger, (clock,)))
         return clock.seconds_per_step
 
     def bare(self, averaged: bool) -> float:

@@ -20,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecaster.api import Forecaster, check, convert, fit, load
+    from forecaster.api import check, convert, fit, load
     from forecaster.config import Config, load_config
     from forecaster.errors import (
         ArtifactError,
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
         OutputError,
     )
     from forecaster.evaluation.backtest import Backtest
+    from forecaster.fitted import Forecaster
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "forecaster.api": ("Forecaster", "check", "convert", "fit", "load"),
+    "forecaster.api": ("check", "convert", "fit", "load"),
     "forecaster.config": ("Config", "load_config"),
     "forecaster.errors": (
         "ArtifactError",
@@ -49,6 +50,7 @@ _HOMES = {
     ),
     "forecaster.evaluation.backtest": ("Backtest",),
     "forecaster.forecast.explain": ("Explanation",),
+    "forecaster.fitted": ("Forecaster",),
     "forecaster.forecast.forecast": ("Forecast",),
 }
 

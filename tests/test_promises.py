@@ -26,7 +26,7 @@ from polars.testing import assert_frame_equal
 
 import forecaster as fc
 from forecaster.forecast import predictor
-from forecaster.runs import fit as fitting
+from forecaster.model.learner import KeepBest
 
 CUTOFF = tiny.day(79)
 AFTER = pl.col("date") > CUTOFF
@@ -292,13 +292,13 @@ def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
     assert best < 40, "the last validation is the best: this run proves nothing"
     # The same training, ended there by the loss alone, keeps the same weights.
     seen = {}
-    keep = fitting.KeepBest.on_validation_end
+    keep = KeepBest.on_validation_end
 
     def remember(self, trainer, learner):
         keep(self, trainer, learner)
         seen[learner.global_step] = {k: v.clone() for k, v in learner.average.state_dict().items()}
 
-    monkeypatch.setattr(fitting.KeepBest, "on_validation_end", remember)
+    monkeypatch.setattr(KeepBest, "on_validation_end", remember)
     again = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
     (kept,) = again.artifact.ensemble.members
     for name, weight in kept.state_dict().items():

@@ -22,7 +22,8 @@ from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.finding import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.reading.table import listing
-from forecaster.runs.tracking import TrackedRun, where_to_look
+from forecaster.runs.tracking.run import TrackedRun
+from forecaster.runs.tracking.store import where_to_look
 from forecaster.runs.transfer import ancestry, comparable
 from forecaster.windows.split import Split
 

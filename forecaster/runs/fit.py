@@ -10,17 +10,11 @@ the same artifact.
 
 from __future__ import annotations
 
-import logging
-import signal
-import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError
@@ -29,7 +23,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.adapters import merge
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.learner import KeepBest, Learner
+from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.threads import spare_threads
 from forecaster.panel.building.codes import with_categories
@@ -37,6 +31,7 @@ from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
 from forecaster.runs.counts import refuse_what_is_no_count
 from forecaster.runs.scales import learn_scales
+from forecaster.runs.train import ALONE, Surroundings, train
 from forecaster.runs.transfer import (
     Start,
     ancestry,
@@ -48,7 +43,6 @@ from forecaster.runs.transfer import (
     with_words_of,
 )
 from forecaster.runs.versions import versions
-from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split, split_panel, split_time
 from forecaster.windows.store import WindowStore
 
@@ -57,8 +51,7 @@ def fit_panel(
     panel: Panel,
     config: Config,
     split: Split,
-    logger: Logger | None = None,
-    callbacks: Sequence[pl.Callback] = (),
+    surroundings: Surroundings = ALONE,
     start: Start | None = None,
 ) -> Artifact:
     """Returns the artifact trained on a panel.
@@ -67,8 +60,7 @@ def fit_panel(
         panel: the table; rows after the holdout date already cut off (`Panel.until`).
         config: resolved by `resolve_config`.
         split: of this panel under this config.
-        logger: receives the curves while they grow.
-        callbacks: see the training from inside, as a progress bar does.
+        surroundings: what the training runs on, and who watches.
         start: whose weights come first; None = random ones.
 
     Raises:
@@ -90,7 +82,7 @@ def fit_panel(
             panel, config.model.context_length, config.horizon, np.arange(1, panel.n_channels + 1)
         )
         learner = Learner(network, config.fit, panel.labels)
-        best = _train(learner, store, split, config, logger, callbacks)
+        best = train(learner, store, split, config, surroundings)
         merge(learner.average)
     artifact = Artifact(
         schema=panel.schema,
@@ -220,57 +212,6 @@ def _check_tokens(config: Config) -> None:
             f"patches of {model.decoder_patch} are {context} + {ahead} tokens; "
             f"set it to {context + ahead} or more, or to null"
         )
-
-
-def _train(
-    learner: Learner,
-    store: WindowStore,
-    split: Split,
-    config: Config,
-    logger: Logger | None,
-    callbacks: Sequence[pl.Callback],
-) -> KeepBest:
-    best = KeepBest(config.fit.patience)
-    validates = len(split.held) > 0
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        # Lightning advises worker processes, devices and log intervals; each choice here is meant.
-        warnings.filterwarnings("ignore", module="pytorch_lightning")
-        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
-        trainer = pl.Trainer(
-            accelerator="auto",
-            devices=1,
-            max_steps=config.fit.steps,
-            max_epochs=-1,
-            val_check_interval=min(config.fit.validate_every, config.fit.steps) if validates else None,
-            check_val_every_n_epoch=None if validates else 1,
-            limit_val_batches=None if validates else 0,
-            num_sanity_val_steps=0,
-            gradient_clip_val=config.fit.gradient_clip,
-            logger=logger or False,
-            callbacks=[best, *callbacks],
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        together = learner.network.shape.channels if config.model.channel_attention else 1
-        windows = max(1, config.fit.batch_size // together)  # the setting counts channel-windows
-        data = WindowDataModule(store, split, windows, config.fit.seed)
-        interrupt = signal.getsignal(signal.SIGINT)
-        try:
-            trainer.fit(learner, datamodule=data)
-            if validates and best.checked < learner.global_step:
-                # The steps after the last regular validation count too.
-                trainer.validate(learner, datamodule=data, verbose=False)
-        except SystemExit as left:
-            # Lightning turns Ctrl-C into exit code 1 and leaves the process deaf to it.
-            if not isinstance(left.__context__, KeyboardInterrupt):
-                raise
-            signal.signal(signal.SIGINT, interrupt)
-            raise KeyboardInterrupt from left
-    if best.weights is not None:
-        learner.average.load_state_dict(best.weights)
-    return best
 
 
 def _validate(artifact: Artifact, panel: Panel, split: Split) -> dict[str, Any]:

@@ -26,9 +26,12 @@ from forecaster.panel.audit import check_panel
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
-from forecaster.runs import announce, tracking
+from forecaster.runs import announce
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger, TrainingBar
+from forecaster.runs.tracking.content import curve_points, log_artifact, score_points
+from forecaster.runs.tracking.run import open_run
+from forecaster.runs.train import Surroundings
 from forecaster.runs.transfer import Start, from_scratch, started_config
 
 if TYPE_CHECKING:
@@ -77,20 +80,22 @@ def run_fit(
         None if start is None else Start(start, partial(announce.start, console, panel, split, start))
     )
     name = out.name if out else Path(panel.name).stem
-    with tracking.open_run(config.tracking, name) as run, tempfile.TemporaryDirectory() as scratch:
+    with open_run(config.tracking, name) as run, tempfile.TemporaryDirectory() as scratch:
         artifact = fit_panel(
             panel,
             config,
             split,
-            logger=BufferedLogger(run) if run.recorded else None,
-            callbacks=[TrainingBar(console, config.fit.steps)],
+            Surroundings(
+                logger=BufferedLogger(run) if run.recorded else None,
+                callbacks=(TrainingBar(console, config.fit.steps),),
+            ),
             start=first,
         )
         announce.scores(console, artifact)
         if out is not None or run.recorded:
             folder = out or Path(scratch) / "model"
             artifact.save(folder, _figures(artifact, panel))
-            tracking.log_artifact(run, artifact, folder)
+            log_artifact(run, artifact, folder)
     announce.saved(console, out, run)
     return artifact
 
@@ -106,9 +111,9 @@ def log_saved(folder: Path, config: TrackingConfig) -> str:
         ConfigError: the store cannot be reached, or the run was lost half-way.
     """
     artifact = load_artifact(folder)
-    with tracking.open_run(config, folder.name) as run:
-        run.log_metrics(tracking.curve_points(artifact))
-        tracking.log_artifact(run, artifact, folder)
+    with open_run(config, folder.name) as run:
+        run.log_metrics(curve_points(artifact))
+        log_artifact(run, artifact, folder)
     if run.lost:
         raise ConfigError(f"MLflow store {run.uri}: {run.lost}; the run was not logged whole")
     return run.uri
@@ -155,12 +160,12 @@ def run_backtest_job(
             return predictor.forecast_at(panel, cutoff)
         return predictor.forecast_at(recoded(panel, predictor.artifact.schema.categories), cutoff)
 
-    with tracking.open_run(config.tracking, f"backtest {Path(panel.name).stem}") as run:
+    with open_run(config.tracking, f"backtest {Path(panel.name).stem}") as run:
         backtest = run_backtest(panel, cutoffs, forecast_at)
         if run.recorded:
             run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
-            run.log_metrics(tracking.score_points(backtest.scores, "backtest"))
+            run.log_metrics(score_points(backtest.scores, "backtest"))
             run.log_figure(backtest.plot(), "backtest.png")
     announce.tracked(console, run)
     return backtest
@@ -175,8 +180,8 @@ def _refitted(artifact: Artifact, panel: Panel, cutoff: int, console: Console) -
     except DataError as error:
         when = panel.calendar.text(cutoff)
         raise DataError(f"refit before the cutoff {when}: {error}; or use fewer --windows") from error
-    bar = TrainingBar(console, config.fit.steps)
-    return Predictor(fit_panel(seen, config, split, callbacks=[bar]))
+    watched = Surroundings(callbacks=(TrainingBar(console, config.fit.steps),))
+    return Predictor(fit_panel(seen, config, split, watched))
 
 
 def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:

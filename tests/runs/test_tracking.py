@@ -24,7 +24,8 @@ import forecaster as fc
 from forecaster.cli import main
 from forecaster.config import TrackingConfig
 from forecaster.model.learner import Learner
-from forecaster.runs import tracking
+from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking.store import where_to_look
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -225,7 +226,7 @@ def test_a_store_that_cannot_be_reached_costs_no_fit_and_the_run_can_be_logged_l
 def test_a_store_that_never_answers_is_given_up_after_three_seconds():
     with _port() as address:
         begun = time.monotonic()
-        with tracking.open_run(TrackingConfig(uri=address), "x") as run:
+        with open_run(TrackingConfig(uri=address), "x") as run:
             waited = time.monotonic() - begun
     assert not run.recorded and "timed out" in run.lost
     assert 2.5 <= waited <= 3.8
@@ -233,7 +234,7 @@ def test_a_store_that_never_answers_is_given_up_after_three_seconds():
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"HTTP/9\r\n\r\n"])
 def test_a_port_that_speaks_something_else_costs_no_fit(answer):
-    with _port(answer) as address, tracking.open_run(TrackingConfig(uri=address), "x") as run:
+    with _port(answer) as address, open_run(TrackingConfig(uri=address), "x") as run:
         assert not run.recorded and run.lost
 
 
@@ -241,7 +242,7 @@ def test_a_port_that_speaks_something_else_costs_no_fit(answer):
     "uri", ["http://", "nonsense://x", "http://127.0.0.1:1", "sqlite:////dev/null/x"]
 )
 def test_an_address_that_is_none_costs_no_fit(uri):
-    with tracking.open_run(TrackingConfig(uri=uri), "x") as run:
+    with open_run(TrackingConfig(uri=uri), "x") as run:
         assert not run.recorded and run.lost
 
 
@@ -353,6 +354,6 @@ def test_a_real_server_receives_the_run(tmp_path, monkeypatch, empty_store):
 
 
 def test_the_address_of_a_server_is_shown_as_it_is():
-    assert tracking.where_to_look("https://runs.example.org") == "https://runs.example.org"
-    local = tracking.where_to_look("sqlite:////data/mlflow.db")
+    assert where_to_look("https://runs.example.org") == "https://runs.example.org"
+    local = where_to_look("sqlite:////data/mlflow.db")
     assert re.fullmatch(r".*mlflow ui --backend-store-uri sqlite:////data/mlflow\.db", local)

@@ -4,34 +4,25 @@ What comes in: what was done and what came out of it. What goes out: a run with 
 scores, the dataset's fingerprint, pictures and the artifact. Promised: tracking never breaks or delays
 the work — the store is tried once, for three seconds, and a run that is lost is said to be lost.
 
-Only this file and registry.py know MLflow.
+Only the rooms tracking and registry know MLflow.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
-import logging
-import os
-import shutil
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forecaster.config import TrackingConfig
-from forecaster.forecast.artifact import Artifact
 from forecaster.panel.schema import Schema
+from forecaster.runs.tracking.store import client_class, experiment_id, first_line, probe, tracking_uri
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from mlflow.tracking import MlflowClient
 
-_PROBE_SECONDS = 3
 _PARAM_LENGTH = 500  # some stores refuse longer values
 _BATCH = 100  # parameters, and metrics, that every store takes in one call
 
@@ -129,7 +120,7 @@ class TrackedRun:
         try:
             send(self._client)
         except Exception as error:  # whatever a store does, the forecast matters more
-            self.lost = _first_line(error)
+            self.lost = first_line(error)
 
 
 @contextmanager
@@ -154,115 +145,18 @@ def _start(config: TrackingConfig, name: str) -> TrackedRun:
     run = TrackedRun(uri)
     if not config.enabled:
         return run
-    run.lost = _probe(uri)
+    run.lost = probe(uri)
     if run.lost:
         return run
     try:
-        client = _client_class()(tracking_uri=uri)
-        experiment = _experiment(client, config.experiment, uri)
+        client = client_class()(tracking_uri=uri)
+        experiment = experiment_id(client, config.experiment, uri)
         tags = {"mlflow.source.name": "forecaster", "mlflow.source.type": "LOCAL"}
         made = client.create_run(experiment, run_name=name, tags=tags)
     except Exception as error:  # whatever a store does, the forecast matters more
-        run.lost = _first_line(error)
+        run.lost = first_line(error)
         return run
     return TrackedRun(uri, client, made.info.run_id)
-
-
-def tracking_uri(config: TrackingConfig) -> str:
-    """Returns where runs go: the config's store, MLFLOW_TRACKING_URI, or SQLite in this folder."""
-    default = f"sqlite:///{Path.cwd() / 'mlflow.db'}"
-    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or default
-
-
-def where_to_look(uri: str) -> str:
-    """Returns what shows the runs of a store: its address, or the shell line that serves it."""
-    if uri.startswith("http"):
-        return uri
-    beside = Path(sys.executable).with_name("mlflow")
-    # In an environment that is not activated the bare name would not be found.
-    command = "mlflow" if shutil.which("mlflow") or not beside.exists() else str(beside)
-    return f"{command} ui --backend-store-uri {uri}"
-
-
-def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
-    """Records everything a finished fit left behind, curves apart.
-
-    Args:
-        run: an open run.
-        artifact: as saved.
-        folder: where it was saved.
-    """
-    run.log_params(artifact.config.model_dump(mode="json", exclude={"tracking"}))
-    run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
-    commit = artifact.versions.get("git_commit")
-    tags = {f"version.{name}": version for name, version in artifact.versions.items()}
-    tags["fingerprint"] = artifact.fingerprint
-    if artifact.parent is not None:
-        tags["parent.fingerprint"] = artifact.parent["fingerprint"]
-        tags["parent.until"] = artifact.parent["until"]
-    if commit:
-        tags["mlflow.source.git.commit"] = tags.pop("version.git_commit")
-    run.log_tags(tags)
-    scores = artifact.metrics.get("validation", {}).get("scores", {})
-    run.log_metrics(score_points(scores, "validation"))
-    run.log_folder(folder, "model")
-
-
-def score_points(
-    scores: Mapping[str, Mapping[str, float]], stage: str
-) -> list[tuple[str, float, int, int]]:
-    """Returns scores by model as metric points: "validation/forecaster/WQL"."""
-    now = int(time.time() * 1000)
-    return [
-        (f"{stage}/{model.replace(' ', '_')}/{name}", value, now, 0)
-        for model, mine in scores.items()
-        for name, value in mine.items()
-    ]
-
-
-def curve_points(artifact: Artifact) -> list[tuple[str, float, int, int]]:
-    """Returns the loss curves that an artifact keeps, for a run that is logged after the fact."""
-    now = int(time.time() * 1000)
-    curves = artifact.metrics.get("curves", {})
-    return [(name, value, now, step) for name, curve in curves.items() for step, value in curve]
-
-
-def _experiment(client: MlflowClient, name: str, uri: str) -> str:
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
-    location = None
-    if uri.startswith("sqlite:///"):
-        # MLflow's own default is relative to whatever folder a process happens to run in.
-        location = str(Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts")
-    return str(client.create_experiment(name, artifact_location=location))
-
-
-def _probe(uri: str) -> str | None:
-    """Returns why a server does not answer; None when it does, or when there is no server to ask."""
-    if not uri.startswith(("http://", "https://")):
-        return None
-    # MLflow itself retries for minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-    try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_PROBE_SECONDS):
-            return None
-    except urllib.error.HTTPError:
-        return None  # it answers; whether it lets us in is for MLflow to find out
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return _first_line(getattr(error, "reason", None) or error)
-
-
-def _client_class() -> Any:
-    """Returns MLflow's client, quiet: it reports its own migrations and calls home otherwise."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow.tracking import MlflowClient
-
-    # After the import, which sets levels of its own.
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    return MlflowClient
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -273,8 +167,3 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, A
         else:
             flat.append((f"{prefix}{key}", value))
     return flat
-
-
-def _first_line(error: object) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]

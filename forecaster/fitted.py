@@ -1,0 +1,181 @@
+"""`Forecaster`, a fitted model: predict, backtest, explain, save.
+
+What comes in: an artifact, then tables of the same columns. What goes out: forecasts and scores as the
+caller's own kind of frame. Everything heavy loads when it is needed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from rich.console import Console
+
+from forecaster.arguments import Names, Reading, Roles, config_of
+from forecaster.config import Config
+from forecaster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forecaster.evaluation.backtest import Backtest
+    from forecaster.forecast.artifact import Artifact
+    from forecaster.forecast.explain import Explanation
+    from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.predictor import Progress
+    from forecaster.panel.panel import Panel
+
+
+class Forecaster:
+    """A fitted model."""
+
+    def __init__(self, artifact: Artifact):
+        self.artifact = artifact
+
+    def __repr__(self) -> str:
+        schema = self.artifact.schema
+        return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
+
+    @property
+    def config(self) -> Config:
+        """The resolved config it was fitted with."""
+        return self.artifact.config
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Validation scores beside seasonal naive's, and the loss curves."""
+        return self.artifact.metrics
+
+    def open(
+        self,
+        data: object,
+        future: object | None = None,
+        covariates: object | None = None,
+        **roles: Unpack[Roles],
+    ) -> Panel:
+        """Returns a table opened with this model's roles, categories and frequency.
+
+        Args:
+            data: path, glob or frame.
+            future: covariates known in advance.
+            covariates: a second table, joined on series and time.
+            roles: columns that are called otherwise in this table, in the model's order.
+        """
+        from forecaster.panel.build import open_panel
+
+        told = config_of(None, None, roles).data
+        schema = self.artifact.schema.renamed(told)
+        # What the fit was told holds, unless this table is said to be written otherwise.
+        reading = self.config.replaced(data=told.model_dump(include=set(roles))).data
+        return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
+
+    def predict(
+        self,
+        data: object,
+        future: object | None = None,
+        covariates: object | None = None,
+        cutoff: str = "own",
+        horizon: int | None = None,
+        progress: Progress | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+        **roles: Unpack[Roles],
+    ) -> Forecast:
+        """Returns the forecast of every series in a table.
+
+        Args:
+            data: history, with the columns the model was fitted to.
+            future: covariates known in advance, for the steps to forecast.
+            covariates: a second table, joined on series and time.
+            cutoff: "own" = each series' last observation; "last" = the latest of all; or a date.
+            horizon: None = as fitted; more steps need an autoregressive decoder.
+            progress: called with (series done, series wanted).
+            samples: paths to keep (`Forecast.samples`); they need an autoregressive decoder.
+            seed: of the paths, which are the same for the same seed, series and cutoff.
+            roles: columns that are called otherwise in this table, in the model's order.
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+            ConfigError: the model cannot reach that far, or has no paths.
+        """
+        from forecaster.forecast.paths import Draws
+        from forecaster.forecast.predictor import Predictor
+
+        panel = self.open(data, future, covariates, **roles)
+        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, Draws(samples, seed))
+
+    def backtest(
+        self,
+        data: object,
+        windows: int = 8,
+        refit: str = "once",
+        stride: int | None = None,
+        covariates: object | None = None,
+        quiet: bool = False,
+        **roles: Unpack[Roles],
+    ) -> Backtest:
+        """Returns forecasts at past cutoffs with the truth beside them, and scores.
+
+        Args:
+            data: history, with the columns the model was fitted to.
+            windows: how many cutoffs.
+            refit: "once" = fit the same config before the first cutoff; "each" = before every one;
+                "never" = use these weights, refused if they have seen a scored row.
+            stride: steps between cutoffs; None = the horizon.
+            covariates: a second table, joined on series and time.
+            quiet: say nothing.
+            roles: columns that are called otherwise in this table, in the model's order.
+
+        Raises:
+            ConfigError: `refit` is unknown, or "never" would be dishonest.
+        """
+        from forecaster.runs.job import BacktestPlan, run_backtest_job
+
+        if refit not in ("once", "each", "never"):
+            raise ConfigError(f"refit {refit!r}: expected once, each or never")
+        if windows < 1 or (stride is not None and stride < 1):
+            raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
+        plan = BacktestPlan(windows, refit, stride)  # type: ignore[arg-type]
+        panel = self.open(data, covariates=covariates, **roles)
+        return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+
+    def explain(
+        self,
+        data: object,
+        series: str | None = None,
+        channel: str | None = None,
+        cutoff: str = "own",
+        future: object | None = None,
+        covariates: object | None = None,
+        keys: Names | None = None,
+        **roles: Unpack[Reading],
+    ) -> Explanation:
+        """Returns what the forecast of one series looked at, and what moves it.
+
+        Args:
+            data: history, with the columns the model was fitted to.
+            series: its key (several key columns joined with "/"); None where there is but one.
+            channel: the column to forecast; None = the first.
+            cutoff: "own" = the series' last observation; or a date, with the truth that followed.
+            future: covariates known in advance, for the steps to forecast.
+            covariates: a second table, joined on series and time.
+            keys: columns that together name a series, where they are called otherwise in this table.
+            roles: other columns that are called otherwise in this table, in the model's order.
+
+        Raises:
+            DataError: the table does not fit the model, or has no such series or channel.
+
+        Example:
+            >>> model.explain("sales.csv", series="store_1").write("attention.html")  # doctest: +SKIP
+        """
+        from forecaster.forecast.explain import explain
+
+        named: dict[str, Any] = {**roles} if keys is None else {**roles, "series": keys}
+        panel = self.open(data, future, covariates, **named)
+        return explain(self.artifact, panel, series, channel, cutoff)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model to a folder, whole or not at all.
+
+        Raises:
+            OutputError: the folder cannot be written, or holds something else.
+        """
+        self.artifact.save(path)

@@ -1,0 +1,1 @@
+"""Work recorded in MLflow: its store, one run per piece of work, what a run holds."""
