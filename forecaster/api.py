@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 from rich.console import Console
 
 from forecaster.arguments import SETTINGS, FitOptions, Roles, config_of
+from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.fitted import Forecaster
 
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.finding import Finding
     from forecaster.panel.panel import Panel
+    from forecaster.runs.devices import Place
+    from forecaster.runs.resume.asked import Asked
+    from forecaster.runs.resume.under_way import UnderWay
 
 
-def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions]) -> Forecaster:
+def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOptions]) -> Forecaster:
     """Returns a model fitted to a table.
 
     Args:
@@ -31,41 +35,65 @@ def fit(data: object, horizon: int | None = None, **options: Unpack[FitOptions])
             (a file, a mapping or a Config), `future` (a table whose covariates are known in advance),
             `covariates` (a second table, joined on series and time), `until` (a date; later rows are
             a holdout), `out` (a folder to save to), `warm_start` (a model, or the folder of one,
-            whose weights the training starts from), `quiet` (say nothing).
+            whose weights the training starts from), `checkpoint_every` (steps between checkpoints),
+            `resume` (the `out` of a fit that was stopped, which then goes on), `restart` (give up a
+            fit that was stopped in `out`), `devices` (processes that train together on each machine),
+            `nodes` (machines), `precision` and `compile` (as in the config's `fit`), `quiet` (say nothing).
 
     Raises:
         DataError: the table cannot be understood.
         ConfigError: a setting is wrong.
         FitError: the loss is not finite.
+        OutputError: `out` cannot be written, or another fit writes it or was stopped there.
 
     Example:
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
     """
     from forecaster.forecast.artifact import check_target
+    from forecaster.runs.devices import find_place, said_once
+    from forecaster.runs.resume.asked import Asked
+    from forecaster.runs.resume.under_way import under_way
+
+    roles = {name: value for name, value in options.items() if name not in SETTINGS}
+    config = config_of(options.get("config"), horizon, roles)
+    every = options.get("checkpoint_every")
+    training = {name: options.get(name) for name in ("checkpoint_every", "precision", "compile")}
+    config = config.replaced(fit={name: value for name, value in training.items() if value is not None})
+    place = find_place(options.get("devices"), options.get("nodes"))
+    tables = (options.get("future"), options.get("covariates"), options.get("until"))
+    told = Asked(config, data, *tables, options.get("warm_start"))
+    out, resume = _path(options.get("out")), _path(options.get("resume"))
+    quiet, restart = options.get("quiet", False), options.get("restart", False)
+    if out is None and resume is None:
+        if every is not None or restart:
+            raise ConfigError("checkpoint_every and restart need out, a folder to save to")
+        return _fitted(told, None, quiet, place)
+    if out is not None:
+        check_target(out)
+    with said_once(place), under_way(told, out, resume, restart, place.leads) as begun:
+        return _fitted(begun.asked, begun, quiet, place)
+
+
+def _fitted(asked: Asked, begun: UnderWay | None, quiet: bool, place: Place) -> Forecaster:
+    """Returns the model of a fit whose folder, if it has one, is claimed."""
     from forecaster.panel.build import open_panel
     from forecaster.panel.stores.stored import as_converted
     from forecaster.runs.job import run_fit
 
-    roles = {name: value for name, value in options.items() if name not in SETTINGS}
-    config = config_of(options.get("config"), horizon, roles)
-    out = options.get("out")
-    if out is not None:
-        check_target(Path(out))
-    start = _started_from(options.get("warm_start"))
-    config = config.replaced(data=as_converted(data, config.data).model_dump())
-    panel = open_panel(
-        data, config.data, covariates=options.get("covariates"), future=options.get("future")
-    )
-    until = options.get("until")
-    if until is not None:
-        time, text = panel.calendar.parse(until), panel.calendar.text
+    if asked.data is None:
+        raise ConfigError("data: expected a table: a path, a glob or a frame")
+    start = _started_from(asked.start)
+    config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
+    panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)
+    if asked.until is not None:
+        time, text = panel.calendar.parse(asked.until), panel.calendar.text
         begin = int(panel.time.min())
         if time < begin:
-            raise DataError(f"{panel.name}: --until {until}: the table begins at {text(begin)}")
+            raise DataError(f"{panel.name}: --until {asked.until}: the table begins at {text(begin)}")
         panel = panel.until(time)
-    console = Console(quiet=options.get("quiet", False))
-    folder = Path(out) if out is not None else None
-    return Forecaster(run_fit(panel, config, folder, console, start))
+    out = None if begun is None else begun.folder.out
+    console = Console(quiet=quiet or not place.leads)
+    return Forecaster(run_fit(panel, config, out, console, start, begun, place))
 
 
 def convert(
@@ -100,13 +128,21 @@ def convert(
 
 
 def load(path: str | Path) -> Forecaster:
-    """Returns the model saved in a folder; runs no code from it.
+    """Returns the model saved in a folder, or registered in MLflow; runs no code from there.
+
+    Args:
+        path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
+            store that MLFLOW_TRACKING_URI names, or the one in this folder.
 
     Raises:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
+        ConfigError: the MLflow store cannot be reached, or knows no such model.
     """
     from forecaster.forecast.artifact import load_artifact
+    from forecaster.runs.registry.fetch import is_address, load_registered
 
+    if is_address(path):
+        return Forecaster(load_registered(str(path), TrackingConfig()))
     return Forecaster(load_artifact(path))
 
 
@@ -134,6 +170,10 @@ def check(
 
     config = config_of(None, horizon, roles)
     return check_panel(open_panel(data, config.data, covariates=covariates, future=future), horizon)
+
+
+def _path(told: str | Path | None) -> Path | None:
+    return None if told is None else Path(told)
 
 
 def _started_from(model: object | None) -> Artifact | None:

@@ -42,6 +42,23 @@ class Roles(Reading, total=False):
     series: Names
 
 
+class BatchOptions(Roles, total=False):
+    """What `predict_to` may be told beyond data and file."""
+
+    future: object | None
+    covariates: object | None
+    cutoff: str
+    horizon: int | None
+    samples: int | None
+    seed: int
+    parts: bool
+    shard: tuple[int, int] | None
+    devices: int | None
+    restart: bool
+    engine: Any
+    progress: Any
+
+
 class FitOptions(Roles, total=False):
     """What `fit` may be told beyond data and horizon."""
 
@@ -51,9 +68,18 @@ class FitOptions(Roles, total=False):
     until: str | None
     out: str | Path | None
     warm_start: object | None
+    resume: str | Path | None
+    restart: bool
+    checkpoint_every: int | None
+    devices: int | None
+    nodes: int | None
+    precision: str | None
+    compile: bool | None
     quiet: bool
 
 
+BATCH = BatchOptions.__annotations__.keys() - Roles.__annotations__.keys()
+"""Options of `predict_to` that are no roles."""
 SETTINGS = FitOptions.__annotations__.keys() - Roles.__annotations__.keys()
 """Options of `fit` that are no roles."""
 

@@ -8,16 +8,17 @@ in the resolved config that travels with the artifact.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from forecaster.errors import ConfigError
+from forecaster.network_config import LONGEST, MANY, WIDEST, Section
 from forecaster.network_config import ModelConfig as ModelConfig
-from forecaster.network_config import Section
+from forecaster.plain_yaml import parse_yaml, read_yaml
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
@@ -48,9 +49,9 @@ class DataConfig(Section):
     Null = also columns of few whole numbers; none where the list is empty."""
     freq: str | None = None
     """Step of the time axis, as 1h, 1d, 1mo. Null = found."""
-    season_length: int | None = Field(None, ge=1)
+    season_length: int | None = Field(None, ge=1, le=LONGEST)
     """Steps of the main season. Null = from the step; without a clock, found in the data."""
-    periods: tuple[Annotated[int, Field(ge=2)], ...] | None = None
+    periods: tuple[Annotated[int, Field(ge=2, le=LONGEST)], ...] | None = None
     """Further cycles, in steps, whose phase the network is told beside those of the calendar.
     Null = none with a calendar; on an integer axis, found in the data."""
     layout: Literal["wide", "long", "rows"] | None = None
@@ -86,11 +87,11 @@ class DataConfig(Section):
 class FitConfig(Section):
     """Training."""
 
-    steps: int = Field(400, ge=1)
+    steps: int = Field(400, ge=1, le=MANY)
     """Optimiser steps at most."""
-    batch_size: int = Field(256, ge=1)
+    batch_size: int = Field(256, ge=1, le=LONGEST)
     """Channel-windows per step."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=1 << 63)
     """Fixes initial weights, dropout and the order of windows."""
     learning_rate: float = Field(4e-3, gt=0)
     """Peak rate of AdamW."""
@@ -104,13 +105,13 @@ class FitConfig(Section):
     """Decay of the moving average of weights that is validated and kept; null = off."""
     validation: float | None = Field(0.15, gt=0, lt=0.9)
     """Share of the time axis, at its end, that early stopping watches; null = off."""
-    validation_windows: int = Field(1024, ge=1)
+    validation_windows: int = Field(1024, ge=1, le=MANY)
     """Validation windows watched at most; where there are more, an even draw of them."""
-    validate_every: int = Field(50, ge=1)
+    validate_every: int = Field(50, ge=1, le=MANY)
     """Steps between validations."""
-    patience: int | None = Field(5, ge=1)
+    patience: int | None = Field(5, ge=1, le=MANY)
     """Validations without a better loss before training stops; null = never."""
-    stride: int = Field(1, ge=1)
+    stride: int = Field(1, ge=1, le=LONGEST)
     """Steps between the cutoffs of neighbouring training windows."""
     lead_decay: float | None = Field(None, gt=0, lt=1)
     """Weight of each lead in the training loss, relative to the lead before; null = all alike."""
@@ -128,11 +129,11 @@ class FitConfig(Section):
     """Let torch compile the network before training; pays on a GPU in a long fit."""
     checkpoint_minutes: float | None = Field(10.0, gt=0)
     """Minutes between checkpoints, which `--resume` goes on from; null = none."""
-    checkpoint_every: int | None = Field(None, ge=1)
+    checkpoint_every: int | None = Field(None, ge=1, le=MANY)
     """Steps between checkpoints, in place of minutes."""
     freeze_encoder: bool = False
     """Keep the encoder of the weights that a fit starts from (`--from`) as it is."""
-    adapters: int | None = Field(None, ge=1)
+    adapters: int | None = Field(None, ge=1, le=WIDEST)
     """Rank of the changes that attention and feed-forward matrices may learn, the weights a fit starts
     from (`--from`) staying as they are. Null = off: they learn whole."""
 
@@ -151,7 +152,7 @@ class TrackingConfig(Section):
 class Config(Section):
     """One run."""
 
-    horizon: int | None = Field(None, ge=1)
+    horizon: int | None = Field(None, ge=1, le=LONGEST)
     """Steps to forecast after the cutoff; required to fit."""
     data: DataConfig = DataConfig()
     """Roles of the columns."""
@@ -178,7 +179,8 @@ class Config(Section):
             >>> Config().replaced(horizon=28, fit={"steps": 10}).fit.steps
             10
         """
-        merged = _merge(self.model_dump(mode="json"), sections)
+        # What nobody has set stays unset, so that what was told can be told from a default.
+        merged = _merge(self.model_dump(mode="json", exclude_unset=True), sections)
         return parse_config(merged, source="config")
 
 
@@ -194,25 +196,12 @@ def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -
     """
     settings: dict[str, Any] = {}
     if path is not None:
-        try:
-            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        except OSError as error:
-            raise ConfigError(f"config {path}: cannot be read ({error.strerror})") from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"config {path}: not YAML ({' '.join(str(error).split())})") from error
-        if not isinstance(settings, dict):
-            raise ConfigError(
-                f"config {path}: expected settings by name, found {type(settings).__name__}"
-            )
+        settings = read_yaml(path)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
             raise ConfigError(f"--set {override}: expected dotted.key=value, as model.width=64")
-        try:
-            parsed = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {override}: the value is not YAML") from error
-        nested: Any = parsed
+        nested: Any = parse_yaml(value, f"--set {key}")
         for part in reversed(key.strip().split(".")):
             nested = {part: nested}
         settings = _merge(settings, nested)
@@ -233,16 +222,16 @@ def parse_config(settings: Mapping[str, Any], source: str) -> Config:
 
 
 def _explain(fault: Any) -> str:
-    path = [str(part) for part in fault["loc"]]
+    path = [text if (text := str(part)).isprintable() else repr(text) for part in fault["loc"]]
     name = ".".join(path) or "config"
     if fault["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], _names_at(path[:-1]), n=1, cutoff=0.5)
         hint = f", did you mean '{near[0]}'?" if near else ""
-        return f"{name}: unknown setting{hint} (got {fault['input']!r})"
+        return f"{name}: unknown setting{hint} (got {reprlib.repr(fault['input'])})"
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "value_error":
         return f"{name}: {message}"
-    return f"{name}: {message} (got {fault['input']!r})"
+    return f"{name}: {message} (got {reprlib.repr(fault['input'])})"
 
 
 def _names_at(path: list[str]) -> list[str]:

@@ -18,6 +18,9 @@ from typing import Any
 class ForecasterError(Exception):
     """Base of every fault that the caller can mend."""
 
+    told_elsewhere = False
+    """Whether another process of the same work, on the same machine, tells it."""
+
 
 class DataError(ForecasterError):
     """A table cannot be understood, or does not hold what the task needs.

@@ -1,4 +1,4 @@
-"""`Forecaster`, a fitted model: predict, backtest, explain, save.
+"""`Forecaster`, a fitted model: predict, backtest, explain, save, export.
 
 What comes in: an artifact, then tables of the same columns. What goes out: forecasts and scores as the
 caller's own kind of frame. Everything heavy loads when it is needed.
@@ -6,13 +6,14 @@ caller's own kind of frame. Everything heavy loads when it is needed.
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.console import Console
 
-from forecaster.arguments import Names, Reading, Roles, config_of
-from forecaster.config import Config
+from forecaster.arguments import BatchOptions, Names, Reading, Roles
+from forecaster.config import Config, TrackingConfig
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.panel import Panel
+    from forecaster.runs.batch.job import Delivered
+    from forecaster.runs.registry.publish import Published
 
 
 class Forecaster:
@@ -59,13 +62,9 @@ class Forecaster:
             covariates: a second table, joined on series and time.
             roles: columns that are called otherwise in this table, in the model's order.
         """
-        from forecaster.panel.build import open_panel
+        from forecaster.forecast.batch.plan import open_for
 
-        told = config_of(None, None, roles).data
-        schema = self.artifact.schema.renamed(told)
-        # What the fit was told holds, unless this table is said to be written otherwise.
-        reading = self.config.replaced(data=told.model_dump(include=set(roles))).data
-        return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
+        return open_for(self.artifact, data, future, covariates, roles)
 
     def predict(
         self,
@@ -101,6 +100,32 @@ class Forecaster:
 
         panel = self.open(data, future, covariates, **roles)
         return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, Draws(samples, seed))
+
+    def predict_to(self, path: str | Path, data: object, **options: Unpack[BatchOptions]) -> Delivered:
+        """Writes the forecast of every series of a table of any size to a file, in bounded memory.
+
+        A call that was killed goes on where it was when it is made again.
+
+        Args:
+            path: .csv or .parquet file.
+            data: history, as `predict` takes it; a store of `convert` is read block by block.
+            options: `future`, `covariates`, `cutoff`, `horizon`, `samples`, `seed`, roles and
+                `progress` as in `predict`; `parts` (leave the parts, in the folder PATH.parts),
+                `shard` ((k, n), k from 1: make only this share of the parts; the same call without it
+                puts all together), `devices` (processes, each with a GPU or its share of the cores),
+                `restart` (begin anew where parts are there), `engine` (makes the parts elsewhere).
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+            ConfigError: the model cannot reach that far, or has no paths.
+            OutputError: a file cannot be written, or parts of another forecast are there.
+
+        Example:
+            >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
+        """
+        from forecaster.runs.batch.job import delivered
+
+        return delivered(self.artifact, Path(path), data, options)
 
     def backtest(
         self,
@@ -179,3 +204,42 @@ class Forecaster:
             OutputError: the folder cannot be written, or holds something else.
         """
         self.artifact.save(path)
+
+    def export(
+        self, name: str, data: object | None = None, tracking: TrackingConfig | None = None
+    ) -> Published:
+        """Registers the model in MLflow, which `mlflow models serve` and `load` then know by name.
+
+        Args:
+            name: of the registered model. A version that beats its champion becomes the champion.
+            data: a table with rows that neither this model nor the champion has seen, to compare the
+                two where their validation scores cannot be.
+            tracking: where MLflow's store is; None = where the fit was recorded.
+
+        Raises:
+            ConfigError: the store is away, or refuses the name.
+            DataError: the table cannot be understood.
+
+        Example:
+            >>> model.export("sales").address  # doctest: +SKIP
+            'models:/sales@champion'
+        """
+        from forecaster.runs.registry.publish import publish
+
+        with tempfile.TemporaryDirectory() as scratch:
+            self.save(Path(scratch) / "model")
+            return publish(Path(scratch) / "model", name, tracking or self.config.tracking, data)
+
+    def export_onnx(self, path: str | Path) -> str:
+        """Writes the model as an ONNX file, for other languages; returns what is in it, in words.
+
+        Raises:
+            ConfigError: this kind of model has no such form, or the extra `onnx` is not installed.
+            OutputError: the file cannot be written.
+
+        Example:
+            >>> model.export_onnx("sales.onnx")  # doctest: +SKIP
+        """
+        from forecaster.forecast.onnx_file import write_onnx
+
+        return write_onnx(self.artifact, Path(path))

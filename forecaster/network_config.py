@@ -10,25 +10,34 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+LONGEST = 10_000_000
+"""Steps or tokens: beyond it a number is a slip, or meant to fill the memory."""
+WIDEST, DEEPEST = 65_536, 1000
+"""The same for the size of a token, and for layers; what fits this machine is asked with the data."""
+MANY = 1_000_000_000
+"""The same for what is only counted."""
+
 
 class Section(BaseModel):
     """A frozen group of settings; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class ModelConfig(Section):
     """The network. The config chooses; there is no class per variant."""
 
-    width: int = Field(64, ge=4)
+    width: int = Field(64, ge=4, le=WIDEST)
     """Size of a token."""
-    heads: int = Field(4, ge=1)
+    heads: int = Field(4, ge=1, le=WIDEST)
     """Attention heads; divides `width`."""
-    encoder_layers: int = Field(2, ge=1)
+    encoder_layers: int = Field(2, ge=1, le=DEEPEST)
     """Layers over the context."""
-    decoder_layers: int = Field(1, ge=1)
+    decoder_layers: int = Field(1, ge=1, le=DEEPEST)
     """Layers over the horizon."""
-    feed_forward: int = Field(128, ge=1)
+    feed_forward: int = Field(128, ge=1, le=8 * WIDEST)
     """Hidden size of the feed-forward layers."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Share of activations dropped while training, on embeddings and residuals."""
@@ -50,50 +59,52 @@ class ModelConfig(Section):
     """The same for the tokens of the horizon; low_rank has no causal form."""
     cross_attention: Literal["full", "low_rank"] = "full"
     """The same for horizon tokens that meet the context."""
-    attention_window: int = Field(32, ge=1)
+    attention_window: int = Field(32, ge=1, le=LONGEST)
     """Tokens to each side that local and strided attention reach."""
-    attention_stride: int = Field(16, ge=2)
+    attention_stride: int = Field(16, ge=2, le=LONGEST)
     """Strided attention: every so-manieth token is met too."""
-    attention_factor: int = Field(5, ge=1)
+    attention_factor: int = Field(5, ge=1, le=LONGEST)
     """Sparse attention: of N tokens this times ln N are sampled, and as many stand out."""
-    attention_rank: int = Field(64, ge=1)
+    attention_rank: int = Field(64, ge=1, le=WIDEST)
     """Low-rank attention: mixtures of keys and values."""
     channel_attention: bool = False
     """Channels of a series, and covariates as channels beside them, attend to each other."""
-    stem_kernel: int | None = Field(None, ge=2)
+    stem_kernel: int | None = Field(None, ge=2, le=10_000)
     """Tokens that a causal convolution before the encoder joins; null = off."""
     positions: Literal["elapsed", "sinusoidal", "learned", "rotary"] = "elapsed"
     """elapsed: sinusoids of the time since the cutoff; sinusoidal: of the token's number, as published;
     learned: a vector per token; rotary: queries and keys turn with the elapsed time."""
-    learned_positions: int | None = Field(None, ge=1)
+    learned_positions: int | None = Field(None, ge=1, le=LONGEST)
     """Tokens of context and horizon that learned positions cover; null = as many as there are."""
-    context_length: int | None = Field(None, ge=2)
+    context_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps read before the cutoff; null = chosen from the horizon and the season."""
-    patch: int | None = Field(None, ge=1)
+    patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the context; null = chosen from the season."""
     scale_inputs: bool = False
     """Multiply what patches are embedded to by √width before positions are added, as published."""
     decoder: Literal["direct", "autoregressive"] = "direct"
     """direct: all leads in one pass, from time encodings and known covariates. autoregressive: patch
     after patch, each told the values of the one before; forecasts are sample paths."""
-    paths: int = Field(100, ge=2)
+    paths: int = Field(100, ge=2, le=100_000)
     """Sample paths that quantiles of an autoregressive forecast come from."""
-    decoder_patch: int | None = Field(None, ge=1)
+    decoder_patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the horizon; 1 makes the decoder causal per lead; null = `patch`."""
     decoder_mask: Literal["causal", "full"] = "causal"
     """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
-    harmonics: int = Field(4, ge=1)
+    harmonics: int = Field(4, ge=1, le=1000)
     """Sine and cosine pairs per calendar cycle."""
     head: Literal["quantile", "student_t", "negative_binomial", "binned"] = "quantile"
     """Distribution of a value. quantile: free in shape; student_t: heavy tails; negative_binomial:
     counts; binned: logits over a vocabulary of scaled values."""
-    bins: int = Field(256, ge=2)
+    bins: int = Field(256, ge=2, le=100_000)
     """Words of a binned head's vocabulary."""
     bin_limit: float = Field(6.0, gt=0)
     """Scaled value at which the vocabulary ends; what is beyond belongs to the outermost words."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of a binned target's weight that is spread over all words."""
-    quantile_levels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    quantile_levels: tuple[float, ...] = Field(
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), max_length=1000
+    )
     """Levels forecast, rising, strictly between 0 and 1, with the median."""
 
     @model_validator(mode="after")

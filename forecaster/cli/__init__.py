@@ -1,18 +1,19 @@
 """The shell's face: one file per verb, no arithmetic.
 
 What comes in: arguments. What goes out: an exit code — 0, or 2 with one line for what the user can
-mend, or 130 after Ctrl-C. Start-up imports typer and pydantic only.
+mend, 130 after Ctrl-C, or 143 after SIGTERM. Start-up imports typer and pydantic only.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from forecaster import __version__
-from forecaster.cli import backtest, check, convert, demo, explain, fit, predict, runs
+from forecaster.cli import backtest, check, convert, demo, explain, export, fit, predict, runs
 from forecaster.errors import ForecasterError
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("backtest")(backtest.backtest)
 app.command("explain")(explain.explain)
+app.command("export")(export.export)
 app.add_typer(runs.app, name="runs")
 app.command("demo")(demo.demo)
 
@@ -51,10 +53,11 @@ def _options(
 
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(standalone_mode=False)
     except ForecasterError as error:
-        code = _refuse(str(error))
+        code = _refuse("" if error.told_elsewhere else str(error))
     except typer.Abort:
         code = 130
     except KeyboardInterrupt:
@@ -69,7 +72,14 @@ def main() -> None:
             code = 2
         else:
             code = _refuse(formatted())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to be tidied up
     sys.exit(code or 0)
+
+
+def _terminated(number: int, frame: object) -> None:
+    """Lets work be wound up; a second signal ends the process at once."""
+    signal.signal(number, signal.SIG_DFL)
+    raise SystemExit(128 + number)
 
 
 def _refuse(message: str) -> int:

@@ -12,8 +12,8 @@ from forecaster.cli import options
 
 @options.reads_table
 def fit(
-    data: options.Data,
-    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    data: options.DataOrNone = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the model.")] = None,
     horizon: options.Horizon = None,
     config: options.ConfigFile = None,
     sets: options.Sets = None,
@@ -24,14 +24,41 @@ def fit(
         typer.Option("--from", metavar="MODEL", help="Start from the weights of another model."),
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="DATE", help="Later rows are a holdout.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Go on with a fit that was stopped: the --out it was given."),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Give up a fit that was stopped in --out.")
+    ] = False,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, metavar="STEPS", help="Steps between checkpoints.")
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="Train on several devices of each machine.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Machines that train together, under torchrun or srun.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="full|bf16|auto", help="Of products of matrices in training.")
+    ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Let torch compile the network before training.")
+    ] = False,
     *,
     told: options.Told,
 ) -> None:
     """Fit a model to a table.
 
     Says what every column is taken for, trains, scores the validation rows beside seasonal naive,
-    and writes the model and an MLflow run.
+    and writes the model and an MLflow run. A fit that was stopped goes on with --resume; DATA and all
+    settings are then those of its beginning.
     """
+    if resume is None and data is None:
+        raise typer.BadParameter("Missing argument 'DATA'.")
+    if resume is None and out is None:
+        raise typer.BadParameter("Missing option '--out'.")
     wanted = options.settings(config, sets, horizon, told)
     from forecaster import api
 
@@ -43,4 +70,11 @@ def fit(
         until=until,
         out=out,
         warm_start=start,
+        resume=resume,
+        restart=restart,
+        checkpoint_every=checkpoint_every,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
+        compile=compiled or None,
     )

@@ -24,6 +24,10 @@ Data = Annotated[
     str,
     typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob."),
 ]
+DataOrNone = Annotated[
+    str | None,
+    typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob."),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by forecaster fit.")]
 Future = Annotated[
     str | None, typer.Option(help="Table of the covariates known in advance, after the cutoff.")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from forecaster.cli import options, results
+
+if TYPE_CHECKING:
+    from forecaster.runs.batch.job import Delivered
 
 
 @options.reads_table
@@ -27,13 +31,31 @@ def predict(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sample paths.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="Leave one file per 1,024 series, in the folder OUT.parts.")
+    ] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N",
+            help="Make only share K (1 to N) of the parts. The same command without it ends the work.",
+        ),
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes, each with a GPU of its own, or a share of the cores."),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew where parts are there already.")
+    ] = False,
     *,
     told: options.Told,
 ) -> None:
     """Forecast every series of a table.
 
     Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names; with
-    --samples one row per (series, channel, sample, lead).
+    --samples one row per (series, channel, sample, lead). Memory stays bounded, and a command that was
+    killed goes on where it was when it is given again.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -43,11 +65,13 @@ def predict(
 
     results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(told)
+    share = None if shard is None else _share(shard)
     loaded = api.load(model)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("forecasting", total=None)
-        forecast = loaded.predict(
+        done = loaded.predict_to(
+            out,
             data,
             future=future,
             covariates=covariates,
@@ -55,12 +79,38 @@ def predict(
             horizon=horizon,
             samples=samples,
             seed=seed,
+            parts=parts,
+            shard=share,
+            devices=devices,
+            restart=restart,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
             **roles,
         )
-    announce.findings(console, [found for found in forecast.findings if found.severity == "warning"])
-    typer.echo(forecast.report)
-    if samples is not None:
-        forecast.write_samples(out)
-        typer.echo(f"wrote {out}: {samples:,} paths of each series")
-    results.put(forecast, out if samples is None else None, plot)
+    announce.findings(console, [found for found in done.findings if found.severity == "warning"])
+    typer.echo(done.report)
+    _say(done, samples)
+    if plot is not None:
+        results.put(done.first(), None, plot)
+
+
+def _share(text: str) -> tuple[int, int]:
+    """Returns K and N of "K/N"."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None:
+        raise typer.BadParameter(
+            f"{text!r}: expected K/N, as 2/8 for the second of eight", param_hint="--shard"
+        )
+    return int(found[1]), int(found[2])
+
+
+def _say(done: Delivered, samples: int | None) -> None:
+    if done.there:
+        typer.echo(f"{done.there:,} of {done.n_blocks:,} parts were there already")
+    if not done.whole:
+        typer.echo(
+            f"made {done.made:,} of {done.n_blocks:,} parts in {done.path}; the same command without "
+            "--shard makes what is missing and puts all together"
+        )
+    else:
+        paths = "" if samples is None else f": {samples:,} paths of each series"
+        typer.echo(f"wrote {done.path}{paths}")

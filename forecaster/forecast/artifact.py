@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
+import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +30,20 @@ from safetensors.torch import save as save_tensors
 
 from forecaster.atomic import atomic_folder, check_replaceable, check_writable
 from forecaster.config import Config, parse_config
-from forecaster.errors import ArtifactError, ConfigError
+from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.forecast.contract import (
+    CONTRACT,
+    Member,
+    checked_metrics,
+    counts,
+    first_fault,
+    read_contract,
+    read_json,
+)
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
+from forecaster.model.size import parameters
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
@@ -39,7 +52,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """The format this version writes; it reads every earlier one."""
-_CONTRACT = "contract.json"
+_FLOAT, _MOST_HEADER = 4, 100_000_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,7 +100,7 @@ class Artifact:
         Raises:
             OutputError: the folder cannot be written, or holds something else.
         """
-        with atomic_folder(Path(path), replaces=_CONTRACT) as folder:
+        with atomic_folder(Path(path), replaces=CONTRACT) as folder:
             members = []
             for number, member in enumerate(self.ensemble.members):
                 name = f"member-{number:02d}.safetensors"
@@ -107,7 +120,7 @@ class Artifact:
                 "versions": self.versions,
                 "parent": self.parent,
             }
-            _write_json(folder / _CONTRACT, contract)
+            _write_json(folder / CONTRACT, contract)
             _write_json(folder / "config.json", self.config.model_dump(mode="json"))
             _write_json(folder / "metrics.json", self.metrics)
             (folder / "card.md").write_text(_card(self), encoding="utf-8")
@@ -122,7 +135,7 @@ def check_target(path: Path) -> None:
         OutputError: the folder cannot be written, or holds something else.
     """
     check_writable(path)
-    check_replaceable(path, _CONTRACT)
+    check_replaceable(path, CONTRACT)
 
 
 def load_artifact(path: str | Path) -> Artifact:
@@ -132,83 +145,69 @@ def load_artifact(path: str | Path) -> Artifact:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
     """
     folder = Path(path)
-    contract = _read_json(folder, _CONTRACT)
-    found = contract.get("format")
+    stored = read_json(folder, CONTRACT)
+    found = stored.get("format")
     if not isinstance(found, int) or not 1 <= found <= FORMAT:
         raise ArtifactError(
             f"{folder}: artifact format {found!r}; this version reads formats 1 to {FORMAT}: "
             "upgrade attention-forecaster, or fit the model again"
         )
-    if contract.get("calibration") is not None:
+    if stored.get("calibration") is not None:
         raise ArtifactError(
             f"{folder}: holds calibration widths, which this version cannot apply: "
             "upgrade attention-forecaster"
         )
+    file = folder / "config.json"
     try:
-        config = parse_config(_read_json(folder, "config.json"), source=f"{folder}/config.json")
-        schema = Schema.from_dict(contract["columns"])
-        shape = _shape_from(contract["shape"])
-        members = []
-        weights = contract.get("weights") or [1 / len(contract["members"])] * len(contract["members"])
-        for entry in contract["members"]:
-            members.append(_load_member(folder, entry, config, shape))
-        return Artifact(
-            schema=schema,
-            config=config,
-            shape=shape,
-            # As in the fit that wrote it: torch picks some products by whether weights learn.
-            ensemble=Ensemble(members, weights).eval().requires_grad_(False),
-            trained_until=contract["trained_until"],
-            data=contract.get("data", "unknown"),
-            fingerprint=contract.get("fingerprint", "unknown"),
-            metrics=_read_json(folder, "metrics.json"),
-            versions=contract.get("versions", {}),
-            parent=contract.get("parent"),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise ArtifactError(f"{folder}/contract.json: damaged ({error!r}); save it again") from error
+        config = parse_config(read_json(folder, file.name), source=str(file))
+        file = folder / CONTRACT
+        contract, schema, shape = read_contract(stored, config)
+        file = folder / "metrics.json"
+        metrics = checked_metrics(read_json(folder, file.name))
     except ConfigError as error:
         raise ArtifactError(str(error)) from error
+    except (KeyError, TypeError, ValueError, DataError) as error:
+        raise ArtifactError(f"{file}: damaged ({first_fault(error)}); save it again") from error
+    members = [_load_member(folder, entry, config, shape) for entry in contract.members]
+    return Artifact(
+        schema=schema,
+        config=config,
+        shape=shape,
+        # As in the fit that wrote it: torch picks some products by whether weights learn.
+        ensemble=Ensemble(members, contract.weights or [1 / len(members)] * len(members))
+        .eval()
+        .requires_grad_(False),
+        trained_until=contract.trained_until,
+        data=contract.data,
+        fingerprint=contract.fingerprint,
+        metrics=metrics,
+        versions=contract.versions,
+        parent=stored.get("parent"),
+    )
 
 
 def shape_of(panel: Panel, horizon: int) -> Shape:
     """Returns the counts that a network for this panel is built from."""
-    schema = panel.schema
-
-    def sizes(names: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(len(schema.categories[name]) for name in names)
-
-    return Shape(
-        horizon=horizon,
-        channels=panel.n_channels,
-        past=len(schema.past_numeric),
-        known=len(schema.known_numeric),
-        static=len(schema.static_numeric),
-        past_categories=sizes(schema.past_category),
-        known_categories=sizes(schema.known_category),
-        static_categories=sizes(schema.static_category),
-        cycles=len(panel.calendar.cycles),
-        regular=panel.regular,
-    )
+    return replace(counts(panel.schema, panel.calendar, horizon), regular=panel.regular)
 
 
-def _shape_from(stored: dict[str, Any]) -> Shape:
-    known = {item.name for item in fields(Shape)}
-    counts: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in stored.items() if k in known
-    }
-    return Shape(**counts)
-
-
-def _load_member(folder: Path, entry: dict[str, str], config: Config, shape: Shape) -> Network:
-    # The name comes from a file: only a plain name inside the folder is opened.
-    file = folder / Path(entry["file"]).name
+def _load_member(folder: Path, member: Member, config: Config, shape: Shape) -> Network:
+    file = folder / member.file
     try:
+        size, expected = os.stat(file), _FLOAT * parameters(config.model, shape)
+        if not stat.S_ISREG(size.st_mode):
+            raise ArtifactError(f"{file}: expected a file, found something else")
+        # Asked before memory is taken, for the file or for the network: both come from strangers.
+        if not expected <= size.st_size <= expected + _MOST_HEADER:
+            raise ArtifactError(
+                f"{file}: does not fit its contract ({size.st_size:,} bytes; a network of this config "
+                f"has {expected:,} bytes of weights)"
+            )
         weights = file.read_bytes()
         found = hashlib.sha256(weights).hexdigest()
-        if found != entry["sha256"]:
+        if found != member.sha256:
             raise ArtifactError(
-                f"{file}: damaged: expected sha256 {entry['sha256'][:12]}…, found {found[:12]}…; "
+                f"{file}: damaged: expected sha256 {member.sha256[:12]}…, found {found[:12]}…; "
                 "copy the artifact again, or fit it again"
             )
         network = Network(config.model, shape)
@@ -223,24 +222,6 @@ def _load_member(folder: Path, entry: dict[str, str], config: Config, shape: Sha
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _read_json(folder: Path, name: str) -> dict[str, Any]:
-    path = folder / name
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        found = f"{name} is missing" if folder.is_dir() else "there is no such folder"
-        raise ArtifactError(
-            f"{folder}: not a saved model: {found}; expected a folder written by forecaster fit --out"
-        ) from None
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise ArtifactError(f"{path}: damaged, not JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise ArtifactError(f"{path}: damaged, expected an object, found {type(content).__name__}")
-    return content
 
 
 def _descent(parent: dict[str, Any] | None) -> list[str]:
@@ -288,7 +269,9 @@ def _card(artifact: Artifact) -> str:
     if scores:
         lines += [f"| | {' | '.join(scores)} |", "|---" * (1 + len(scores)) + "|"]
         for name in next(iter(scores.values())):
-            lines.append(f"| {name} | {' | '.join(f'{s[name]:.4g}' for s in scores.values())} |")
+            lines.append(
+                f"| {name} | {' | '.join(f'{s.get(name, math.nan):.4g}' for s in scores.values())} |"
+            )
     else:
         lines.append("No rows were set aside for validation: no scores.")
     return "\n".join(lines) + "\n"

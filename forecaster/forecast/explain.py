@@ -215,7 +215,8 @@ def _channel(panel: Panel, name: str | None) -> str:
 
 def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.int64]]:
     """Returns the window a forecast was made from, with what followed, and the times of its steps."""
-    panel, length = forecast.panel, artifact.context_length
+    panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
+    length = artifact.context_length
     codes = np.arange(1, panel.n_channels + 1)
     at = panel.row_at(forecast.cutoff)
     store = WindowStore(panel, length, artifact.horizon, codes)

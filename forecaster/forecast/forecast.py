@@ -9,7 +9,8 @@ Axes: N forecast (one series at one cutoff) · H lead · C channel · Q quantile
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,20 +118,15 @@ class Forecast:
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and words not understood."""
         n, horizon, channels, _ = self.quantiles.shape
-        text = self.panel.calendar.text
-        line = f"{n:,} series, {n * horizon * channels:,} rows"
-        placed = self.cutoff[self.cutoff != NO_TIME]
-        if len(placed):
-            latest = placed.max()
-            line += f", from {text(int(latest))}"
-            earlier = int((placed < latest).sum())
-            if earlier:
-                line += f" ({earlier:,} series end earlier and are forecast from their own end)"
         failed = [status for status in self.status if status != "ok"]
-        if failed:
-            line += f"; {len(failed):,} without a forecast: {failed[0]}"
-        unknown = [finding.text for finding in self.findings if finding.rule == "unknown-category"]
-        return "; ".join([line, *unknown])
+        return outcome(
+            self.panel,
+            self.cutoff,
+            n_series=n,
+            rows=n * horizon * channels,
+            lost=(len(failed), failed[0] if failed else ""),
+            findings=self.findings,
+        )
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
@@ -179,3 +175,64 @@ class Forecast:
                 + ("…" if len(labels) > 5 else "")
             )
         return plot_forecast(self, np.flatnonzero(self.series == labels.index(str(series))))
+
+
+def outcome(
+    panel: Panel,
+    cutoff: NDArray[np.int64],
+    *,
+    n_series: int,
+    rows: int,
+    lost: tuple[int, str],
+    findings: Iterable[Finding],
+) -> str:
+    """Returns one line: how many forecasts, from when, which had none, and words not understood.
+
+    Args:
+        panel: of the series.
+        cutoff: times of the cutoffs; NO_TIME = no forecast.
+        n_series: forecast.
+        rows: one per (series, channel, lead).
+        lost: how many series have no forecast, and why the first has none.
+        findings: of the audit.
+    """
+    text = panel.calendar.text
+    line = f"{n_series:,} series, {rows:,} rows"
+    placed = cutoff[cutoff != NO_TIME]
+    if len(placed):
+        latest = placed.max()
+        line += f", from {text(int(latest))}"
+        earlier = int((placed < latest).sum())
+        if earlier:
+            line += f" ({earlier:,} series end earlier and are forecast from their own end)"
+    if lost[0]:
+        line += f"; {lost[0]:,} without a forecast: {lost[1]}"
+    unknown = [finding.text for finding in findings if finding.rule == "unknown-category"]
+    return "; ".join([line, *unknown])
+
+
+def joined(panel: Panel, forecasts: Sequence[Forecast]) -> Forecast:
+    """Returns the forecast of a panel from those of its neighbouring series, in their order.
+
+    Args:
+        panel: all series.
+        forecasts: of views of it, without a truth.
+    """
+
+    def all_of(parts: Iterable[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+        given = [part for part in parts if part is not None]
+        return np.concatenate(given) if given else None
+
+    if len(forecasts) == 1:
+        return replace(forecasts[0], panel=panel)
+    return Forecast(
+        panel=panel,
+        series=np.arange(panel.n_series),
+        cutoff=np.concatenate([part.cutoff for part in forecasts]),
+        time=np.concatenate([part.time for part in forecasts]),
+        quantiles=np.concatenate([part.quantiles for part in forecasts]),
+        levels=forecasts[0].levels,
+        status=tuple(status for part in forecasts for status in part.status),
+        mean=all_of(part.mean for part in forecasts),
+        paths=all_of(part.paths for part in forecasts),
+    )

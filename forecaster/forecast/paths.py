@@ -31,6 +31,9 @@ class Draws:
     """Another seed gives other paths."""
 
 
+NO_PATHS = Draws()
+
+
 def path_keys(panel: Panel, series: Int64, cutoff: Int64, seed: int) -> Int64:
     """Returns [N] what the paths of each window are drawn by: a hash of seed, series and cutoff.
 

@@ -158,11 +158,12 @@ def _quantile_waves(levels: tuple[float, ...]) -> Float[Tensor, "P Q"]:
     Over the inverse of the degrees of freedom, normal distribution to two degrees, they are so smooth
     that 32 exact values fix them to 1e-9.
     """
-    angle = math.pi * (torch.arange(_NODES, dtype=torch.float64) + 0.5) / _NODES
-    wanted = torch.tensor(levels, dtype=torch.float64)
+    # Kept for all networks, also where the first is on another device.
+    angle = math.pi * (torch.arange(_NODES, dtype=torch.float64, device="cpu") + 0.5) / _NODES
+    wanted = torch.tensor(levels, dtype=torch.float64, device="cpu")
     freedom, level = torch.broadcast_tensors(4 / (angle.cos() + 1)[:, None], wanted)
     exact = student_t_quantile(level, freedom)
-    order = torch.arange(_NODES, dtype=torch.float64)[:, None]
+    order = torch.arange(_NODES, dtype=torch.float64, device="cpu")[:, None]
     waves = 2 / _NODES * (order * angle).cos() @ exact
     waves[0] /= 2
     return waves

@@ -116,7 +116,7 @@ def repeat(shared: Tensor, channels: int) -> Tensor:
 
 def beside(folded: Tensor, others: Tensor) -> Tensor:
     """Returns [B·(C + K), …] of [B·C, …] and [B, K, …]: channels added to each window."""
-    windows = folded.unflatten(0, (len(others), -1))
+    windows = folded.unflatten(0, (others.shape[0], -1))
     return torch.cat([windows, others], dim=1).flatten(0, 1)
 
 

@@ -119,9 +119,9 @@ class TimeEncoding(nn.Module):
         if self.config.positions == "elapsed":
             return sinusoids(elapsed, width)
         if self.learned is not None:
-            return self.learned[first : first + count].expand(len(elapsed), -1, -1)
+            return self.learned[first : first + count].expand(elapsed.shape[0], -1, -1)
         if self.config.positions == "sinusoidal":
             first -= self.context if first >= self.context else 0  # each sequence begins at 0
             numbers = torch.arange(first, first + count, dtype=elapsed.dtype, device=elapsed.device)
-            return sinusoids(numbers.expand(len(elapsed), -1), width)
+            return sinusoids(numbers.expand(elapsed.shape[0], -1), width)
         return elapsed.new_zeros((*elapsed.shape, width))

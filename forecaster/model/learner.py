@@ -23,9 +23,13 @@ from forecaster.model.augment import augmented
 from forecaster.model.embedding import shifted
 from forecaster.model.memory import Memory
 from forecaster.model.network import Network
+from forecaster.model.parts import Parts
 from forecaster.windows.batch import Batch
 
 _LOG_EVERY = 10  # steps; logging each step costs more than it tells
+_Fault = tuple[set[int], set[int]]
+"""Numbers of the series whose losses are not finite, and of all series beside them."""
+_BEST = ("loss", "step", "waited", "checked", "weights")
 
 
 class Learner(pl.LightningModule):
@@ -46,18 +50,42 @@ class Learner(pl.LightningModule):
         self.latest_loss = math.nan
         self._losses: list[Tensor] = []
         self._validated: list[Tensor] = []
+        self._faults: list[_Fault] = []
+        self.parts = Parts()
+        """How much of a batch is computed at once."""
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the head's mean loss over the observed targets of a batch, leads weighted."""
         network, config = self.network, self.config
         inputs = augmented(batch.inputs, config, network.scaler, network.patch)
         batch = replace(batch, inputs=inputs)
-        total, count = _loss(network, batch, config.lead_decay, self._share_drawn())
-        loss = total.sum() / count.sum().clamp(min=1)
+        decay, drawn = config.lead_decay, self._share_drawn()
+        total, count = self.parts.scored(lambda part: _loss(network, part, decay, drawn), batch)
+        sums = self._of_all_ranks(total.detach().sum(), count.sum())
+        cells = sums[1].clamp(min=1)
+        loss = sums[0] / cells
         if not torch.isfinite(loss):
-            raise FitError(self._blame(total, batch, "loss"))
-        self._losses.append(loss.detach())
-        return loss
+            raise FitError(self._blame([self._not_finite(total, batch)], "loss"))
+        self._losses.append(loss)
+        # Ranks average their gradients, each of a loss per cell: per cell of all of them, that is.
+        return total.sum() / (cells / self.trainer.world_size)
+
+    def optimizer_step(
+        self, epoch: int, batch_index: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """Takes a step; where memory does not suffice for its batch, in parts."""
+        known = len(self._losses)
+
+        def step() -> None:
+            if len(self._losses) > known and self.trainer.world_size > 1:
+                raise FitError(
+                    "memory ran out while gradients were exchanged: lower fit.batch_size, "
+                    f"{self.config.batch_size}"
+                )
+            del self._losses[known:]
+            optimizer.step(closure=optimizer_closure)
+
+        self.parts.until_it_fits(step)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
         """Moves the average, and logs every few steps."""
@@ -78,15 +106,24 @@ class Learner(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Adds a batch to the validation sums, under the averaged weights."""
-        total, count = _loss(self.average, batch)
-        if not torch.isfinite(total).all():
-            raise FitError(self._blame(total, batch, "validation loss"))
-        self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
+        if len(batch.cutoff) == 0:  # others have windows left
+            self._validated.append(torch.zeros(2, dtype=torch.float64, device=self.device))
+            return
+
+        def score() -> None:
+            total, count = self.parts.scored(lambda part: _loss(self.average, part), batch)
+            if not torch.isfinite(total).all():
+                self._faults.append(self._not_finite(total, batch))
+            self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
+
+        self.parts.until_it_fits(score)
 
     def on_validation_epoch_end(self) -> None:
         """Records the validation loss: one sum over one count, over all windows and ranks."""
-        sums = self.trainer.strategy.reduce(torch.stack(self._validated).sum(0), reduce_op="sum")
+        sums = self._of_all_ranks(*torch.stack(self._validated).sum(0))
         self._validated.clear()
+        if not torch.isfinite(sums[0]):
+            raise FitError(self._blame(self._faults, "validation loss"))
         self.record("validation_loss", float(sums[0] / sums[1].clamp(min=1)))
 
     def record(self, name: str, value: float) -> None:
@@ -94,6 +131,22 @@ class Learner(pl.LightningModule):
         self.curves.setdefault(name, []).append((self.global_step, value))
         for logger in self.loggers:
             logger.log_metrics({name: value}, step=self.global_step)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds the curves, the losses since their last point, and how many windows fit."""
+        checkpoint["curves"] = self.curves
+        checkpoint["losses"] = [*map(float, self._losses)]
+        checkpoint["latest_loss"], checkpoint["most"] = self.latest_loss, self.parts.most
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Takes them back."""
+        self.curves, self.latest_loss = checkpoint["curves"], checkpoint["latest_loss"]
+        self._losses = [torch.tensor(loss) for loss in checkpoint["losses"]]
+        self.parts.most = checkpoint["most"]
+
+    def on_train_start(self) -> None:
+        """Has losses that were taken back where those to come are."""
+        self._losses = [loss.to(self.device) for loss in self._losses]
 
     def configure_optimizers(self) -> dict[str, Any]:
         """Returns AdamW (fused) with warm-up and cosine decay; only matrices decay."""
@@ -131,13 +184,28 @@ class Learner(pl.LightningModule):
         done: float = self.global_step / self.config.steps
         return (self.config.scheduled_sampling or 0.0) * done
 
-    def _blame(self, total: Float[Tensor, " B"], batch: Batch, what: str) -> str:
-        guilty = batch.series[~torch.isfinite(total)].unique().tolist()
+    def _of_all_ranks(self, *sums: Tensor) -> Tensor:
+        """Returns sums added up over all processes that train together."""
+        reduced: Tensor = self.trainer.strategy.reduce(torch.stack(sums), reduce_op="sum")
+        return reduced
+
+    def _not_finite(self, total: Float[Tensor, " B"], batch: Batch) -> _Fault:
+        """Returns the series of a batch whose losses are not finite, and all its series."""
+        guilty = batch.series[~torch.isfinite(total)]
+        return set(guilty.tolist()), set(batch.series.tolist())
+
+    def _blame(self, faults: list[_Fault], what: str) -> str:
+        if self.trainer.world_size > 1:  # each process knows its own windows only
+            gathered: list[list[_Fault]] = [[] for _ in range(self.trainer.world_size)]
+            torch.distributed.all_gather_object(gathered, faults)
+            faults = [fault for own in gathered for fault in own]
+        guilty = sorted(set().union(*(fault[0] for fault in faults)))
+        met = set().union(*(fault[1] for fault in faults))
         names = ", ".join(self.series[number] for number in guilty[:3])
         more = f" and {len(guilty) - 3} more" if len(guilty) > 3 else ""
         return (
             f"the {what} is not finite at step {self.global_step + (what == 'loss')}: "
-            f"{len(guilty)} of {len(batch.series.unique())} series in the batch, {names}{more}; "
+            f"{len(guilty)} of {len(met)} series in the batch, {names}{more}; "
             "look for extreme values there (forecaster check), or lower fit.learning_rate"
         )
 
@@ -153,6 +221,19 @@ class KeepBest(pl.Callback):
         """Step of the latest validation."""
         self.weights: dict[str, Tensor] | None = None
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the best so far, and how long it has been waited for a better one."""
+        return {name: getattr(self, name) for name in _BEST}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on from there."""
+        for name in _BEST:
+            setattr(self, name, state_dict[name])
+
+    def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        """Ends a training at once that goes on from where it had been waited long enough."""
+        trainer.should_stop |= self._waited_enough
+
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Compares the validation just run with the best so far."""
         if trainer.sanity_checking:
@@ -163,8 +244,11 @@ class KeepBest(pl.Callback):
             self.weights = {k: v.clone() for k, v in learner.average.state_dict().items()}
         else:
             self.waited += 1
-            if self.patience is not None and self.waited >= self.patience:
-                trainer.should_stop = True
+            trainer.should_stop |= self._waited_enough
+
+    @property
+    def _waited_enough(self) -> bool:
+        return self.patience is not None and self.waited >= self.patience
 
 
 def _loss(

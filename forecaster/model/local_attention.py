@@ -170,7 +170,7 @@ def _around(tokens: Tensor, size: int, reach: int, causal: bool) -> Tensor:
 
 def _marks(query: Tensor, seen: Tensor | None) -> Tensor:
     """[B, 1, N, 1] ones where a token is real; what fills up the last block is not."""
-    real = query.new_ones((len(query), query.shape[2])) if seen is None else seen.to(query.dtype)
+    real = query.new_ones((query.shape[0], query.shape[2])) if seen is None else seen.to(query.dtype)
     return real[:, None, :, None]
 
 

@@ -64,7 +64,8 @@ class Network(Tokens):
         self.decoder_norm = make_norm(config)
         self.head = make_head(config)
         self.output = nn.Linear(config.width, self.decoder_patch * self.head.size)
-        self._initialise()
+        if not self.output.weight.is_meta:  # one that is only counted has no values
+            self._initialise()
 
     def _initialise(self) -> None:
         """The one place where weights get their first values."""
@@ -136,7 +137,7 @@ class Network(Tokens):
         scale = self.scaler(inputs.context, inputs.observed, inputs.channel)
         tokens, seen = self.read_context(inputs, scale)
         about = self.read_about(inputs)
-        channels = len(tokens) // len(inputs.elapsed)
+        channels = tokens.shape[0] // inputs.elapsed.shape[0]
         first = (self.context_length % self.patch or self.patch) - 1
         ends = slice(first, self.context_length, self.patch)  # the last cell of each patch
         elapsed = inputs.elapsed[:, ends]
@@ -163,7 +164,7 @@ class Network(Tokens):
         """
         horizon = inputs.elapsed.shape[1] - self.context_length
         tokens, shown, angles = self.read_horizon(memory, inputs)
-        channels = len(tokens) // len(inputs.elapsed)
+        channels = tokens.shape[0] // inputs.elapsed.shape[0]
         tokens = tokens + memory.about
         if previous is not None:
             tokens = self.told(tokens, previous, memory.scale)
@@ -186,7 +187,7 @@ class Network(Tokens):
         """
         horizon, targets = inputs.elapsed.shape[1] - self.context_length, inputs.context.shape[2]
         tokens, shown, angles = self.read_horizon(memory, inputs)
-        channels = len(tokens) // len(inputs.elapsed)
+        channels = tokens.shape[0] // inputs.elapsed.shape[0]
         tokens = tokens + memory.about
         scale = Scale(*(part.repeat_interleave(paths, dim=0) for part in memory.scale))
         caches = [Cache(paths, channels) for _ in self.decoder]

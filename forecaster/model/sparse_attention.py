@@ -49,7 +49,7 @@ def sparse_attention(
         factor: c of the paper; once it reaches N / ⌈ln N⌉, this is full attention.
     """
     length = query.shape[2]
-    real = seen if seen is not None else query.new_ones((len(query), length), dtype=torch.bool)
+    real = seen if seen is not None else query.new_ones((query.shape[0], length), dtype=torch.bool)
     most = min(length, factor * max(1, math.ceil(math.log(length))))
     with torch.no_grad():
         standing = _standing(query, key, real, causal, most)  # [B, A, N]
@@ -127,7 +127,7 @@ class LowRank(nn.Module):
 def _standing(query: Tensor, key: Tensor, real: Tensor, causal: bool, samples: int) -> Tensor:
     """[B, A, N] max − mean over the sampled keys; −inf where a query is not real."""
     which = sampled_keys(real, causal, samples)
-    rows = torch.arange(len(query), device=query.device)[:, None, None]
+    rows = torch.arange(query.shape[0], device=query.device)[:, None, None]
     keys = key.transpose(1, 2)[rows, which]  # [B, N, U, A, E]
     products = torch.einsum("bane,bnuae->banu", query, keys)
     return (products.amax(dim=-1) - products.mean(dim=-1)).masked_fill(~real[:, None], -math.inf)

@@ -209,10 +209,10 @@ class Tokens(nn.Module):
             cells = torch.cat(marked(values), dim=-1)
             embedded = self.previous_patch(patched(cells, self.decoder_patch))
         embedded = self._scaled(embedded)
-        windows = len(previous)
-        if len(tokens) == len(embedded):
+        windows = previous.shape[0]
+        if tokens.shape[0] == embedded.shape[0]:
             return tokens + embedded
-        others = len(tokens) // windows - previous.shape[2]  # covariates as channels
+        others = tokens.shape[0] // windows - previous.shape[2]  # covariates as channels
         nothing = embedded.new_zeros((windows, others, *embedded.shape[1:]))
         return tokens + beside(embedded, nothing)
 

@@ -11,8 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import polars as pl
+from pydantic import TypeAdapter
+
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
+from forecaster.panel.clock.frequency import parse_freq
 
 Names = tuple[str, ...]
 HOLIDAY = "holiday"
@@ -120,15 +124,15 @@ class Schema:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Schema:
-        """Returns the schema that `to_dict` stored, also by another version of this package."""
+        """Returns the schema that `to_dict` stored, also by another version of this package.
 
-        def tupled(value: Any) -> Any:
-            if isinstance(value, Mapping):
-                return {key: tupled(item) for key, item in value.items()}
-            return tuple(value) if isinstance(value, list) else value
-
-        names = {item.name for item in fields(cls)}
-        return cls(**{key: tupled(value) for key, value in stored.items() if key in names})
+        Raises:
+            ValueError: what is stored is no schema: kinds, names or times are wrong.
+            DataError: its step is none.
+        """
+        schema = TypeAdapter(cls).validate_python(stored)
+        _require_sound(schema)
+        return schema
 
     def cycles(self, data: DataConfig) -> tuple[int | None, tuple[int, ...]]:
         """Returns the main season and the further periods: what is declared, else what is here."""
@@ -198,3 +202,35 @@ class Schema:
         seen = {row[0] for row in found}
         found += [(name, "ignored", "") for name in self.reasons if name not in seen]
         return [(*row, self.reasons.get(row[0], "")) for row in found]
+
+
+def _require_sound(schema: Schema) -> None:
+    """Refuses a stored schema that contradicts itself; whoever holds one may trust it."""
+    names = schema.target + schema.known + schema.past + schema.static
+    if (
+        not schema.target
+        or len(set(names)) < len(names)
+        or len(set(schema.series)) < len(schema.series)
+    ):
+        raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
+    if any("\0" in name for name in (*names, *schema.series)):
+        raise ValueError("a column's name holds a NUL")
+    odd = set(schema.categorical) - set(names[len(schema.target) :])
+    lacking = set(schema.categorical) - set(schema.categories)
+    if odd or lacking:
+        raise ValueError(f"categories of unknown columns, or none: {', '.join(odd | lacking)[:200]}")
+    kinds = {
+        "time_dtype": ("date", "datetime", "integer", "string", "digits"),
+        "time_unit": (None, "ms", "us", "ns"),
+        "layout": ("wide", "long", "rows"),
+    }
+    for name, allowed in kinds.items():
+        if getattr(schema, name) not in allowed:
+            raise ValueError(f"{name} is {getattr(schema, name)!r}, expected one of {allowed}")
+    if parse_freq(schema.freq) != schema.freq:
+        raise ValueError(f"freq {schema.freq!r} is not written as {parse_freq(schema.freq)!r}")
+    if schema.time_zone is not None:
+        try:
+            pl.Series([0]).cast(pl.Datetime("us", schema.time_zone))
+        except pl.exceptions.PolarsError:
+            raise ValueError(f"unknown time zone {schema.time_zone!r}") from None

@@ -206,6 +206,11 @@ def summary(console: Console, backtest: Backtest) -> None:
     )
 
 
+def sentence(console: Console, text: str) -> None:
+    """Says what came up in the course of work."""
+    _say(console, text, style="yellow")
+
+
 def _say(console: Console, text: str, style: str | None = None) -> None:
     """Prints a sentence as it is: names with brackets are no markup, long lines stay whole."""
     console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)

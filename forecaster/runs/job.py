@@ -8,6 +8,8 @@ backtest never scores a row that its model has seen.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,9 +29,11 @@ from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce
+from forecaster.runs.devices import SINGLE, Place, windows_per_step
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.tracking.content import curve_points, log_artifact, score_points
+from forecaster.runs.resume.under_way import Opened, UnderWay
 from forecaster.runs.tracking.run import open_run
 from forecaster.runs.train import Surroundings
 from forecaster.runs.transfer import Start, from_scratch, started_config
@@ -53,7 +57,13 @@ class BacktestPlan:
 
 
 def run_fit(
-    panel: Panel, config: Config, out: Path | None, console: Console, start: Artifact | None = None
+    panel: Panel,
+    config: Config,
+    out: Path | None,
+    console: Console,
+    start: Artifact | None = None,
+    under_way: UnderWay | None = None,
+    place: Place = SINGLE,
 ) -> Artifact:
     """Returns the fitted artifact, saved and recorded.
 
@@ -63,11 +73,15 @@ def run_fit(
         out: folder for the artifact; None = keep it in memory.
         console: where to say what happens.
         start: whose weights the training starts from; None = random ones.
+        under_way: where checkpoints are kept; None = there are none.
+        place: of this process among those that train together; the first alone speaks and writes.
 
     Raises:
-        DataError: the audit finds errors.
+        DataError: the audit finds errors, or a resumed fit finds another table.
         ConfigError: settings do not fit the table, each other, or the artifact to start from.
     """
+    if not place.leads:
+        console, out = Console(quiet=True), None
     config = started_config(config, start)
     panel = with_found_cycles(panel, config)
     found = check_panel(panel, config.horizon)
@@ -75,12 +89,15 @@ def run_fit(
     announce.roles(console, panel)
     announce.findings(console, found)
     config, split = prepare(panel, config, start)
+    windows_per_step(config, panel.n_channels, place)
     announce.plan(console, panel, config, split)
     first = (
         None if start is None else Start(start, partial(announce.start, console, panel, split, start))
     )
+    say = partial(announce.sentence, console)
     name = out.name if out else Path(panel.name).stem
-    with open_run(config.tracking, name) as run, tempfile.TemporaryDirectory() as scratch:
+    opened = under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, place)
+    with opened as (run, checkpoints), tempfile.TemporaryDirectory() as scratch:
         artifact = fit_panel(
             panel,
             config,
@@ -88,6 +105,8 @@ def run_fit(
             Surroundings(
                 logger=BufferedLogger(run) if run.recorded else None,
                 callbacks=(TrainingBar(console, config.fit.steps),),
+                place=place,
+                checkpoints=checkpoints,
             ),
             start=first,
         )
@@ -160,7 +179,7 @@ def run_backtest_job(
             return predictor.forecast_at(panel, cutoff)
         return predictor.forecast_at(recoded(panel, predictor.artifact.schema.categories), cutoff)
 
-    with open_run(config.tracking, f"backtest {Path(panel.name).stem}") as run:
+    with open_run(config.tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(panel, cutoffs, forecast_at)
         if run.recorded:
             run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
@@ -169,6 +188,14 @@ def run_backtest_job(
             run.log_figure(backtest.plot(), "backtest.png")
     announce.tracked(console, run)
     return backtest
+
+
+@contextmanager
+def _unkept(config: Config, name: str, place: Place) -> Iterator[Opened]:
+    """Yields the run of a fit that keeps no checkpoints."""
+    enabled = config.tracking.enabled and place.leads
+    with open_run(config.tracking.model_copy(update={"enabled": enabled}), name) as run:
+        yield run, None
 
 
 def _refitted(artifact: Artifact, panel: Panel, cutoff: int, console: Console) -> Predictor:

@@ -11,12 +11,19 @@ import logging
 import signal
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins.environments import ClusterEnvironment
 from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import Config
 from forecaster.model.learner import KeepBest, Learner
+from forecaster.runs.devices import SINGLE, Place, windows_per_step
+from forecaster.runs.resume.checkpoints import Checkpoints
+from forecaster.runs.resume.watch import Checkpointing
 from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
@@ -30,6 +37,10 @@ class Surroundings:
     """Receives the curves while they grow."""
     callbacks: tuple[pl.Callback, ...] = ()
     """See the training from inside, as a progress bar does."""
+    place: Place = SINGLE
+    """Where this process stands among those that train together; they have met (`devices.joined`)."""
+    checkpoints: Checkpoints | None = None
+    """Where checkpoints lie; the newest is where the training goes on."""
 
 
 ALONE = Surroundings()
@@ -51,7 +62,11 @@ def train(
     Raises:
         FitError: the loss is not finite; names the series.
     """
-    best = KeepBest(config.fit.patience)
+    place = surroundings.place
+    if place.rank:  # each its own dropout
+        torch.manual_seed(config.fit.seed + place.rank)
+    best, files = KeepBest(config.fit.patience), surroundings.checkpoints
+    watch = [] if files is None else [Checkpointing(files, config.fit)]
     validates = len(split.held) > 0
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -59,8 +74,7 @@ def train(
         warnings.filterwarnings("ignore", module="pytorch_lightning")
         warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
         trainer = pl.Trainer(
-            accelerator="auto",
-            devices=1,
+            **_hardware(place),
             max_steps=config.fit.steps,
             max_epochs=-1,
             val_check_interval=min(config.fit.validate_every, config.fit.steps) if validates else None,
@@ -69,17 +83,18 @@ def train(
             num_sanity_val_steps=0,
             gradient_clip_val=config.fit.gradient_clip,
             logger=surroundings.logger or False,
-            callbacks=[best, *surroundings.callbacks],
+            callbacks=[best, *watch, *surroundings.callbacks],
+            plugins=files and [files],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        together = learner.network.shape.channels if config.model.channel_attention else 1
-        windows = max(1, config.fit.batch_size // together)  # the setting counts channel-windows
+        windows = windows_per_step(config, learner.network.shape.channels, place)
         data = WindowDataModule(store, split, windows, config.fit.seed)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
-            trainer.fit(learner, datamodule=data)
+            begun = files.newest() if files else None
+            trainer.fit(learner, datamodule=data, ckpt_path=begun, weights_only=True)
             if validates and best.checked < learner.global_step:
                 # The steps after the last regular validation count too.
                 trainer.validate(learner, datamodule=data, verbose=False)
@@ -92,3 +107,59 @@ def train(
     if best.weights is not None:
         learner.average.load_state_dict(best.weights)
     return best
+
+
+def _hardware(place: Place) -> dict[str, Any]:
+    """Returns what Lightning is told of the devices."""
+    if place.world == 1:
+        return {"accelerator": "auto", "devices": 1}
+    return {
+        "accelerator": "cuda" if torch.cuda.is_available() else "cpu",
+        "devices": place.devices,
+        "num_nodes": place.nodes,
+        "use_distributed_sampler": False,  # the windows are shared out already
+        # All processes hold the same buffers, since none changes in training.
+        "strategy": DDPStrategy(cluster_environment=_Met(place), broadcast_buffers=False),
+    }
+
+
+class _Met(ClusterEnvironment):
+    """Tells Lightning of processes that run already and have met."""
+
+    def __init__(self, place: Place):
+        super().__init__()
+        self._place = place
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return self._place.meeting
+
+    @property
+    def main_port(self) -> int:
+        return 0
+
+    @staticmethod
+    def detect() -> bool:
+        return False
+
+    def world_size(self) -> int:
+        return self._place.world
+
+    def set_world_size(self, size: int) -> None:
+        assert size == self._place.world
+
+    def global_rank(self) -> int:
+        return self._place.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        assert rank == self._place.rank
+
+    def local_rank(self) -> int:
+        return self._place.local_rank
+
+    def node_rank(self) -> int:
+        return self._place.rank // self._place.devices

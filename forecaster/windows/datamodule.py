@@ -2,6 +2,8 @@
 
 What comes in: a panel's window store and its split. What goes out: two iterables of `Batch`. There
 are no worker processes: a batch is one gather, faster than handing it over between processes.
+Promised: on several devices batch k of all ranks together holds the windows that batch k of one device
+would, each once.
 """
 
 from __future__ import annotations
@@ -54,25 +56,45 @@ class TrainingStream:
 
 
 class WindowSequence:
-    """Given windows of an index exactly once, in order; the last batch is as short as it is."""
+    """Given windows of an index exactly once, in order; the last batch is as short as it is.
 
-    def __init__(self, store: WindowStore, index: WindowIndex, numbers: Int64, batch_size: int):
+    Every rank has as many batches as the others, so that none waits for one that has gone; the last
+    one may be empty.
+    """
+
+    def __init__(
+        self,
+        store: WindowStore,
+        index: WindowIndex,
+        numbers: Int64,
+        batch_size: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+    ):
         self._store, self._index, self._numbers = store, index, numbers
-        self._batch_size = batch_size
+        self._together, self._rank, self._world = batch_size * world, rank, world
 
     def __len__(self) -> int:
-        return -(-len(self._numbers) // self._batch_size)
+        return -(-len(self._numbers) // self._together)
 
     def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self._numbers), self._batch_size):
-            chunk = self._numbers[start : start + self._batch_size]
-            yield _batch(self._store, self._index, chunk)
+        for start in range(0, len(self._numbers), self._together):
+            chunk = self._numbers[start : start + self._together]
+            yield _batch(self._store, self._index, chunk[self._rank :: self._world])
 
 
 class WindowDataModule(pl.LightningDataModule):
-    """Hands Lightning the training stream and the validation windows of one split."""
+    """Hands Lightning this rank's share of the training stream and of the validation windows."""
 
     def __init__(self, store: WindowStore, split: Split, batch_size: int, seed: int):
+        """Takes the windows of one split.
+
+        Args:
+            store, split: of one panel.
+            batch_size: windows per step of one rank.
+            seed: of the order.
+        """
         super().__init__()
         self.store, self.split, self.batch_size, self.seed = store, split, batch_size, seed
 
@@ -90,10 +112,17 @@ class WindowDataModule(pl.LightningDataModule):
         )
 
     def val_dataloader(self) -> WindowSequence | list[Batch]:
-        """Returns the watched validation windows; an empty list switches validation off."""
+        """Returns this rank's share of those watched; an empty list switches validation off."""
         if len(self.split.held) == 0:
             return []
-        return WindowSequence(self.store, self.split.validation, self.split.held, 4 * self.batch_size)
+        return WindowSequence(
+            self.store,
+            self.split.validation,
+            self.split.held,
+            4 * self.batch_size,
+            rank=self.trainer.global_rank,
+            world=self.trainer.world_size,
+        )
 
 
 def _batch(store: WindowStore, index: WindowIndex, numbers: Int64) -> Batch:

@@ -312,7 +312,7 @@ def test_paths_share_their_random_numbers_among_variants():
     )
     found = model.explain(tiny.plain(60), series="a")
     (network,) = model.artifact.ensemble.members
-    panel = found.forecast.panel
+    panel = found.forecast.panel.reaching(found.forecast.cutoff, 3)
     from forecaster.windows.store import WindowStore
 
     store = WindowStore(panel, network.context_length, 3, np.array([1]))

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -39,7 +40,15 @@ from forecaster.panel.roles.inference import infer_schema
 from forecaster.panel.schema import Schema
 from forecaster.panel.stores.dealt import Dealt, Layouts, deal, sample_of
 from forecaster.panel.stores.scan import Scan, reading, scan_table
-from forecaster.panel.stores.store import CARD, KIND, StoreWriter, is_store, open_store, writing
+from forecaster.panel.stores.store import (
+    CARD,
+    KIND,
+    StoreWriter,
+    is_store,
+    open_store,
+    write_store,
+    writing,
+)
 
 WHOLE = 1 << 22
 """Cells up to which a table is read whole."""
@@ -80,16 +89,14 @@ def convert_table(
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
     scan = scan_table(source, data)
     others = [None if given is None else read_table(given, data) for given in (covariates, future)]
-    with writing(folder) as store:
-        if scan is None or scan.n_rows * len(scan.frame.collect_schema()) <= WHOLE:
-            table = read_table(source, data)
-            panel = build_panel(table, data, covariates=others[0], future=others[1])
-            for _, part in panel.parts():
-                store.append(part)
-            store.finish(data, panel.notes)
-        else:
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-                _Pieces(scan, data, others[0], others[1], Path(scratch), progress).write(store)
+    if scan is None or scan.n_rows * len(scan.frame.collect_schema()) <= WHOLE:
+        table = read_table(source, data)
+        panel = build_panel(table, data, covariates=others[0], future=others[1])
+        write_store(panel, folder, data)
+        return open_store(folder)
+    beside: dict[str, Any] = {"dir": folder.parent, "prefix": f".{folder.name}."}
+    with writing(folder) as store, tempfile.TemporaryDirectory(**beside) as scratch:
+        _Pieces(scan, data, others[0], others[1], Path(scratch), progress).write(store)
     return open_store(folder)
 
 

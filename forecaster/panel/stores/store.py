@@ -121,6 +121,23 @@ def writing(folder: Path) -> Iterator[StoreWriter]:
         yield StoreWriter(partial, opened)
 
 
+def write_store(panel: Panel, folder: Path, data: DataConfig) -> None:
+    """Writes a panel to a folder, part by part; a store that is there is replaced.
+
+    Args:
+        panel: any.
+        folder: appears whole or not at all.
+        data: how the table was read.
+
+    Raises:
+        OutputError: the folder is something else, cannot be written, or the disk is full.
+    """
+    with writing(folder) as store:
+        for _, part in panel.parts():
+            store.append(part)
+        store.finish(data, panel.notes)
+
+
 def open_store(source: str | Path) -> Panel:
     """Returns the panel of a store; nothing with a row per row is read.
 

@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from forecaster.forecast.artifact import Artifact
+from forecaster.runs.tracking.entries import Point
 from forecaster.runs.tracking.run import TrackedRun
 
 
-def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
+def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path | None) -> None:
     """Records everything a finished fit left behind, curves apart.
 
     Args:
         run: an open run.
         artifact: as saved.
-        folder: where it was saved.
+        folder: where it was saved; None = its files are not recorded.
     """
     run.log_params(artifact.config.model_dump(mode="json", exclude={"tracking"}))
     run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
@@ -35,12 +36,11 @@ def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
     run.log_tags(tags)
     scores = artifact.metrics.get("validation", {}).get("scores", {})
     run.log_metrics(score_points(scores, "validation"))
-    run.log_folder(folder, "model")
+    if folder is not None:
+        run.log_folder(folder, "model")
 
 
-def score_points(
-    scores: Mapping[str, Mapping[str, float]], stage: str
-) -> list[tuple[str, float, int, int]]:
+def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:
     """Returns scores by model as metric points: "validation/forecaster/WQL"."""
     now = int(time.time() * 1000)
     return [
@@ -50,7 +50,7 @@ def score_points(
     ]
 
 
-def curve_points(artifact: Artifact) -> list[tuple[str, float, int, int]]:
+def curve_points(artifact: Artifact) -> list[Point]:
     """Returns the loss curves that an artifact keeps, for a run that is logged after the fact."""
     now = int(time.time() * 1000)
     curves = artifact.metrics.get("curves", {})

@@ -1,79 +1,99 @@
-"""One MLflow run per fit or backtest.
+"""One MLflow run per piece of work.
 
 What comes in: what was done and what came out of it. What goes out: a run with parameters, curves,
 scores, the dataset's fingerprint, pictures and the artifact. Promised: tracking never breaks or delays
-the work — the store is tried once, for three seconds, and a run that is lost is said to be lost.
+the work — a store is asked once, for three seconds; from its first failure on everything is kept in the
+working directory, for `forecaster runs sync`.
 
 Only the rooms tracking and registry know MLflow.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forecaster.config import TrackingConfig
 from forecaster.panel.schema import Schema
-from forecaster.runs.tracking.store import client_class, experiment_id, first_line, probe, tracking_uri
+from forecaster.runs.tracking.entries import Entry, Point, dataset_entry, params_entry, send
+from forecaster.runs.tracking.identity import Identity, ensured_run
+from forecaster.runs.tracking.spool import Spool, spool_folder
+from forecaster.runs.tracking.store import client_class, first_line, probe, tracking_uri
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from mlflow.tracking import MlflowClient
 
-_PARAM_LENGTH = 500  # some stores refuse longer values
-_BATCH = 100  # parameters, and metrics, that every store takes in one call
-
 
 class TrackedRun:
-    """A run in a store, or none: without a client, or once a call has failed, calls do nothing."""
+    """A run in a store, in the spool, or — without an identity — nowhere: then calls do nothing."""
 
-    def __init__(self, uri: str, client: MlflowClient | None = None, run_id: str = ""):
-        self.uri, self.run_id = uri, run_id
+    def __init__(self, uri: str, identity: Identity | None = None):
+        self.uri, self.identity = uri, identity
+        self.run_id = ""
+        """The store's, once it has one."""
         self.lost: str | None = None
-        """Why the run, or the rest of it, could not be recorded."""
-        self._client = client
+        """Why the run, or the rest of it, could not be recorded in the store."""
+        self.dropped: str | None = None
+        """Why it could not be kept for later either."""
+        self._base = spool_folder()  # before the work can change the directory
+        self._client: MlflowClient | None = None
+        self._spool: Spool | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name among all runs, known before a store has seen it; "" when nothing is recorded."""
+        return "" if self.identity is None else self.identity.key
 
     @property
     def recorded(self) -> bool:
-        """True when all that was logged so far has reached the store."""
-        return self._client is not None and self.lost is None
+        """Whether what is logged has a place: the store, or the spool."""
+        return self.identity is not None and self.dropped is None
+
+    @property
+    def kept(self) -> Path | None:
+        """Where it waits for its store, or the rest of it."""
+        return None if self._spool is None or self.dropped else self._spool.folder
+
+    def open(self, client: MlflowClient | None = None, fresh: bool = True) -> None:
+        """Begins the run in its store; without a client the store is asked first.
+
+        Args:
+            client: of a store that answers.
+            fresh: nobody has begun this run before.
+        """
+        assert self.identity is not None
+        self.lost = None if client else probe(self.uri)
+        if self.lost is None:
+            try:
+                client = client or client_class()(tracking_uri=self.uri)
+                self.run_id = ensured_run(client, self.identity, self.uri, fresh)
+                self._client = client
+            except Exception as error:  # whatever a store does, the forecast matters more
+                self.lost = first_line(error)
+        if self.lost is not None:
+            self._keep([])
+
+    def reopen(self) -> None:
+        """Says that a run which may have been closed goes on."""
+        self._log({"status": "RUNNING"})
 
     def log_params(self, settings: Mapping[str, Any]) -> None:
         """Records nested settings as dotted parameters."""
+        self._log(params_entry(settings))
 
-        def send(client: MlflowClient) -> None:
-            from mlflow.entities import Param
-
-            flat = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in _flatten(settings)]
-            for start in range(0, len(flat), _BATCH):
-                client.log_batch(self.run_id, params=flat[start : start + _BATCH])
-
-        self._try(send)
-
-    def log_metrics(self, points: list[tuple[str, float, int, int]]) -> None:
-        """Records (name, value, milliseconds since 1970, step) points in as few calls as possible."""
-
-        def send(client: MlflowClient) -> None:
-            from mlflow.entities import Metric
-
-            metrics = [Metric(*point) for point in points]
-            for start in range(0, len(metrics), 10 * _BATCH):
-                client.log_batch(self.run_id, metrics=metrics[start : start + 10 * _BATCH])
-
-        self._try(send)
+    def log_metrics(self, points: list[Point]) -> None:
+        """Records points in as few calls as possible."""
+        if points:
+            self._log({"metrics": points})
 
     def log_tags(self, tags: Mapping[str, str]) -> None:
         """Records tags: versions, commit, fingerprint."""
-
-        def send(client: MlflowClient) -> None:
-            from mlflow.entities import RunTag
-
-            client.log_batch(self.run_id, tags=[RunTag(*tag) for tag in tags.items()])
-
-        self._try(send)
+        self._log({"tags": dict(tags)})
 
     def log_dataset(self, name: str, fingerprint: str, schema: Schema, context: str) -> None:
         """Records a table by fingerprint; its rows stay where they are.
@@ -84,86 +104,82 @@ class TrackedRun:
             schema: the roles of its columns.
             context: what it was used for, as "training".
         """
-
-        def send(client: MlflowClient) -> None:
-            from mlflow.entities import Dataset, DatasetInput, InputTag
-
-            roles = {column: role for column, role, *_ in schema.rows()}
-            dataset = Dataset(
-                name=Path(name).name,
-                digest=fingerprint[:16],
-                source_type="local",
-                source=json.dumps({"uri": name}),
-                schema=json.dumps({"roles": roles}),
-                profile=json.dumps({"fingerprint": fingerprint}),
-            )
-            tags = [InputTag("mlflow.data.context", context)]
-            client.log_inputs(self.run_id, [DatasetInput(dataset, tags)])
-
-        self._try(send)
+        self._log(dataset_entry(name, fingerprint, schema, context))
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Records a picture."""
-        self._try(lambda client: client.log_figure(self.run_id, figure, name))
+        if self.recorded:
+            with tempfile.TemporaryDirectory() as folder:
+                figure.savefig(Path(folder) / name)
+                self._log({"files": folder, "to": None})
+
+    def log_text(self, text: str, name: str) -> None:
+        """Records a file of text."""
+        if self.recorded:
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+                self._log({"files": folder, "to": None})
 
     def log_folder(self, folder: Path, name: str) -> None:
         """Records all files of a folder."""
-        self._try(lambda client: client.log_artifacts(self.run_id, str(folder), name))
+        self._log({"files": str(folder), "to": name})
 
     def close(self, status: str = "FINISHED") -> None:
         """Ends the run: "FINISHED", "FAILED" or "KILLED"."""
-        self._try(lambda client: client.set_terminated(self.run_id, status))
+        self._log({"status": status, "at": int(time.time() * 1000)})
+        if self._spool is not None:
+            self._spool.close()
 
-    def _try(self, send: Callable[[MlflowClient], None]) -> None:
-        if self._client is None or self.lost is not None:
-            return
+    def _log(self, entry: Entry) -> None:
+        if self._client is not None and self.lost is None:
+            try:
+                return send(self._client, self.run_id, entry)
+            except Exception as error:  # whatever a store does, the forecast matters more
+                self.lost = first_line(error)
+        if self.recorded:
+            self._keep([entry])
+
+    def _keep(self, entries: list[Entry]) -> None:
+        assert self.identity is not None
         try:
-            send(self._client)
-        except Exception as error:  # whatever a store does, the forecast matters more
-            self.lost = first_line(error)
+            if self._spool is None:
+                self._spool = Spool(self._base, self.identity, self.uri)
+            for entry in entries:
+                self._spool.add(entry)
+        except (OSError, ValueError) as error:
+            self.dropped = first_line(error)
+            with suppress(OSError):
+                if self._spool is not None:
+                    self._spool.close()
 
 
 @contextmanager
-def open_run(config: TrackingConfig, name: str) -> Iterator[TrackedRun]:
+def open_run(
+    config: TrackingConfig, name: str, key: str = "", kind: str = "fit"
+) -> Iterator[TrackedRun]:
     """Yields an open run and closes it with what became of the work: finished, failed or killed.
 
     Args:
-        config: where, and whether at all. A store that cannot be reached gives a run that says so.
+        config: where, and whether at all. Where a store cannot be reached, the run is kept for later.
         name: of the run.
+        key: `TrackedRun.key` of a run that goes on; "" = a new one.
+        kind: of the work, as a tag: "fit" or "backtest".
     """
-    run = _start(config, name)
+    run = TrackedRun(tracking_uri(config))
+    if config.enabled:
+        identity = Identity.known(key, name, config.experiment, {"kind": kind})
+        run = TrackedRun(run.uri, identity)
+        run.open(fresh=not key)
+        if key:
+            run.reopen()
     try:
         yield run
     except BaseException as error:
-        run.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        run.close(ending(error))
         raise
     run.close()
 
 
-def _start(config: TrackingConfig, name: str) -> TrackedRun:
-    uri = tracking_uri(config)
-    run = TrackedRun(uri)
-    if not config.enabled:
-        return run
-    run.lost = probe(uri)
-    if run.lost:
-        return run
-    try:
-        client = client_class()(tracking_uri=uri)
-        experiment = experiment_id(client, config.experiment, uri)
-        tags = {"mlflow.source.name": "forecaster", "mlflow.source.type": "LOCAL"}
-        made = client.create_run(experiment, run_name=name, tags=tags)
-    except Exception as error:  # whatever a store does, the forecast matters more
-        run.lost = first_line(error)
-        return run
-    return TrackedRun(uri, client, made.info.run_id)
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat += _flatten(value, f"{prefix}{key}.")
-        else:
-            flat.append((f"{prefix}{key}", value))
-    return flat
+def ending(error: BaseException) -> str:
+    """Returns the status of a run that an error ended: killed where somebody asked for the end."""
+    return "KILLED" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "FAILED"

@@ -1,0 +1,92 @@
+"""How large a network is, told before any memory is taken for it.
+
+What comes in: settings and counts. What goes out: its numbers, counted on a device without memory, and
+a refusal of what this machine cannot hold. The bounds of the settings allow more than any machine has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psutil
+import torch
+from torch.overrides import TorchFunctionMode
+
+from forecaster.config import ModelConfig
+from forecaster.errors import ConfigError
+from forecaster.model.network import Network
+from forecaster.model.shape import Shape
+
+_COPIES = 5
+"""Of the weights while training: themselves, gradient, two moments, moving average."""
+_FLOAT = 4
+_COUNTED_LAYERS = 2
+
+
+def parameters(config: ModelConfig, shape: Shape) -> int:
+    """Returns how many numbers a network keeps, weights and scales.
+
+    Args:
+        config: a resolved section.
+        shape: counts of everything in `Inputs`.
+    """
+    # All layers of a kind are alike, and a thousand take seconds to build.
+    few = {
+        name: min(getattr(config, name), _COUNTED_LAYERS)
+        for name in ("encoder_layers", "decoder_layers")
+    }
+    with torch.device("meta"), _Undrawn():
+        network = Network(config.model_copy(update=few), shape)
+    count = sum(tensor.numel() for tensor in network.state_dict().values())
+    for name, layers in (("encoder_layers", network.encoder), ("decoder_layers", network.decoder)):
+        per_layer = sum(tensor.numel() for tensor in layers[-1].state_dict().values())
+        count += (getattr(config, name) - few[name]) * per_layer
+    return count
+
+
+def refuse_what_does_not_fit(config: ModelConfig, shape: Shape) -> None:
+    """Refuses a training that this machine cannot hold, whatever its batches.
+
+    Args:
+        config: a resolved section.
+        shape: counts of everything in `Inputs`.
+
+    Raises:
+        ConfigError: with the numbers.
+    """
+    count, room = parameters(config, shape), psutil.virtual_memory().total
+    if _COPIES * _FLOAT * count > room:
+        raise ConfigError(
+            f"model: {count:,} weights (width {config.width}, {config.encoder_layers} + "
+            f"{config.decoder_layers} layers) need {_COPIES * _FLOAT * count / 1e9:,.1f} GB to train, "
+            f"this machine has {room / 1e9:,.1f} GB: take a smaller model.width or fewer layers"
+        )
+    assert config.context_length and config.patch and config.decoder_patch
+    covariates = shape.past + shape.known + len(shape.past_categories + shape.known_categories)
+    cells = config.context_length * (2 + covariates)
+    tokens = -(-config.context_length // config.patch) * config.encoder_layers
+    tokens += -(-shape.horizon // config.decoder_patch) * config.decoder_layers
+    window = _FLOAT * (cells + tokens * (config.width + config.feed_forward))
+    if window > room:
+        raise ConfigError(
+            f"model: one window of {config.context_length:,} + {shape.horizon:,} steps needs "
+            f"{window / 1e9:,.1f} GB to train, this machine has {room / 1e9:,.1f} GB: take a shorter "
+            "model.context_length, a longer model.patch, or a smaller model.width"
+        )
+
+
+class _Undrawn(TorchFunctionMode):
+    """Draws no first values: on a device without memory that loads torch's compiler, 0.6 s."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Returns what the call does; nothing for a draw in place."""
+        if func.__name__ in ("normal_", "uniform_"):
+            return None
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,56 @@
+"""The code of a served model. MLflow runs this file, shipped beside the package; nothing of ours imports it.
+
+What comes in: rows as predict takes them — history, and after it rows with empty targets and the
+covariates known in advance. What goes out: the rows that predict gives. Promised: what is wrong with a
+request is said to the caller, as HTTP 400; neither Lightning nor Optuna is loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlflow.exceptions import MlflowException  # noqa: TID253
+from mlflow.models import set_model  # noqa: TID253
+from mlflow.pyfunc import PythonModel, pandas  # noqa: TID253
+
+from forecaster.errors import ForecasterError
+from forecaster.forecast.artifact import load_artifact
+from forecaster.forecast.paths import Draws
+from forecaster.forecast.predictor import Predictor
+from forecaster.panel.build import open_panel
+
+
+class ServedForecaster(PythonModel):
+    """A saved model behind MLflow's `predict`; it keeps nothing of a request, so threads may share it."""
+
+    def load_context(self, context: Any) -> None:
+        """Opens the saved model that was shipped with this file."""
+        self._artifact = load_artifact(Path(context.artifacts["model"]))
+        self._predictor = Predictor(self._artifact)
+
+    # The type is MLflow's to see: any other that fits a table of any columns makes it complain.
+    def predict(
+        self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None
+    ) -> pandas.DataFrame:
+        """Returns forecasts as rows keyed in the table's own names.
+
+        Args:
+            context: MLflow's; not needed.
+            model_input: a frame of rows, the future among them.
+            params: horizon, cutoff and, where the model draws paths, seed.
+        """
+        told = params or {}
+        try:
+            panel = open_panel(model_input, self._artifact.config.data, schema=self._artifact.schema)
+            return self._predictor.predict(
+                panel,
+                cutoff=str(told.get("cutoff", "own")),
+                horizon=int(told.get("horizon", self._artifact.horizon)),
+                draws=Draws(seed=int(told.get("seed", 0))),
+            ).frame
+        except ForecasterError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from None
+
+
+set_model(ServedForecaster())

@@ -1,0 +1,233 @@
+"""The entries of a search space: what one path may be, and what is wrong with what was written.
+
+What comes in: a mapping as YAML says it. What goes out: an `Entry` per path, and one line per fault.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
+
+from forecaster.config import Config
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+KINDS = ("float", "int", "choice")
+_OPTIONS = {"float": ("log", "when"), "int": ("step", "log", "when"), "choice": ("when",)}
+_SEARCHED = ("model", "fit")
+_FIXED = {
+    "model.quantile_levels": "scores over other levels cannot be compared",
+    "fit.freeze_encoder": "a search starts from random weights",
+    "fit.adapters": "a search starts from random weights",
+    "fit.checkpoint_minutes": "checkpoints do not change what is learned",
+    "fit.checkpoint_every": "checkpoints do not change what is learned",
+}
+
+Value = float | int | str | bool | None
+Values = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one path may be."""
+
+    path: str
+    """Dotted, as model.width."""
+    kind: Literal["float", "int", "choice"]
+    """Which of the three forms."""
+    low: float = 0
+    """Smallest value, of a number."""
+    high: float = 0
+    """Largest value, of a number."""
+    step: int = 1
+    """Between neighbouring whole numbers."""
+    log: bool = False
+    """Whether numbers are drawn evenly in their logarithm."""
+    choices: tuple[Value, ...] = ()
+    """The values there are, of a choice."""
+    when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """By path of an entry above: the values with which this one is searched."""
+
+    def holds(self, value: object) -> bool:
+        """Whether a value is one that this entry could propose."""
+        if self.kind == "choice":
+            return _among(value, self.choices)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        inside = self.low <= value <= self.high
+        on_grid = self.kind == "float" or (value == int(value) and (value - self.low) % self.step == 0)
+        return inside and on_grid
+
+    def applies(self, chosen: Mapping[str, Value]) -> bool:
+        """Whether this entry is searched beside the values already chosen."""
+        return all(
+            path in chosen and _among(chosen[path], wanted) for path, wanted in self.when.items()
+        )
+
+    def suggest(self, trial: Trial) -> Value:
+        """Returns a value that a trial proposes."""
+        if self.kind == "choice":
+            return trial.suggest_categorical(self.path, self.choices)
+        if self.kind == "int":
+            return trial.suggest_int(
+                self.path, int(self.low), int(self.high), step=self.step, log=self.log
+            )
+        return trial.suggest_float(self.path, self.low, self.high, log=self.log)
+
+
+def read_entries(told: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]:
+    """Yields the entries that are sound.
+
+    Args:
+        told: an entry by dotted path.
+        faults: what is wrong with the others is added here.
+    """
+    above: dict[str, Entry | None] = {}
+    for path, form in told.items():
+        wrong = _path_faults(str(path)) or _form_faults(form)
+        entry = None
+        if not wrong:
+            kind = next(kind for kind in KINDS if kind in form)
+            wrong = _range_faults(kind, form[kind], form) + _condition_faults(form, above)
+            entry = None if wrong else _entry(str(path), kind, form)
+            wrong += [] if entry is None else _schema_faults(entry)
+        faults.extend(f"{path}: {fault}" for fault in wrong)
+        # A faulty entry is known, so that conditions on it are no faults of their own.
+        above[str(path)] = None if wrong else entry
+        if entry is not None and not wrong:
+            yield entry
+
+
+def _path_faults(path: str) -> list[str]:
+    known = [
+        f"{section}.{name}"
+        for section, field in Config.model_fields.items()
+        for name in getattr(field.annotation, "model_fields", {})
+    ]
+    section = path.partition(".")[0]
+    if path in _FIXED:
+        return [f"cannot be searched: {_FIXED[path]}"]
+    if section in _SEARCHED and path in known:
+        return []
+    if path in known or path == "horizon":
+        return [f"cannot be searched: only settings of {' and '.join(_SEARCHED)} are"]
+    searched = [name for name in known if name.startswith(_SEARCHED) and name not in _FIXED]
+    near = difflib.get_close_matches(path, searched, n=1, cutoff=0.5)
+    if not near:
+        # A bare name, or one under another section, still says which setting is meant.
+        ends = {name.partition(".")[2]: name for name in searched}
+        close = difflib.get_close_matches(path.rpartition(".")[2], ends, n=1, cutoff=0.5)
+        near = [ends[name] for name in close]
+    hint = f", did you mean '{near[0]}'?" if near else ""
+    return [f"unknown setting{hint}"]
+
+
+def _form_faults(form: object) -> list[str]:
+    if not isinstance(form, Mapping) or sum(kind in form for kind in KINDS) != 1:
+        return [
+            "expected one of {float: [low, high]}, {int: [low, high]}, {choice: [a, b]}, "
+            f"found {form!r}"
+        ]
+    kind = next(kind for kind in KINDS if kind in form)
+    extra = [str(name) for name in form if name not in (kind, *_OPTIONS[kind])]
+    return [
+        f"unknown option '{name}' beside {kind}; known are {', '.join(_OPTIONS[kind])}"
+        for name in extra
+    ]
+
+
+def _range_faults(kind: str, told: object, form: Mapping[str, Any]) -> list[str]:
+    if kind == "choice":
+        if not isinstance(told, list) or not told:
+            return [f"choice: expected a list of values, found {told!r}"]
+        nested = [value for value in told if isinstance(value, list | Mapping)]
+        twice = [value for place, value in enumerate(told) if _among(value, told[:place])]
+        return [f"choice: {value!r} is not a single value" for value in nested] + [
+            f"choice: {value!r} is there twice" for value in twice
+        ]
+    log, step = form.get("log", False), form.get("step", 1)
+    wanted = int if kind == "int" else (int, float)
+    ends = told if isinstance(told, list) else []
+    if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, wanted) for end in ends):
+        written = "; YAML takes 5e-4 for text, write 0.0005" if any(map(_like_number, ends)) else ""
+        word = "two whole numbers" if kind == "int" else "two numbers"
+        return [f"{kind}: expected {word}, [low, high], found {told!r}{written}"]
+    faults = []
+    low, high = ends
+    if not low < high:
+        faults.append(f"{kind}: low {low} is not below high {high}")
+    if not isinstance(log, bool):
+        faults.append(f"log: expected true or false, found {log!r}")
+    elif log and low <= 0:
+        faults.append(f"log: there is no logarithm of {low}; start above 0, or leave log out")
+    if isinstance(step, bool) or not isinstance(step, int) or step < 1:
+        faults.append(f"step: expected a whole number of at least 1, found {step!r}")
+    elif step > 1 and log is True:
+        faults.append(f"step {step} and log exclude each other: leave one out")
+    return faults
+
+
+def _condition_faults(form: Mapping[str, Any], above: Mapping[str, Entry | None]) -> list[str]:
+    when = form.get("when", {})
+    if not isinstance(when, Mapping):
+        return [f"when: expected values by path, as {{model.head: binned}}, found {when!r}"]
+    faults = []
+    for path, wanted in when.items():
+        if path not in above:
+            near = difflib.get_close_matches(str(path), above, n=1, cutoff=0.8)
+            hint = f", did you mean '{near[0]}'?" if near else ""
+            faults.append(f"when: '{path}' is no entry above this one{hint}")
+            continue
+        parent = above[path]
+        never = [v for v in _listed(wanted) if parent is not None and not parent.holds(v)]
+        faults += [f"when: '{path}' is never {value!r}" for value in never]
+    return faults
+
+
+def _schema_faults(entry: Entry) -> list[str]:
+    """Returns what the schema says of the ends, or of each choice, one value at a time."""
+    section, _, name = entry.path.partition(".")
+    ends = (entry.low, entry.high)
+    values = entry.choices if entry.kind == "choice" else ends
+    faults = []
+    for value in values:
+        try:
+            Config.model_validate({section: {name: value}}, strict=True)
+        except ValidationError as error:
+            # Contradictions between settings are no fault of one value: they have no path so long.
+            own = [fault["msg"] for fault in error.errors() if fault["loc"][:2] == (section, name)]
+            faults += [f"{message} (got {value!r})" for message in own]
+    return faults
+
+
+def _entry(path: str, kind: Any, form: Mapping[str, Any]) -> Entry:
+    when = {name: _listed(wanted) for name, wanted in form.get("when", {}).items()}
+    if kind == "choice":
+        return Entry(path, kind, choices=tuple(form[kind]), when=when)
+    low, high = form[kind]
+    step = form.get("step", 1)
+    high = low + (high - low) // step * step if kind == "int" else high
+    return Entry(path, kind, low, high, step, form.get("log", False), when=when)
+
+
+def _listed(wanted: object) -> tuple[Any, ...]:
+    return tuple(wanted) if isinstance(wanted, list) else (wanted,)
+
+
+def _among(value: object, values: Any) -> bool:
+    """Whether a value is there, true and 1 being two."""
+    return any(
+        value == other and isinstance(value, bool) == isinstance(other, bool) for other in values
+    )
+
+
+def _like_number(value: object) -> bool:
+    try:
+        return isinstance(value, str) and float(value) == float(value)
+    except ValueError:
+        return False

@@ -1,0 +1,79 @@
+"""Trials that fall behind are stopped early.
+
+What comes in: the validation losses of a fit, step by step. What goes out: a training that ends where a
+pruner says so, and a trial marked as pruned. Promised: under several devices all ranks stop at the same
+step; rank 0 alone talks to the study.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytorch_lightning as pl
+
+from forecaster.config import FitConfig
+from forecaster.runs.tune.plan import SweepPlan
+
+if TYPE_CHECKING:
+    from optuna import Trial
+    from optuna.pruners import BasePruner
+
+FACTOR = 3
+"""Of the trials that reach a rung, the best one in so many goes on to the next, so many times later."""
+_RUNGS = 2
+_BEHIND = "pruned_at"
+
+
+class PruneBehind(pl.Callback):
+    """Reports each validation loss to a trial, and ends the training once its pruner says so."""
+
+    def __init__(self, trial: Trial):
+        self._trial = trial
+
+    def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        """Reports the validation just run, on rank 0, and tells all ranks what follows from it."""
+        step, loss = learner.curves["validation_loss"][-1]
+        behind = trainer.is_global_zero and self._report(step, loss, step >= trainer.max_steps)
+        if trainer.strategy.broadcast(behind):
+            trainer.should_stop = True
+
+    @property
+    def step(self) -> int | None:
+        """Step at which the trial was stopped; None = it was not."""
+        # From the study, not from here: a rank that was forked told the study, but not its parent.
+        trial = self._trial.study.get_trials(deepcopy=False)[self._trial.number]
+        found: int | None = trial.user_attrs.get(_BEHIND)
+        return found
+
+    def _report(self, step: int, loss: float, ended: bool) -> bool:
+        trial = self._trial
+        trial.report(loss, step)
+        # Nothing is saved by stopping what has ended.
+        behind = not ended and trial.should_prune()
+        if behind:
+            trial.set_user_attr(_BEHIND, step)
+        return behind
+
+
+def pruner_of(plan: SweepPlan) -> BasePruner:
+    """Returns the pruner of a plan, its rungs at a ninth and a third of the training.
+
+    A rung is at least one validation away. Source: Li et al., "A system for massively parallel
+    hyperparameter tuning" (2020); "Hyperband" (2018).
+    """
+    import optuna
+
+    fit = plan.settings.fit
+    first = first_rung(fit)
+    if plan.pruner == "none":
+        return optuna.pruners.NopPruner()
+    if plan.pruner == "asha":
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=FACTOR)
+    return optuna.pruners.HyperbandPruner(
+        min_resource=first, max_resource=max(first, fit.steps), reduction_factor=FACTOR
+    )
+
+
+def first_rung(fit: FitConfig) -> int:
+    """Returns the steps after which trials are compared for the first time."""
+    return max(fit.validate_every, round(fit.steps / FACTOR**_RUNGS))
