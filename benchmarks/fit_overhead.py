@@ -27,7 +27,8 @@ from windows import make_panel
 
 from forecaster.config import Config
 from forecaster.forecast.artifact import shape_of
-from forecaster.model.learner import Learner, _loss
+from forecaster.model.learner import Learner
+from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.runs.fit import prepare
 from forecaster.runs.train import Surroundings, train
@@ -72,7 +73,7 @@ class Bench:
         for step, batch in enumerate(islice(stream, STEPS)):
             if step == WARM:
                 begun = time.thread_time()
-            total, count = _loss(network, batch)
+            total, count = window_losses(network, batch)
             loss = total.sum() / count.sum().clamp(min=1)
             optimizer.zero_grad()
             loss.backward()

@@ -20,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecaster.api import check, convert, fit, load
+    from forecaster.api import check, convert, fit, load, tune
     from forecaster.config import Config, load_config
     from forecaster.errors import (
         ArtifactError,
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from forecaster.fitted import Forecaster
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
+    from forecaster.tuned import Study
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "forecaster.api": ("check", "convert", "fit", "load"),
+    "forecaster.api": ("check", "convert", "fit", "load", "tune"),
     "forecaster.config": ("Config", "load_config"),
     "forecaster.errors": (
         "ArtifactError",
@@ -52,6 +53,7 @@ _HOMES = {
     "forecaster.forecast.explain": ("Explanation",),
     "forecaster.fitted": ("Forecaster",),
     "forecaster.forecast.forecast": ("Forecast",),
+    "forecaster.tuned": ("Study",),
 }
 
 __all__ = [
@@ -66,11 +68,13 @@ __all__ = [
     "Forecaster",
     "ForecasterError",
     "OutputError",
+    "Study",
     "check",
     "convert",
     "fit",
     "load",
     "load_config",
+    "tune",
 ]
 
 

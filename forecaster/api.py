@@ -1,4 +1,4 @@
-"""The Python face: fit · load · check · convert; what they return is in `fitted.py`.
+"""The Python face: fit · tune · load · check · convert; what they return is in `fitted.py`.
 
 What comes in: a path, a glob, or a pandas, polars or Arrow frame. What goes out: forecasts and scores
 as the same kind of frame. Everything heavy loads when it is needed.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from rich.console import Console
 
-from forecaster.arguments import SETTINGS, FitOptions, Roles, config_of
-from forecaster.config import TrackingConfig
+from forecaster.arguments import SETTINGS, FitOptions, Roles, TuneOptions, config_of
+from forecaster.config import Config, DataConfig, TrackingConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.fitted import Forecaster
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forecaster.runs.devices import Place
     from forecaster.runs.resume.asked import Asked
     from forecaster.runs.resume.under_way import UnderWay
+    from forecaster.tuned import Study
 
 
 def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOptions]) -> Forecaster:
@@ -76,13 +77,22 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
 
 def _fitted(asked: Asked, begun: UnderWay | None, quiet: bool, place: Place) -> Forecaster:
     """Returns the model of a fit whose folder, if it has one, is claimed."""
-    from forecaster.panel.build import open_panel
-    from forecaster.panel.stores.stored import as_converted
     from forecaster.runs.job import run_fit
 
     if asked.data is None:
         raise ConfigError("data: expected a table: a path, a glob or a frame")
     start = _started_from(asked.start)
+    config, panel = _opened(asked)
+    out = None if begun is None else begun.folder.out
+    console = Console(quiet=quiet or not place.leads)
+    return Forecaster(run_fit(panel, config, out, console, start, begun, place))
+
+
+def _opened(asked: Asked) -> tuple[Config, Panel]:
+    """Returns the table without its holdout, and the config with what a store says."""
+    from forecaster.panel.build import open_panel
+    from forecaster.panel.stores.stored import as_converted
+
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
     panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)
     if asked.until is not None:
@@ -91,9 +101,53 @@ def _fitted(asked: Asked, begun: UnderWay | None, quiet: bool, place: Place) -> 
         if time < begin:
             raise DataError(f"{panel.name}: --until {asked.until}: the table begins at {text(begin)}")
         panel = panel.until(time)
-    out = None if begun is None else begun.folder.out
-    console = Console(quiet=quiet or not place.leads)
-    return Forecaster(run_fit(panel, config, out, console, start, begun, place))
+    return config, panel
+
+
+def tune(
+    data: object, horizon: int | None = None, trials: int = 50, **options: Unpack[TuneOptions]
+) -> Study:
+    """Returns the study of a search for better settings than those of a config.
+
+    Each trial is fitted and then scored on later rows of the table; trial 0 is the config as it is. The
+    same call goes on with the study that is there.
+
+    Args:
+        data: path of a CSV or Parquet file, a glob, or a pandas, polars or Arrow frame.
+        horizon: steps to forecast; may come from the config instead.
+        trials: in all, those of earlier calls included.
+        options: fields of `DataConfig`, `config`, `future`, `covariates`, `until`, `out` and `quiet` as
+            `fit` takes them; `space` (a YAML file of the settings to search), `study` (its name),
+            `storage` (a journal file or an address), `workers` (processes), `sampler` ("tpe", "gp",
+            "random"), `pruner` ("asha", "hyperband", "none"), `metrics` ("WQL", "MASE", "MSE", "MAE",
+            "RMSE", "sMAPE", or several of them), `timeout` (as "2h"), `seed`, `register` (a name in the
+            registry), `refit` (False: no model is fitted with the best settings).
+
+    Raises:
+        DataError: the table cannot be understood, or is too short.
+        ConfigError: a setting, the space, or a study that is there contradicts what was asked for.
+        FitError: three trials in a row failed alike, or none finished.
+
+    Example:
+        >>> study = tune("sales.csv", horizon=28, trials=50)   # doctest: +SKIP
+        >>> study.best.fit.learning_rate, study.model          # doctest: +SKIP
+    """
+    from forecaster.forecast.artifact import check_target
+    from forecaster.runs.resume.asked import Asked
+    from forecaster.runs.tune.search import Tables, run_search, wishes_of
+    from forecaster.tuned import Study
+
+    roles = {name: value for name, value in options.items() if name in DataConfig.model_fields}
+    apart = {*roles, "config", "quiet", "future", "covariates"}
+    config = config_of(options.get("config"), horizon, roles)
+    tables = Tables(data, options.get("future"), options.get("covariates"))
+    wishes = wishes_of(trials, {name: value for name, value in options.items() if name not in apart})
+    if wishes.out is not None:
+        check_target(wishes.out)
+    asked = Asked(config, data, tables.future, tables.covariates, wishes.until)
+    config, panel = _opened(asked)
+    outcome, artifact = run_search(panel, tables, config, wishes, Console(quiet=options.get("quiet", False)))
+    return Study(outcome, panel.kind, artifact)
 
 
 def convert(

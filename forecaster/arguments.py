@@ -80,6 +80,29 @@ class FitOptions(Roles, total=False):
 
 BATCH = BatchOptions.__annotations__.keys() - Roles.__annotations__.keys()
 """Options of `predict_to` that are no roles."""
+class TuneOptions(Roles, total=False):
+    """What `tune` may be told beyond data, horizon and trials."""
+
+    config: str | Path | Mapping[str, Any] | Config | None
+    future: object | None
+    covariates: object | None
+    until: str | None
+    space: str | Path | None
+    study: str | None
+    storage: str | Path | None
+    workers: int
+    sampler: str
+    pruner: str | None
+    metrics: str | Sequence[str]
+    timeout: str | float | None
+    seed: int
+    out: str | Path | None
+    register: str | None
+    refit: bool
+    command: str
+    quiet: bool
+
+
 SETTINGS = FitOptions.__annotations__.keys() - Roles.__annotations__.keys()
 """Options of `fit` that are no roles."""
 

@@ -24,6 +24,7 @@ COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
 LISTS = (*COLUMN_LISTS, "periods")
 """Settings of a table that hold several values."""
+_MOST_FAULTS = 30
 
 
 class DataConfig(Section):
@@ -217,7 +218,10 @@ def parse_config(settings: Mapping[str, Any], source: str) -> Config:
     try:
         return Config.model_validate(settings)
     except ValidationError as error:
-        lines = [f"{source}: {_explain(fault)}" for fault in error.errors()]
+        faults = error.errors()
+        lines = [f"{source}: {_explain(fault)}" for fault in faults[:_MOST_FAULTS]]
+        if len(faults) > _MOST_FAULTS:
+            lines.append(f"{source}: and {len(faults) - _MOST_FAULTS:,} more faults")
         raise ConfigError("\n".join(lines)) from None
 
 

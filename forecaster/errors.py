@@ -18,8 +18,8 @@ from typing import Any
 class ForecasterError(Exception):
     """Base of every fault that the caller can mend."""
 
-    told_elsewhere = False
-    """Whether another process of the same work, on the same machine, tells it."""
+    told_elsewhere: bool | None = None
+    """Whether another process of the same work, on the same machine, tells it; None = nobody knows yet."""
 
 
 class DataError(ForecasterError):

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-LONGEST = 10_000_000
+LONGEST = 1_000_000
 """Steps or tokens: beyond it a number is a slip, or meant to fill the memory."""
 WIDEST, DEEPEST = 65_536, 1000
 """The same for the size of a token, and for layers; what fits this machine is asked with the data."""

@@ -1,7 +1,7 @@
 """`Study`, what a search found: the best config, a model fitted with it, all trials.
 
-What comes in: an outcome. What goes out: a config, a `Forecaster`, and a row per trial as the caller's own
-kind of frame.
+What comes in: an outcome. What goes out: a config, a `Forecaster`, and a row per trial as the caller's
+own kind of frame.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Study:
 
     @property
     def trials(self) -> Any:
-        """A row per trial: number, state, values, seconds, settings, note; the caller's kind of frame."""
+        """A row per trial, as the caller's kind of frame: state, values, seconds, settings, note."""
         from forecaster.panel.read import frame_of, to_kind
 
         return to_kind(frame_of(self._outcome.columns()), self._kind)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from forecaster import __version__
-from forecaster.cli import backtest, check, convert, demo, explain, export, fit, predict, runs
+from forecaster.cli import backtest, check, convert, demo, explain, export, fit, predict, runs, tune, ui
 from forecaster.errors import ForecasterError
 
 app = typer.Typer(
@@ -29,9 +29,11 @@ app.command("convert")(convert.convert)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("backtest")(backtest.backtest)
+app.command("tune")(tune.tune)
 app.command("explain")(explain.explain)
 app.command("export")(export.export)
 app.add_typer(runs.app, name="runs")
+app.command("ui")(ui.ui)
 app.command("demo")(demo.demo)
 
 

@@ -35,6 +35,9 @@ Future = Annotated[
 Covariates = Annotated[str | None, typer.Option(help="Second table, joined on series and time.")]
 Horizon = Annotated[int | None, typer.Option(min=1, help="Steps to forecast.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings.")]
+Store = Annotated[
+    str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or a local one if left out.")
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, as model.width=64; repeatable."),

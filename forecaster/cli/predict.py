@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forecaster.cli import options, results
+from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forecaster.runs.batch.job import Delivered
+    from forecaster.runs.batch.job import Delivered, Engine
 
 
 @options.reads_table
@@ -48,6 +49,13 @@ def predict(
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin anew where parts are there already.")
     ] = False,
+    engine: Annotated[
+        str | None, typer.Option(metavar="ray", help="Make the parts on a cluster of many machines.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of the Ray cluster; auto: the one around. Else one is started here."),
+    ] = None,
     *,
     told: options.Told,
 ) -> None:
@@ -66,6 +74,7 @@ def predict(
     results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(told)
     share = None if shard is None else _share(shard)
+    elsewhere = _engine(engine, address, devices)
     loaded = api.load(model)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -83,6 +92,7 @@ def predict(
             shard=share,
             devices=devices,
             restart=restart,
+            engine=elsewhere,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
             **roles,
         )
@@ -101,6 +111,21 @@ def _share(text: str) -> tuple[int, int]:
             f"{text!r}: expected K/N, as 2/8 for the second of eight", param_hint="--shard"
         )
     return int(found[1]), int(found[2])
+
+
+def _engine(name: str | None, address: str | None, devices: int | None) -> Engine | None:
+    """Returns what makes the parts in the place of this machine; None where nothing was asked for."""
+    if name is None and address is None:
+        return None
+    if name != "ray":
+        raise ConfigError(
+            f"--engine {name or 'none'}: expected ray" + " with --address" * (name is None)
+        )
+    if devices is not None:
+        raise ConfigError(f"--devices {devices}: Ray takes as many processes as its cluster has cores")
+    from forecaster.runs.cluster import ray_engine
+
+    return ray_engine(address)
 
 
 def _say(done: Delivered, samples: int | None) -> None:

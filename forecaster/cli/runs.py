@@ -1,32 +1,194 @@
-"""`forecaster runs`: what is recorded in MLflow."""
+"""`forecaster runs`: what is recorded in MLflow, listed, compared, sent later."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from forecaster.cli import options
 
-app = typer.Typer(help="Recorded runs.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from forecaster.runs.tracking.difference import Comparison
+    from forecaster.runs.tracking.listing import Row
+
+app = typer.Typer(help="Recorded runs: listed (as without a word), compared, sent later.")
+
+Limit = Annotated[int, typer.Option(min=1, help="How many runs, the newest ones.")]
+Experiment = Annotated[str | None, typer.Option(help="Those of one experiment.")]
+Trials = Annotated[bool, typer.Option("--trials", help="Also the single trials of sweeps.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
-@app.callback()
-def _group() -> None:
-    """Recorded runs."""
+@app.callback(invoke_without_command=True)
+def _group(
+    context: typer.Context,
+    limit: Limit = 20,
+    experiment: Experiment = None,
+    trials: Trials = False,
+    as_json: Json = False,
+    uri: options.Store = None,
+) -> None:
+    """Recorded runs: listed (as without a word), compared, sent later."""
+    if context.invoked_subcommand is None:
+        list_(limit, experiment, trials, as_json, uri)
+
+
+@app.command("list")
+def list_(
+    limit: Limit = 20,
+    experiment: Experiment = None,
+    trials: Trials = False,
+    as_json: Json = False,
+    uri: options.Store = None,
+) -> None:
+    """List runs, newest first."""
+    from forecaster.config import TrackingConfig
+    from forecaster.runs.tracking.listing import list_runs
+    from forecaster.runs.tracking.sync import pending
+
+    rows = list_runs(TrackingConfig(uri=uri), experiment, limit, trials)
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
+        return
+    _show(rows)
+    waiting = pending()
+    if waiting:
+        typer.echo(f"{waiting} more wait for their store, send them with: forecaster runs sync")
+
+
+@app.command("diff")
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="Id, beginning of one, or name.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Of the other run.")],
+    as_json: Json = False,
+    uri: options.Store = None,
+) -> None:
+    """Show how two runs differ in data, config, versions and scores."""
+    from forecaster.config import TrackingConfig
+    from forecaster.runs.tracking.difference import compare_runs
+
+    found = compare_runs(TrackingConfig(uri=uri), first, second)
+    if as_json:
+        told = [{**asdict(one), "change": one.change} for one in found.differences]
+        typer.echo(json.dumps({"runs": found.names, "differences": told}, indent=1))
+    else:
+        _show_differences(found)
+
+
+@app.command("sync")
+def sync(
+    uri: Annotated[
+        str | None, typer.Option(help="MLflow store; the one each run was meant for if left out.")
+    ] = None,
+) -> None:
+    """Send the runs that wait because their store was away."""
+    from forecaster.runs.tracking import sync as work
+
+    done = work.sync(uri)
+    for store, count in done.sent.items():
+        typer.echo(f"sent {_runs(count)} to {store}")
+    for line in done.refused:
+        typer.echo(f"refused by the store, and left out: {line}", err=True)
+    if done.busy:
+        typer.echo(f"{_runs(done.busy)} still being written; sync again later")
+    for store, (count, reason) in done.away.items():
+        typer.echo(f"error: MLflow store {store}: {reason}; {_runs(count)} still waiting", err=True)
+    if not (done.sent or done.busy or done.away):
+        typer.echo("no run waits for its store")
+    raise typer.Exit(2 if done.away else 0)
 
 
 @app.command("log")
 def log(
     model: options.Model,
-    uri: Annotated[
-        str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or a local one if left out.")
-    ] = None,
+    uri: options.Store = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
+    again: Annotated[
+        bool, typer.Option("--again", help="Also if the model has a run already.")
+    ] = False,
 ) -> None:
-    """Record a saved model whose fit could not reach the MLflow store."""
+    """Record a saved model that has no run in the MLflow store."""
     from forecaster.config import TrackingConfig
-    from forecaster.runs.job import log_saved
+    from forecaster.runs.tracking.saved import log_saved
 
-    used = log_saved(model, TrackingConfig(uri=uri, experiment=experiment))
+    used = log_saved(model, TrackingConfig(uri=uri, experiment=experiment), again)
     typer.echo(f"logged {model} to {used}")
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _show(rows: list[Row]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not rows:
+        typer.echo("no runs recorded")
+        return
+    several = len({row.experiment for row in rows}) > 1
+    table = Table(box=None, pad_edge=False)
+    for heading, folds in (("run", False), ("name", True), ("data", True), ("kind", True)):
+        table.add_column(heading, overflow="fold", no_wrap=not folds)
+    for heading in ("WQL", "skill"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("when", "state", "experiment")[: 2 + several]:
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        kind = row.kind if row.trials is None else f"{row.kind}, {row.trials} trials"
+        words = (row.id, row.name, row.data or "-", kind)
+        wql = "-" if row.wql is None else f"{row.wql:.4f}"
+        skill = "-" if row.skill is None else f"{row.skill:+.1%}"
+        last = (row.began, row.state, escape(row.experiment))[: 2 + several]
+        table.add_row(*map(escape, words), wql, skill, *last)
+    _console().print(table)
+    if not several:
+        typer.echo(f"experiment {rows[0].experiment}")
+
+
+def _console() -> Console:
+    """Returns where tables go: as wide as they like where no terminal folds them."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
+def _show_differences(found: Comparison) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from forecaster.runs.tracking.difference import PARTS
+
+    first, second = found.names
+    parts = {one.part for one in found.differences}
+    if not parts:
+        typer.echo(f"{first} and {second} differ in nothing: {', '.join(PARTS)} are equal")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "", first, second):
+        table.add_column(escape(heading), overflow="fold")
+    table.add_column("difference", justify="right", no_wrap=True)
+    said: set[str] = set()
+    for one in found.differences:
+        part = "" if one.part in said else one.part
+        said.add(one.part)
+        change = "" if one.change is None else f"{one.change:+.4g}"
+        table.add_row(part, escape(one.name), _value(one.first), _value(one.second), change)
+    _console().print(table)
+    equal = [part for part in PARTS if part not in parts]
+    if equal:
+        typer.echo(f"equal: {', '.join(equal)}")
+
+
+def _value(value: str | float | None) -> str:
+    from rich.markup import escape
+
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else escape(value)

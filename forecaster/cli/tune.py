@@ -1,4 +1,4 @@
-"""`forecaster tune`: a table in; the best settings of many trials, and a model fitted with them, out."""
+"""`forecaster tune`: a table in; the best settings of many trials, and a model with them, out."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def tune(
 ) -> None:
     """Search for better settings than those of a config.
 
-    Each trial is fitted and then scored on later rows of the table; the first one is the config as it is.
-    The best settings are written to STUDY.best.yaml, which fit --config takes. The same command goes on
+    Each trial is fitted and then scored on later rows of the table; the first one is the config as it
+    is. The best settings are written to STUDY.best.yaml, for fit --config. The same command goes on
     where it was stopped, and joins in from another machine.
     """
     wanted = options.settings(config, sets, horizon, told)

@@ -11,9 +11,9 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
 from forecaster.config import Config
 from forecaster.errors import ArtifactError
@@ -25,6 +25,7 @@ CONTRACT = "contract.json"
 _MOST_BYTES = 1 << 28
 _OBJECT = TypeAdapter(dict[str, Any])
 _SHAPE = TypeAdapter(Shape)
+_Number = StrictFloat | StrictInt
 
 
 class _Stored(BaseModel):
@@ -71,16 +72,13 @@ class Contract(_Stored):
     """What it started from."""
 
 
-class _Validation(TypedDict, total=False):
-    scores: dict[str, dict[str, float]]
+class _Validation(BaseModel):
+    scores: dict[str, dict[str, _Number]] = {}
 
 
-class _Metrics(TypedDict, total=False):
-    curves: dict[str, list[tuple[int, float]]]
-    validation: _Validation
-
-
-_METRICS = TypeAdapter(_Metrics)
+class _Metrics(BaseModel):
+    curves: dict[str, list[list[_Number]]] = {}
+    validation: _Validation = _Validation()
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -171,7 +169,7 @@ def checked_metrics(stored: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: they are not.
     """
-    _METRICS.validate_python(stored)
+    _Metrics.model_validate(stored)
     return stored
 
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from forecaster.atomic import atomic_file, check_writable
 from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.artifact import Artifact
+from forecaster.model.network import Network
 from forecaster.model.shape import Shape
 from forecaster.panel.calendar import Calendar
 from forecaster.windows.batch import Inputs
@@ -44,7 +45,9 @@ class OnnxGraph(nn.Module):
 
     def __init__(self, artifact: Artifact):
         super().__init__()
-        self.ensemble = artifact.ensemble
+        first = artifact.ensemble.members[0]
+        assert isinstance(first, Network)
+        self.ensemble, self.scaler = artifact.ensemble, first.scaler
         self.sizes = field_sizes(artifact.shape, artifact.context_length)
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
@@ -113,7 +116,7 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
     check_onnx(path)
     _refuse(artifact)
     graph = OnnxGraph(artifact).eval()
-    given = _windows(graph, artifact, 3)
+    given = _windows(graph, artifact.shape, 3)
     with atomic_file(path) as partial:
         with _quiet():
             program = torch.onnx.export(
@@ -132,7 +135,7 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         partial.write_bytes(model.SerializeToString())
-        compared = _compared(graph, artifact, partial)
+        compared = _compared(graph, artifact.shape, partial)
     return f"{', '.join(graph.names)} → quantiles; {compared}"
 
 
@@ -166,33 +169,36 @@ def metadata(artifact: Artifact) -> dict[str, str]:
 def _refuse(artifact: Artifact) -> None:
     """Refuses what a graph without loops cannot say."""
     model = artifact.config.model
-    if model.decoder == "autoregressive":
-        what = "decoder autoregressive draws sample paths, patch after patch"
-    elif model.head in ("student_t", "negative_binomial"):
-        what = f"head {model.head} finds its quantiles by steps that go on until they are exact"
-    else:
-        return
-    raise ConfigError(
-        f"--onnx: {what}, which an ONNX graph cannot express; serve this model with --mlflow NAME, or fit "
-        "one with model.decoder direct and model.head quantile or binned"
-    )
+    reasons = {
+        "decoder autoregressive draws sample paths, patch after patch": model.decoder
+        == "autoregressive",
+        "head negative_binomial looks for its quantiles step by step": model.head
+        == "negative_binomial",
+        "attention sparse picks tokens by what they hold": "sparse"
+        in (model.attention, model.decoder_attention),
+        "channel_attention leaves out the channels that hold nothing": model.channel_attention,
+    }
+    for reason, found in reasons.items():
+        if found:
+            raise ConfigError(
+                f"--onnx: model.{reason}, which an ONNX graph cannot express; serve this model with "
+                "--mlflow NAME"
+            )
 
 
 def _is_code(name: str) -> bool:
     return name == "channel" or name.endswith("_category")
 
 
-def _windows(graph: OnnxGraph, artifact: Artifact, count: int) -> list[Tensor]:
+def _windows(graph: OnnxGraph, shape: Shape, count: int) -> list[Tensor]:
     """Returns made-up inputs with missing cells, around what the model knows of its channels."""
     chance = torch.Generator().manual_seed(count)
-    shape, length = artifact.shape, artifact.context_length
-    scaler = artifact.ensemble.members[0].scaler
-    whole = length + shape.horizon
     words = {
         "static_category": shape.static_categories,
         "past_category": shape.past_categories,
         "known_category": shape.known_categories,
     }
+    whole = graph.sizes["elapsed"][0]
     made = []
     for name in graph.names:
         size = (count, *graph.sizes[name])
@@ -202,7 +208,7 @@ def _windows(graph: OnnxGraph, artifact: Artifact, count: int) -> list[Tensor]:
             codes = [torch.randint(0, n + 1, size[:-1], generator=chance) for n in words[name]]
             cells = torch.stack(codes, dim=-1)
         elif name == "elapsed":
-            cells = (torch.arange(whole) - length + 1.0).expand(size)
+            cells = (torch.arange(whole) + 1.0 - (whole - shape.horizon)).expand(size)
             if not shape.regular:
                 cells = cells + 0.4 * torch.rand(size, generator=chance) * (cells != 0)
         elif name == "phase":
@@ -210,13 +216,13 @@ def _windows(graph: OnnxGraph, artifact: Artifact, count: int) -> list[Tensor]:
         else:
             cells = torch.randn(size, generator=chance)
             if name == "context":
-                cells = cells * scaler.scale[1:] + scaler.loc[1:]  # type: ignore[index]
+                cells = cells * graph.scaler.scale[1:] + graph.scaler.loc[1:]
             cells = cells.masked_fill(torch.rand(size, generator=chance) < 0.1, torch.nan)
         made.append(cells.contiguous())
     return made
 
 
-def _compared(graph: OnnxGraph, artifact: Artifact, file: Path) -> str:
+def _compared(graph: OnnxGraph, shape: Shape, file: Path) -> str:
     """Returns how far onnxruntime is from torch on made-up windows, in words.
 
     Raises:
@@ -229,22 +235,15 @@ def _compared(graph: OnnxGraph, artifact: Artifact, file: Path) -> str:
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     worst = 0.0
     for count in (1, 5):  # any batch size but that of the export
-        given = _windows(graph, artifact, count)
-        found = session.run(
-            None, {name: part.numpy() for name, part in zip(graph.names, given, strict=True)}
-        )
-        read = dict(zip(graph.names, given, strict=True))
-        scaler = artifact.ensemble.members[0].scaler
-        spread = scaler(read["context"], ~read["context"].isnan(), read["channel"]).scale  # type: ignore[operator]
+        given = dict(zip(graph.names, _windows(graph, shape, count), strict=True))
+        found = session.run(None, {name: cells.numpy() for name, cells in given.items()})
+        context = given["context"]
+        spread = graph.scaler(context, ~context.isnan(), given["channel"]).scale
         with torch.inference_mode():
-            wanted = graph(*given)
+            wanted = graph(*given.values())
         for mine, theirs in zip(wanted, found, strict=True):
-            apart = (
-                (mine - torch.from_numpy(theirs)).abs().flatten(3).amax(dim=(1, 3))
-                if mine.dim() > 3
-                else ((mine - torch.from_numpy(theirs)).abs().amax(dim=1))
-            )
-            worst = max(worst, float((apart / spread).max()))
+            apart = (mine - torch.from_numpy(theirs)).abs().reshape(*mine.shape[:3], -1)
+            worst = max(worst, float((apart.amax(dim=(1, 3)) / spread).max()))
     if not worst <= _TOLERANCE:
         raise ConfigError(
             f"--onnx: onnxruntime is {worst:.1e} of the scale away from torch, expected at most "
@@ -272,7 +271,8 @@ def _quiet() -> Iterator[None]:
             first = first.__cause__
         reason = str(first).strip().splitlines() or [type(first).__name__]
         raise ConfigError(
-            f"--onnx: this network cannot be expressed in ONNX ({reason[0]}); serve it with --mlflow NAME"
+            f"--onnx: this network cannot be expressed in ONNX ({reason[0]}); serve this model with "
+            "--mlflow NAME"
         ) from error
     finally:
         logging.disable(level)

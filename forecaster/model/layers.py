@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelConfig
 from forecaster.model.attention import MultiHeadAttention
+from forecaster.model.dropout import Dropout
 from forecaster.model.memory import Cache, Memory
 
 
@@ -68,7 +69,7 @@ class Residual(nn.Module):
         """
         super().__init__()
         self.norm_first = config.norm_first
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.skip = config.stochastic_depth * layer / (config.encoder_layers + config.decoder_layers)
 
     def forward(

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from forecaster.config import FitConfig
 from forecaster.errors import FitError
 from forecaster.model.augment import augmented
-from forecaster.model.embedding import shifted
-from forecaster.model.memory import Memory
+from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.model.parts import Parts
 from forecaster.windows.batch import Batch
@@ -51,16 +50,22 @@ class Learner(pl.LightningModule):
         self._losses: list[Tensor] = []
         self._validated: list[Tensor] = []
         self._faults: list[_Fault] = []
+        self._losses_of = window_losses
         self.parts = Parts()
         """How much of a batch is computed at once."""
+
+    def on_fit_start(self) -> None:
+        """Lets torch compile what training computes; the network and its names stay as they are."""
+        if self.config.compile:
+            self._losses_of = torch.compile(window_losses)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the head's mean loss over the observed targets of a batch, leads weighted."""
         network, config = self.network, self.config
         inputs = augmented(batch.inputs, config, network.scaler, network.patch)
         batch = replace(batch, inputs=inputs)
-        decay, drawn = config.lead_decay, self._share_drawn()
-        total, count = self.parts.scored(lambda part: _loss(network, part, decay, drawn), batch)
+        settings = config.lead_decay, self._share_drawn(), config.precision == "bf16"
+        total, count = self.parts.scored(lambda part: self._losses_of(network, part, *settings), batch)
         sums = self._of_all_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells
@@ -68,7 +73,8 @@ class Learner(pl.LightningModule):
             raise FitError(self._blame([self._not_finite(total, batch)], "loss"))
         self._losses.append(loss)
         # Ranks average their gradients, each of a loss per cell: per cell of all of them, that is.
-        return total.sum() / (cells / self.trainer.world_size)
+        share: Tensor = total.sum() / (cells / self.trainer.world_size)
+        return share
 
     def optimizer_step(
         self, epoch: int, batch_index: int, optimizer: Any, optimizer_closure: Any = None
@@ -111,7 +117,7 @@ class Learner(pl.LightningModule):
             return
 
         def score() -> None:
-            total, count = self.parts.scored(lambda part: _loss(self.average, part), batch)
+            total, count = self.parts.scored(lambda part: window_losses(self.average, part), batch)
             if not torch.isfinite(total).all():
                 self._faults.append(self._not_finite(total, batch))
             self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
@@ -137,12 +143,15 @@ class Learner(pl.LightningModule):
         checkpoint["curves"] = self.curves
         checkpoint["losses"] = [*map(float, self._losses)]
         checkpoint["latest_loss"], checkpoint["most"] = self.latest_loss, self.parts.most
+        checkpoint["precision"] = self.config.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes them back."""
         self.curves, self.latest_loss = checkpoint["curves"], checkpoint["latest_loss"]
         self._losses = [torch.tensor(loss) for loss in checkpoint["losses"]]
         self.parts.most = checkpoint["most"]
+        # Measured again it might come out otherwise.
+        self.config = self.config.model_copy(update={"precision": checkpoint["precision"]})
 
     def on_train_start(self) -> None:
         """Has losses that were taken back where those to come are."""
@@ -249,48 +258,3 @@ class KeepBest(pl.Callback):
     @property
     def _waited_enough(self) -> bool:
         return self.patience is not None and self.waited >= self.patience
-
-
-def _loss(
-    network: Network, batch: Batch, lead_decay: float | None = None, drawn: float = 0.0
-) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Returns the sum of losses and the weight of observed targets of each window.
-
-    Args:
-        network: to be scored.
-        batch: with the truth.
-        lead_decay: weight of a lead relative to the one before; None = all leads count 1.
-        drawn: share of previous patches that the network draws itself.
-    """
-    inputs, target = batch.inputs, batch.target
-    memory = network.encode(inputs)
-    previous = None
-    if network.config.decoder == "autoregressive":
-        previous = _previous(network, memory, batch, drawn)
-    losses = network.head.loss(network.decode(memory, inputs, previous), memory.scale, target)
-    weights = (~target.isnan()).float()
-    if lead_decay is not None:
-        lead = torch.arange(target.shape[1], device=target.device)
-        decay = (lead_decay**lead)[:, None]
-        losses, weights = losses * decay, weights * decay
-    return losses.sum(dim=(1, 2)), weights.sum(dim=(1, 2))
-
-
-def _previous(network: Network, memory: Memory, batch: Batch, drawn: float) -> Float[Tensor, "B T C"]:
-    """Returns what each horizon patch is told: the truth before it, or a draw in its place.
-
-    Scheduled sampling in two passes: draws come from what the network says under the truth. Source:
-    Bengio et al. (2015); Mihaylova and Martins, "Scheduled sampling for Transformers" (2019).
-    """
-    size = network.decoder_patch
-    truth = shifted(batch.inputs, batch.target, size)
-    if not drawn:
-        return truth
-    with torch.no_grad():
-        raw = network.decode(memory, batch.inputs, truth)
-        # 0 itself may be drawn, and no distribution has a value there.
-        uniform = torch.rand((*raw.shape[:-1], 2), dtype=torch.float64, device=raw.device)
-        values = network.head.sample(raw, memory.scale, uniform.clamp(min=2.0**-53))
-        own = shifted(batch.inputs, values, size)
-        patches = torch.rand((len(own), own.shape[1] // size, own.shape[2]), device=raw.device)
-    return torch.where((patches < drawn).repeat_interleave(size, dim=1), own, truth)

@@ -1,9 +1,9 @@
 """A batch that memory cannot hold, computed in parts.
 
-What comes in: a batch, and a function that scores its windows. What goes out: the same scores, of halves
-one after the other where the whole did not fit. Promised: the gradient is that of the whole batch, up to
-rounding; what was found to fit is not tried larger again. What is drawn at random inside the network, as
-dropout is, comes out otherwise.
+What comes in: a batch, and a function that scores its windows. What goes out: the same scores, of
+halves one after the other where the whole did not fit. Promised: the gradient is that of the whole
+batch, up to rounding; what was found too large is not tried again. What is drawn at random inside the
+network, as dropout is, comes out otherwise.
 
 Parts are scored twice, the second time for the gradient, so that only one of them is in memory at once.
 

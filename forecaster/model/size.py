@@ -38,7 +38,7 @@ def parameters(config: ModelConfig, shape: Shape) -> int:
     }
     with torch.device("meta"), _Undrawn():
         network = Network(config.model_copy(update=few), shape)
-    count = sum(tensor.numel() for tensor in network.state_dict().values())
+    count: int = sum(tensor.numel() for tensor in network.state_dict().values())
     for name, layers in (("encoder_layers", network.encoder), ("decoder_layers", network.decoder)):
         per_layer = sum(tensor.numel() for tensor in layers[-1].state_dict().values())
         count += (getattr(config, name) - few[name]) * per_layer

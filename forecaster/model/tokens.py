@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from forecaster.config import ModelConfig
+from forecaster.model.dropout import Dropout
 from forecaster.model.embedding import (
     CovariateChannels,
     Covariates,
@@ -94,7 +95,7 @@ class Tokens(nn.Module):
         self.horizon_tokens = -(-shape.horizon // self.decoder_patch)
         tokens = (self.context_tokens, self.horizon_tokens)
         self.time = TimeEncoding(config, shape.cycles, *tokens)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stem = ConvStem(config, config.stem_kernel) if config.stem_kernel else None
         self.context_covariates = CovariateChannels(known + past if apart else [], self.patch, width)
         self.horizon_covariates = CovariateChannels(known if apart else [], self.decoder_patch, width)

@@ -127,7 +127,7 @@ class BinnedHead(Head):
     def _at(self, raw: Tensor, level: Tensor) -> Tensor:
         """Quantiles [B, T, C, N] at levels [B, T, C, N], scaled units."""
         below = raw.softmax(-1).cumsum(-1)
-        bin_ = torch.searchsorted(below, level.contiguous()).clamp(max=self.size - 1)
+        bin_ = _first_at_least(below, level).clamp(max=self.size - 1)
         high = below.gather(-1, bin_)
         low = torch.where(bin_ > 0, below.gather(-1, (bin_ - 1).clamp(min=0)), 0.0)
         share = ((level - low) / (high - low)).clamp(0, 1)
@@ -135,3 +135,10 @@ class BinnedHead(Head):
 
     def _middles(self) -> Tensor:
         return self.vocabulary.values(torch.arange(self.size, device=self.levels.device))
+
+
+def _first_at_least(rising: Tensor, level: Tensor) -> Tensor:
+    """Returns where each level belongs among rising numbers, along the last axis."""
+    if torch.compiler.is_exporting():  # ONNX knows no search
+        return torch.stack([(rising < one[..., None]).sum(-1) for one in level.unbind(-1)], dim=-1)
+    return torch.searchsorted(rising, level.contiguous())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import OutputError
+from forecaster.errors import DataError, OutputError
 
 Ints = NDArray[np.int64]
 
@@ -97,11 +97,21 @@ def scattered(array: NDArray[Any], place: Ints, n_rows: int, empty: Any) -> NDAr
 
 
 def translated(codes: NDArray[np.int32], tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """Returns codes looked up in one table per column, whose first entry is for code -1."""
+    """Returns codes looked up in one table per column, whose first entry is for code -1.
+
+    Raises:
+        DataError: a code, in a store that somebody changed, has no entry.
+    """
     result: NDArray[np.int32] = empty_beside(codes, codes.shape, np.int32)
     for rows in blocks(*codes.shape):
         for k, table in enumerate(tables):
-            result[rows, k] = table[codes[rows, k] + 1]
+            place = codes[rows, k].astype(np.int64) + 1
+            if place.min() < 0 or place.max() >= len(table):
+                raise DataError(
+                    f"damaged codes of categories: {place.max() - 1}, where there are {len(table) - 2}; "
+                    "convert again"
+                )
+            result[rows, k] = table[place]
     return result
 
 

@@ -153,6 +153,13 @@ def afresh(console: Console, parent: Mapping[str, Any]) -> None:
 def scores(console: Console, artifact: Artifact) -> None:
     """Says how the validation went, losses as plainly as wins."""
     found = artifact.metrics
+    if "seconds_per_step" in found:
+        full, bf16 = (1e3 * found["seconds_per_step"][name] for name in ("full", "bf16"))
+        _say(
+            console,
+            f"precision auto: {artifact.config.fit.precision} "
+            f"(a step takes {full:.1f} ms in full, {bf16:.1f} ms in bf16)",
+        )
     line = f"{found['steps']} steps"
     if "validation" in found:
         line += f", best at {found['best_step']}"
@@ -170,14 +177,22 @@ def saved(console: Console, out: Path | None, run: TrackedRun) -> None:
     if out is not None:
         _say(console, f"saved {out}")
     tracked(console, run)
-    if run.lost:
+    if run.dropped:
         _say(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
 
 
 def tracked(console: Console, run: TrackedRun) -> None:
-    """Says where to see a run, or why it is lost."""
-    if run.lost:
-        _say(console, f"not tracked: MLflow store {run.uri}: {run.lost}", style="yellow")
+    """Says where to see a run, or why its store does not have it, and what to do."""
+    if run.dropped:
+        _say(console, f"not tracked: MLflow store {run.uri}: {run.lost}; nor kept: {run.dropped}")
+    elif run.lost:
+        where = f"kept in {run.kept.parent.name}" if run.kept else "kept"
+        _say(
+            console,
+            f"not tracked: MLflow store {run.uri}: {run.lost}; {where}, send it later with: "
+            "forecaster runs sync",
+            style="yellow",
+        )
     elif run.recorded:
         _say(console, f"tracked, see it with: {where_to_look(run.uri)}")
 

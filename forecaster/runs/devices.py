@@ -6,7 +6,7 @@ numbers that contradict each other are refused; a process that dies ends the oth
 
     torchrun, and whatever sets its variables   joined, always
     SLURM's srun                                joined where several devices are asked for
-    neither                                     one process, which starts the others itself (`launch.py`)
+    neither                                     one process, which starts the others (`launch.py`)
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError, FitError, ForecasterError
+
+if TYPE_CHECKING:
+    import torch
+
+Value = TypeVar("Value")
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _PATIENCE = timedelta(minutes=10)  # for machines that open their tables at different speeds
@@ -130,19 +136,18 @@ def joined(place: Place) -> Iterator[None]:
     if place.world == 1:
         yield
         return
-    import torch
     from torch import distributed
 
-    gpu = torch.cuda.is_available()
+    device = _device(place)
     who = f"process {place.rank + 1} of {place.world}"
     try:
         distributed.init_process_group(
-            "nccl" if gpu else "gloo",
+            "nccl" if device.type == "cuda" else "gloo",
             init_method=place.meeting,
             rank=place.rank,
             world_size=place.world,
             timeout=_PATIENCE,
-            device_id=torch.device("cuda", place.local_rank) if gpu else None,
+            device_id=device if device.type == "cuda" else None,
         )
     except (RuntimeError, ValueError) as error:  # torch's own errors are of these kinds
         raise FitError(f"{who} did not meet the others: {_line(error)}") from error
@@ -151,12 +156,22 @@ def joined(place: Place) -> Iterator[None]:
     except RuntimeError as error:
         if not _is_loss(error):
             raise
-        raise FitError(
-            f"{who} lost another one, so the training has ended: {_line(error)}; "
-            "start it again"
-        ) from error
+        lost = FitError(f"{who} lost another one, so the training has ended: {_line(error)}")
+        lost.told_elsewhere = False  # the other one cannot
+        raise lost from error
     finally:
         distributed.destroy_process_group()
+
+
+def of_the_first(value: Value, place: Place) -> Value:
+    """Returns the value that the first of the processes has; all of them have met."""
+    if place.world == 1:
+        return value
+    from torch import distributed
+
+    sent = [value]
+    distributed.broadcast_object_list(sent, device=_device(place))
+    return sent[0]
 
 
 @contextmanager
@@ -165,8 +180,15 @@ def said_once(place: Place) -> Iterator[None]:
     try:
         yield
     except ForecasterError as error:
-        error.told_elsewhere = place.local_rank > 0
+        if error.told_elsewhere is None:
+            error.told_elsewhere = place.local_rank > 0
         raise
+
+
+def _device(place: Place) -> torch.device:
+    import torch
+
+    return torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def _number(name: str, default: int | None = None) -> int:
@@ -186,7 +208,7 @@ def _meeting(processes: int) -> str:
 
 
 def _slurm_meeting() -> str:
-    from lightning_fabric.plugins.environments import SLURMEnvironment
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 
     host = os.environ.get("MASTER_ADDR")
     if host is None:

@@ -11,7 +11,7 @@ the same artifact.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,13 @@ import torch
 from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import MODEL, NAIVE, naive_at, score_models
-from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.adapters import merge
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
+from forecaster.model.size import refuse_what_does_not_fit
 from forecaster.model.threads import spare_threads
 from forecaster.panel.building.codes import with_categories
 from forecaster.panel.clock.periods import find_periods
@@ -33,6 +34,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.counts import refuse_what_is_no_count
 from forecaster.runs.devices import joined
 from forecaster.runs.launch import workers
+from forecaster.runs.precision import settle_precision
 from forecaster.runs.scales import learn_scales
 from forecaster.runs.train import ALONE, Surroundings, train
 from forecaster.runs.transfer import (
@@ -82,10 +84,13 @@ def fit_panel(
         learn_scales(network, panel, split.train_end)
         if start is not None:
             take_weights(network, panel, config, start)
+        store = training_store(panel, config)
         learner = Learner(network, config.fit, panel.labels)
         with workers(place, learner, panel, split, config, surroundings.checkpoints), joined(place):
-            best = train(learner, training_store(panel, config), split, config, surroundings)
+            measured = settle_precision(learner, store, split, config, place)
+            best = train(learner, store, split, config, surroundings)
         merge(learner.average)
+        config = config.model_copy(update={"fit": learner.config})  # with what was settled
     artifact = Artifact(
         schema=panel.schema,
         config=config,
@@ -102,6 +107,8 @@ def fit_panel(
         "best_step": best.step if best.weights is not None else learner.global_step,
         "curves": {name: [list(point) for point in curve] for name, curve in learner.curves.items()},
     }
+    if measured is not None:
+        found["seconds_per_step"] = asdict(measured)
     if len(split.held):
         found["validation"] = _validate(artifact, panel, split)
     return replace(artifact, metrics=found)
@@ -192,6 +199,7 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, resolved, start)
     if resolved.model.head == "negative_binomial":
         refuse_what_is_no_count(panel)
+    refuse_what_does_not_fit(resolved.model, shape_of(panel, resolved.horizon or 0))
     return resolved, split_panel(panel, resolved)
 
 

@@ -1,7 +1,7 @@
 """A fit or a backtest from start to finish: said aloud, done, saved, recorded.
 
 What comes in: an open panel and a config. What goes out: an artifact on disk, or a backtest, and one
-MLflow run. Promised: a fit whose tracking store is away ends well and says how to log it later; a
+MLflow run. Promised: a fit whose tracking store is away ends well and says how to send its run later; a
 backtest never scores a row that its model has seen.
 """
 
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from forecaster.config import Config, TrackingConfig
+from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError, ForecasterError
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
-from forecaster.forecast.artifact import Artifact, load_artifact
+from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
@@ -32,8 +32,8 @@ from forecaster.runs import announce
 from forecaster.runs.devices import SINGLE, Place, windows_per_step
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger, TrainingBar
-from forecaster.runs.tracking.content import curve_points, log_artifact, score_points
 from forecaster.runs.resume.under_way import Opened, UnderWay
+from forecaster.runs.tracking.content import log_artifact, score_points
 from forecaster.runs.tracking.run import open_run
 from forecaster.runs.train import Surroundings
 from forecaster.runs.transfer import Start, from_scratch, started_config
@@ -64,6 +64,7 @@ def run_fit(
     start: Artifact | None = None,
     under_way: UnderWay | None = None,
     place: Place = SINGLE,
+    introduced: bool = False,
 ) -> Artifact:
     """Returns the fitted artifact, saved and recorded.
 
@@ -75,6 +76,7 @@ def run_fit(
         start: whose weights the training starts from; None = random ones.
         under_way: where checkpoints are kept; None = there are none.
         place: of this process among those that train together; the first alone speaks and writes.
+        introduced: what there is to say about the table has been said.
 
     Raises:
         DataError: the audit finds errors, or a resumed fit finds another table.
@@ -86,8 +88,9 @@ def run_fit(
     panel = with_found_cycles(panel, config)
     found = check_panel(panel, config.horizon)
     refuse_errors(found)
-    announce.roles(console, panel)
-    announce.findings(console, found)
+    if not introduced:
+        announce.roles(console, panel)
+        announce.findings(console, found)
     config, split = prepare(panel, config, start)
     windows_per_step(config, panel.n_channels, place)
     announce.plan(console, panel, config, split)
@@ -117,25 +120,6 @@ def run_fit(
             log_artifact(run, artifact, folder)
     announce.saved(console, out, run)
     return artifact
-
-
-def log_saved(folder: Path, config: TrackingConfig) -> str:
-    """Records a saved artifact as a run, after the fact; returns the store's address.
-
-    Args:
-        folder: the artifact.
-        config: says where.
-
-    Raises:
-        ConfigError: the store cannot be reached, or the run was lost half-way.
-    """
-    artifact = load_artifact(folder)
-    with open_run(config, folder.name) as run:
-        run.log_metrics(curve_points(artifact))
-        log_artifact(run, artifact, folder)
-    if run.lost:
-        raise ConfigError(f"MLflow store {run.uri}: {run.lost}; the run was not logged whole")
-    return run.uri
 
 
 def run_backtest_job(

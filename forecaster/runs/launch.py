@@ -1,8 +1,8 @@
-"""The other processes of a training on several devices of one machine: started, handed their work, watched.
+"""The other processes of a training on several devices of a machine: started, handed work, watched.
 
 What comes in: a learner about to be trained, and its panel. What goes out: the same training, begun in
-further processes. Promised: it makes no difference where it is started from, be it a shell, a script or a
-notebook; nothing that was started outlives this process; one that dies ends the training with one line.
+further processes. Promised: it makes no difference where it is started from, be it a shell, a script or
+a notebook; nothing that was started outlives this process; one that dies ends all with one line.
 
 Each process is a fresh Python that runs `worker.py`. The other ways do not fit everywhere: starting the
 caller's command again does its reading, asking and printing twice, and there is none in a notebook; a

@@ -16,8 +16,10 @@ from typing import Literal
 import torch
 
 from forecaster.config import Config
-from forecaster.model.learner import scored
+from forecaster.model.learner import Learner
+from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
+from forecaster.runs.devices import Place, of_the_first, windows_per_step
 from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.split import Split
@@ -44,17 +46,35 @@ class Measured:
         return "bf16" if self.bf16 < _PAYS * self.full else "full"
 
 
-def measure(
-    network: Network, store: WindowStore, split: Split, config: Config, windows: int
+def settle_precision(
+    learner: Learner, store: WindowStore, split: Split, config: Config, place: Place
 ) -> Measured | None:
-    """Returns how long a training step takes in each precision; None where the machine lacks bfloat16.
+    """Makes up a learner's mind where its precision is "auto"; returns what was measured for that.
+
+    The first of the processes that train together decides for all.
 
     Args:
-        network: to be trained; copies of it are.
+        learner: about to be trained; its `config` then holds the choice.
         store, split: its windows.
         config: resolved but for the precision.
-        windows: per step of one device.
+        place: of this process, which has met the others.
     """
+    if config.fit.precision != "auto":
+        return None
+    measured = None
+    if place.leads:
+        windows = windows_per_step(config, learner.network.shape.channels, place)
+        measured = _measure(learner.network, store, split, config, windows)
+    measured = of_the_first(measured, place)
+    chosen = measured.chosen if measured else "full"
+    learner.config = config.fit.model_copy(update={"precision": chosen})
+    return measured
+
+
+def _measure(
+    network: Network, store: WindowStore, split: Split, config: Config, windows: int
+) -> Measured | None:
+    """Returns how long a training step takes in each precision; None where bfloat16 is emulated."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not _multiplies_bf16(device):
         return None
@@ -72,9 +92,9 @@ def measure(
 
 def _step(network: Network, batch: Batch, cast: bool) -> float:
     begun = time.perf_counter()
-    total, count = scored(network, batch, cast=cast)
+    total, count = window_losses(network, batch, cast=cast)
     network.zero_grad()
-    (total.sum() / count.sum().clamp(min=1)).backward()  # type: ignore[no-untyped-call]
+    (total.sum() / count.sum().clamp(min=1)).backward()
     if batch.target.is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - begun
@@ -83,6 +103,6 @@ def _step(network: Network, batch: Batch, cast: bool) -> float:
 def _multiplies_bf16(device: torch.device) -> bool:
     """Whether the device has instructions for it: an emulation is slower, if never wrong."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # No public function tells it of a processor.
     return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())

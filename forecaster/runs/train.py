@@ -15,7 +15,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.environments import ClusterEnvironment
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
@@ -71,7 +71,7 @@ def train(
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         # Lightning advises worker processes, devices and log intervals; each choice here is meant.
-        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
         warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
         trainer = pl.Trainer(
             **_hardware(place),

@@ -1,8 +1,8 @@
-"""One of the other processes of a training, as `launch.py` starts it: `python -m forecaster.runs.worker`.
+"""One of the other processes of a training, as `launch.py` starts it.
 
-What comes in on its standard input: the work. What goes out: "ready", once; then the gradients, to the
-processes that train the same. Promised: it writes no file and says nothing unless it breaks, and it ends
-when the process that started it does.
+What comes in on its standard input: the work. What goes out: "ready", once; then gradients, to those
+that train the same. Promised: it writes no file and says nothing unless it breaks, and it ends when the
+process that started it does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from forecaster.model.threads import spare_threads
 from forecaster.panel.stores.store import open_store
 from forecaster.runs.devices import joined
 from forecaster.runs.launch import READY, Work
+from forecaster.runs.precision import settle_precision
 from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.train import Surroundings, train
 from forecaster.windows.store import training_store
@@ -36,6 +37,7 @@ def main() -> int:
     try:
         with spare_threads(work.place.devices), joined(work.place):
             around = Surroundings(place=work.place, checkpoints=files or None)
+            settle_precision(work.learner, store, work.split, work.config, work.place)
             train(work.learner, store, work.split, work.config, around)
     except ForecasterError:  # the process that started this one meets it too, and tells it
         return 2
@@ -44,7 +46,8 @@ def main() -> int:
 
 def _leave_with_the_parent() -> None:
     """Ends this process when its input does, whatever it is waiting for."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1):  # the reader's lock, held by a thread, would break the end of the program
+        pass
     os._exit(1)
 
 

@@ -344,7 +344,7 @@ DAMAGE = {
     ),
     "truncated weights": (
         lambda: _truncate("model/member-00.safetensors"),
-        ["member-00.safetensors: damaged: expected sha256"],
+        ["member-00.safetensors: does not fit its contract", "bytes of weights"],
     ),
     "a truncated contract": (
         lambda: _truncate("model/contract.json"),

@@ -252,7 +252,7 @@ def test_the_demo_ends_well_with_a_picture_a_run_and_a_model_better_than_seasona
     assert "model MAE RMSE MASE sMAPE WQL coverage_80 skill" in said
     picture = tmp_path / "demo" / "forecast.png"
     assert str(picture) in said.replace(" ", "") and picture.read_bytes().startswith(b"\x89PNG")
-    assert "mlflow ui --backend-store-uri sqlite:///" in said
+    assert "forecaster ui" in said
     for name in ("forecasts.csv", "backtest.parquet", "model/contract.json"):
         assert (tmp_path / "demo" / name).is_file()
     row = dict(re.findall(r"^(forecaster|seasonal naive) (.*)$", done.stdout, flags=re.MULTILINE))

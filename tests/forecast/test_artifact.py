@@ -156,7 +156,7 @@ def test_only_files_inside_the_folder_are_opened(saved):
     (saved / "member-00.safetensors").rename(outside)
     contract["members"][0]["file"] = "../member-00.safetensors"
     _write(saved, contract)
-    with pytest.raises(fc.ArtifactError, match=r"model/member-00.safetensors: cannot be read"):
+    with pytest.raises(fc.ArtifactError, match=r"damaged \(members.0.file: .*'../member-0"):
         load_artifact(saved)
 
 
@@ -175,7 +175,8 @@ def test_loading_runs_no_code(saved, monkeypatch):
 
 
 def test_a_pickle_in_the_place_of_weights_is_refused_unopened(saved):
-    bomb = pickle.dumps(Bomb())
+    # As long as what it replaces, so that it is not told by its size.
+    bomb = pickle.dumps((Bomb(), b"0" * (saved / "member-00.safetensors").stat().st_size))
     (saved / "member-00.safetensors").write_bytes(bomb)
     with pytest.raises(fc.ArtifactError, match="damaged: expected sha256"):
         load_artifact(saved)

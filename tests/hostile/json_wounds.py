@@ -11,8 +11,19 @@ for _ in range(50):
     DEEP = [DEEP]
 
 WRONG: list[Any] = [
-    *(None, True, -1, 0, 1, 1.5, 10**6, 10**9, 10**12, 2**63, 10**30, 1e308, float("nan"), float("inf")),
-    *("", "x", "7", "../../etc/passwd", "/etc/passwd", "a\0b", "two\nlines", "é🎈", "a" * 10_000, "\ud800"),
+    *(None, True, -1, 0, 1, 1.5, 10**9, 10**12, 2**63, 10**30, 1e308, float("nan"), float("inf")),
+    *(
+        "",
+        "x",
+        "7",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "a\0b",
+        "two\nlines",
+        "é🎈",
+        "a" * 10_000,
+        "\ud800",
+    ),
     *([], {}, [None], [[]], {"": {}}, DEEP, [0] * 1000, [10**9] * 5, ["sales", "sales"]),
 ]
 """What takes a place in turn."""

@@ -126,7 +126,8 @@ def test_a_schema_survives_json_and_old_files_load():
     schema = build_panel(read_table(LONG), DataConfig()).schema
     stored = json.loads(json.dumps(schema.to_dict()))
     assert Schema.from_dict(stored) == schema
-    assert Schema.from_dict({"time": "day", "new_key": 3}) == Schema(time="day")
+    early = {"time": "day", "target": ["y"], "freq": "1d"}
+    assert Schema.from_dict(early | {"new_key": 3}) == Schema(time="day", target=("y",), freq="1d")
 
 
 @real

@@ -93,7 +93,7 @@ def test_a_run_has_versions_and_the_fingerprint_as_tags(tracked):
 def test_a_run_has_its_table_as_a_dataset(tracked):
     _, model, _, run = tracked
     (entry,) = run.inputs.dataset_inputs
-    assert entry.dataset.digest == model.artifact.fingerprint[:16]
+    assert entry.dataset.digest.startswith(f"{model.artifact.fingerprint[:16]}-")
     roles = json.loads(entry.dataset.schema)["roles"]
     assert roles == {
         "date": "time",
@@ -153,7 +153,7 @@ def test_the_environment_says_where_runs_go_and_the_config_says_it_louder(place,
         shutil.copy(place / "mlflow.db", place / name / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/environment/mlflow.db")
     _fit()
-    assert f"mlflow ui --backend-store-uri sqlite:///{place}/environment" in capsys.readouterr().out
+    assert "tracked, see it with: " in capsys.readouterr().out
     _fit(uri=f"sqlite:///{place}/config/mlflow.db", experiment="shops")
     assert [len(_runs(place / name)[1]) for name in (".", "environment", "config")] == [0, 1, 1]
     client, (run,) = _runs(place / "config")
@@ -202,11 +202,15 @@ def test_a_store_that_cannot_be_reached_costs_no_fit_and_the_run_can_be_logged_l
     model = _fit(out=place / "model")
     said = capsys.readouterr().out
     assert f"not tracked: MLflow store {address}: [Errno 111] Connection refused" in said
-    assert f"log this run later with: forecaster runs log {place / 'model'}" in said
-    # Still away: refused with the reason.
+    assert "kept in mlflow-pending, send it later with: forecaster runs sync" in said
+    # Waits already; and without that, still away: refused with the reason, and nothing kept.
+    assert _shell(monkeypatch, "runs", "log", place / "model") == 2
+    assert "its run waits in mlflow-pending already" in capsys.readouterr().err
+    shutil.rmtree(place / "mlflow-pending")
     assert _shell(monkeypatch, "runs", "log", place / "model") == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: MLflow store {address}: ") and "was not logged whole" in error
+    assert error.startswith(f"error: MLflow store {address}: ") and "nothing was logged" in error
+    assert not (place / "mlflow-pending").exists()
     # Back again.
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert _shell(monkeypatch, "runs", "log", place / "model") == 0
@@ -221,29 +225,34 @@ def test_a_store_that_cannot_be_reached_costs_no_fit_and_the_run_can_be_logged_l
     ]
     names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
     assert {"model/contract.json", "model/forecast.png"} <= names
+    # A second run of the same model only when that is asked for.
+    assert _shell(monkeypatch, "runs", "log", place / "model") == 2
+    assert f"recorded already as run {run.info.run_id[:8]} (model)" in capsys.readouterr().err
+    assert _shell(monkeypatch, "runs", "log", place / "model", "--again") == 0
+    assert len(_runs(place)[1]) == 2
 
 
-def test_a_store_that_never_answers_is_given_up_after_three_seconds():
+def test_a_store_that_never_answers_is_given_up_after_three_seconds(place):
     with _port() as address:
         begun = time.monotonic()
         with open_run(TrackingConfig(uri=address), "x") as run:
             waited = time.monotonic() - begun
-    assert not run.recorded and "timed out" in run.lost
+    assert run.kept.is_dir() and "timed out" in run.lost
     assert 2.5 <= waited <= 3.8
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"HTTP/9\r\n\r\n"])
-def test_a_port_that_speaks_something_else_costs_no_fit(answer):
+def test_a_port_that_speaks_something_else_costs_no_fit(place, answer):
     with _port(answer) as address, open_run(TrackingConfig(uri=address), "x") as run:
-        assert not run.recorded and run.lost
+        assert run.kept and run.lost
 
 
 @pytest.mark.parametrize(
     "uri", ["http://", "nonsense://x", "http://127.0.0.1:1", "sqlite:////dev/null/x"]
 )
-def test_an_address_that_is_none_costs_no_fit(uri):
+def test_an_address_that_is_none_costs_no_fit(place, uri):
     with open_run(TrackingConfig(uri=uri), "x") as run:
-        assert not run.recorded and run.lost
+        assert run.kept and run.lost
 
 
 @pytest.mark.parametrize("call", ["log_batch", "log_inputs", "log_artifacts", "set_terminated"])
@@ -255,7 +264,7 @@ def test_a_store_that_fails_half_way_leaves_the_fit_alive(place, monkeypatch, ca
     model = _fit(out=place / "model")
     said = capsys.readouterr().out
     assert "the store is gone" in said and "with details" not in said
-    assert "forecaster runs log" in said
+    assert "forecaster runs sync" in said
     loaded = fc.load(place / "model").predict(tiny.shop(), future=tiny.prices())
     expected = model.predict(tiny.shop(), future=tiny.prices())
     assert tiny.bits(loaded.quantiles) == tiny.bits(expected.quantiles)
@@ -299,7 +308,7 @@ def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["backtest.png"]
     (entry,) = run.inputs.dataset_inputs
     assert entry.tags[0].value == "evaluation"
-    assert f"sqlite:///{place}/mlflow.db" in capsys.readouterr().out
+    assert re.search(r"tracked, see it with: .*forecaster ui\n", capsys.readouterr().out)
 
 
 def test_a_backtest_that_is_not_tracked_says_so(place, monkeypatch, capsys):
@@ -311,49 +320,7 @@ def test_a_backtest_that_is_not_tracked_says_so(place, monkeypatch, capsys):
     assert f"not tracked: MLflow store {address}" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_real_server_receives_the_run(tmp_path, monkeypatch, empty_store):
-    shutil.copy(empty_store, tmp_path / "server.db")
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    words = ["--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--backend-store-uri", f"sqlite:///{tmp_path}/server.db"]
-    words += ["--artifacts-destination", str(tmp_path / "kept")]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", "server", *words],
-        cwd=tmp_path,
-        env=os.environ
-        | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(240):
-            assert server.poll() is None
-            try:
-                urllib.request.urlopen(f"{address}/health", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.5)
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        model = _fit(out=tmp_path / "model")
-        client = MlflowClient(tracking_uri=address)
-        experiment = client.get_experiment_by_name("forecaster")
-        (run,) = client.search_runs([experiment.experiment_id])
-        assert run.info.status == "FINISHED"
-        assert run.data.tags["fingerprint"] == model.artifact.fingerprint
-        assert np.isfinite(run.data.metrics["validation/forecaster/WQL"])
-        names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
-        assert {"model/contract.json", "model/forecast.png"} <= names
-    finally:
-        # Its own session: the server and the worker it started, and nothing else.
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(timeout=30)
-
-
 def test_the_address_of_a_server_is_shown_as_it_is():
     assert where_to_look("https://runs.example.org") == "https://runs.example.org"
     local = where_to_look("sqlite:////data/mlflow.db")
-    assert re.fullmatch(r".*mlflow ui --backend-store-uri sqlite:////data/mlflow\.db", local)
+    assert re.fullmatch(r".*forecaster ui --uri sqlite:////data/mlflow\.db", local)

@@ -66,6 +66,47 @@ def test_a_batch_may_hold_more_windows_than_there_are(store_and_index):
     assert sorted(keys([batch])) == sorted(2 * located(index, np.arange(len(index))))
 
 
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_a_batch_of_all_ranks_together_is_the_batch_of_one_device(store_and_index, world):
+    store, index = store_and_index
+    size, steps = 10, 9
+    one = islice(TrainingStream(store, index, size * world, seed=3), steps)
+    ranks = [
+        islice(TrainingStream(store, index, size, seed=3, rank=rank, world=world), steps)
+        for rank in range(world)
+    ]
+    for whole, *shares in zip(one, *ranks, strict=True):
+        assert [len(share.cutoff) for share in shares] == [size] * world
+        assert sorted(keys(shares)) == sorted(keys([whole]))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_an_epoch_of_all_ranks_together_is_exactly_the_set_of_windows(store_and_index, world):
+    store, index = store_and_index
+    met = [
+        keys(islice(TrainingStream(store, index, 1, seed=3, rank=rank, world=world), len(index)))
+        for rank in range(world)
+    ]
+    in_turn = [window for turn in zip(*met, strict=True) for window in turn]
+    for epoch in range(world):
+        own = in_turn[epoch * len(index) : (epoch + 1) * len(index)]
+        assert sorted(own) == sorted(located(index, np.arange(len(index))))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("held", [1, 2, 13, 40])
+def test_each_validation_window_is_on_one_rank_once(store_and_index, world, held):
+    """Neither padded nor repeated; a rank that has none left still has as many batches."""
+    store, index = store_and_index
+    numbers = np.arange(held) * 3 % len(index)
+    ranks = [
+        list(WindowSequence(store, index, numbers, 5, rank=rank, world=world)) for rank in range(world)
+    ]
+    assert {len(batches) for batches in ranks} == {-(-held // (5 * world))}
+    met = [window for batches in ranks for window in keys(batches)]
+    assert sorted(met) == sorted(located(index, numbers))
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_sequence_yields_each_window_once_and_drops_no_short_tail(store_and_index, size):
     store, index = store_and_index

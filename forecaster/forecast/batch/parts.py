@@ -43,12 +43,12 @@ class Record:
     """Name of the file."""
     series: int
     """Series in it."""
-    rows: int
-    """Rows in it."""
     without_forecast: int
     """Series whose rows are empty."""
     reason: str
     """Why the first of them is."""
+    rows: int
+    """Rows in it."""
     sha256: str
     """Of the file."""
 
@@ -83,23 +83,27 @@ def write_part(predictor: Predictor, panel: Panel, number: int, plan: Plan) -> R
         OutputError: it cannot be written.
     """
     forecast = forecast_block(predictor, panel, number, plan)
-    rows = forecast.rows if plan.task.draws.samples is None else forecast.sample_rows
     content = io.BytesIO()
+    rows = rows_of(forecast)
     rows.write_parquet(content)
-    reasons = [status for status in forecast.status if status != "ok"]
-    record = Record(
-        part=part_name(number),
-        series=len(forecast.series),
-        rows=rows.height,
-        without_forecast=len(reasons),
-        reason=reasons[0] if reasons else "",
-        sha256=hashlib.sha256(content.getbuffer()).hexdigest(),
-    )
-    part = Path(plan.parts) / record.part
+    part = Path(plan.parts) / part_name(number)
     with atomic_file(part) as partial:
         partial.write_bytes(content.getbuffer())
+    sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
+    record = Record(part.name, *counts_of(forecast), rows.height, sha256)
     _write_json(part.with_suffix(".json"), asdict(record))
     return record
+
+
+def rows_of(forecast: Forecast) -> Any:
+    """Returns the rows that a part holds: of the sample paths where these were asked for."""
+    return forecast.rows if forecast.paths is None else forecast.sample_rows
+
+
+def counts_of(forecast: Forecast) -> tuple[int, int, str]:
+    """Returns how many series there are, how many have no forecast, and why the first has none."""
+    reasons = [status for status in forecast.status if status != "ok"]
+    return len(forecast.series), len(reasons), reasons[0] if reasons else ""
 
 
 class Parts:
@@ -171,7 +175,7 @@ class Parts:
     def remove(self) -> None:
         """Removes the folder; the terms last, so that a kill leaves a folder one can go on with."""
         refuse_foreign(self.folder)
-        if self.begun:
+        if self.folder.exists():
             for path in self.folder.iterdir():
                 if path.name != _TERMS:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()

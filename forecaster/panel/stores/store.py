@@ -19,11 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from forecaster.atomic import atomic_folder
 from forecaster.config import DataConfig
@@ -38,6 +40,11 @@ CARD = "panel.json"
 KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
+_CALENDAR, _NOTES = TypeAdapter(Calendar), TypeAdapter(tuple[Finding, ...])
+_DAMAGE = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError,
+    OSError, EOFError, TokenError, DataError,
+)  # fmt: skip
 
 
 def is_store(source: object) -> bool:
@@ -149,20 +156,21 @@ def open_store(source: str | Path) -> Panel:
     try:
         schema = Schema.from_dict(card["schema"])
         arrays: dict[str, Any] = {name: _mapped(folder / f"{name}.npy") for name in _ROWS}
-        arrays |= {name: np.load(folder / f"{name}.npy") for name in ("indptr", *_SERIES)}
+        # Mapped first: a header cannot claim more than the file holds.
+        arrays |= {name: np.array(_mapped(folder / f"{name}.npy")) for name in ("indptr", *_SERIES)}
         observed_ends = arrays.pop("observed_ends")
         panel = Panel(
             schema=schema,
-            calendar=Calendar(**(card["calendar"] | {"periods": schema.periods})),
+            calendar=_CALENDAR.validate_python(card["calendar"] | {"periods": schema.periods}),
             keys=pl.read_ipc((folder / "keys.arrow").read_bytes()),
-            regular=card["regular"],
-            kind=card["kind"],
-            name=card["name"],
-            notes=tuple(Finding(**note) for note in card["notes"]),
+            regular=schema.regular,
+            kind=str(card["kind"]),
+            name=str(card["name"]),
+            notes=_NOTES.validate_python(card["notes"]),
             **arrays,
         )
-        _require_whole(panel)
-    except (KeyError, TypeError, ValueError, OSError, EOFError, pl.exceptions.PolarsError) as error:
+        _require_whole(panel, observed_ends)
+    except (*_DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise DataError(
             f"{source}: damaged panel store ({' '.join(str(error).split())[:200]}); convert again"
         ) from error
@@ -205,14 +213,41 @@ def _mapped(path: Path) -> NDArray[Any]:
     return array
 
 
-def _require_whole(panel: Panel) -> None:
-    rows, series = int(panel.indptr[-1]), panel.n_series
-    expected = {"values": rows, "codes": rows, "time": rows, "static": series, "static_codes": series}
-    for name, count in expected.items():
-        if len(getattr(panel, name)) != count:
-            raise ValueError(f"{name}.npy has {len(getattr(panel, name))} rows, expected {count}")
+def _require_whole(panel: Panel, observed_ends: NDArray[Any]) -> None:
+    """Refuses arrays that do not fit each other, or their schema."""
+    schema, indptr, clock = panel.schema, panel.indptr, panel.calendar
+    if (clock.freq, clock.time_zone) != (schema.freq, schema.time_zone):
+        raise ValueError(f"calendar of {clock.freq}, schema of {schema.freq}")
+    if clock.integer != (schema.time_dtype == "integer"):
+        raise ValueError(f"calendar and schema disagree on times: {schema.time_dtype}")
+    if indptr.ndim != 1 or indptr.dtype != np.int64 or len(indptr) < 1:
+        raise ValueError("indptr.npy holds no first rows")
+    if indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        raise ValueError("indptr.npy does not rise from 0")
+    rows, series = int(indptr[-1]), len(indptr) - 1
+    expected: dict[str, tuple[tuple[int, ...], type]] = {
+        "values": ((rows, len(schema.columns)), np.float32),
+        "codes": ((rows, len(schema.code_columns)), np.int32),
+        "time": ((rows,), np.int64),
+        "static": ((series, len(schema.static_numeric)), np.float32),
+        "static_codes": ((series, len(schema.static_category)), np.int32),
+    }
+    for name, (shape, kind) in expected.items():
+        array = getattr(panel, name)
+        if array.shape[:1] != shape[:1]:
+            raise ValueError(f"{name}.npy has {len(array)} rows, expected {shape[0]}")
+        if array.shape != shape or array.dtype != kind:
+            raise ValueError(
+                f"{name}.npy is {array.dtype} {array.shape}, expected {np.dtype(kind)} {shape}"
+            )
+    if panel.keys.width != len(schema.series):
+        raise ValueError(f"keys.arrow has {panel.keys.width} columns, expected {len(schema.series)}")
     if panel.keys.width and panel.keys.height != series:
         raise ValueError(f"keys.arrow has {panel.keys.height} rows, expected {series}")
+    if observed_ends.shape != (series, 2) or observed_ends.dtype != np.int64:
+        raise ValueError(f"observed_ends.npy is {observed_ends.shape}, expected {(series, 2)}")
+    if ((observed_ends < -1) | (observed_ends >= rows)).any():
+        raise ValueError(f"observed_ends.npy names rows beyond the {rows} there are")
 
 
 def _write(folder: Path, card: dict[str, Any]) -> None:

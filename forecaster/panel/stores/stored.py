@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from forecaster.config import COLUMN_LISTS, DataConfig
+from forecaster.errors import DataError
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.clock.frequency import parse_freq
 from forecaster.panel.finding import Finding, refuse_errors
@@ -102,8 +103,11 @@ def as_converted(source: object, data: DataConfig) -> DataConfig:
 
 def _converted(source: str | Path) -> DataConfig:
     stored = read_card(Path(source).expanduser()).get("data", {})
-    known = {name: value for name, value in stored.items() if name in DataConfig.model_fields}
-    return DataConfig.model_validate(known)
+    try:
+        known = {name: value for name, value in stored.items() if name in DataConfig.model_fields}
+        return DataConfig.model_validate(known)
+    except (AttributeError, ValueError) as error:
+        raise DataError(f"{source}: damaged panel store (how it was read); convert again") from error
 
 
 def _other_roles(source: str, panel: Panel, schema: Schema) -> list[Finding]:

@@ -8,20 +8,28 @@ continued by the same call; shards, devices and restarts change no byte of the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from forecaster.arguments import BATCH
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.ahead import check_known, settle
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.batch.parts import Parts, Record, write_part
+from forecaster.forecast.batch.parts import (
+    Parts,
+    Record,
+    counts_of,
+    forecast_block,
+    rows_of,
+    write_part,
+)
 from forecaster.forecast.batch.plan import Plan, folder_of, terms
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.predictor import Predictor, Progress
-from forecaster.forecast.writer import check_format
+from forecaster.forecast.writer import check_format, write_rows
 from forecaster.panel.audit import check_panel
 from forecaster.panel.finding import Finding, refuse_errors
 from forecaster.panel.panel import Panel
@@ -133,85 +141,116 @@ def run_predict(
     folder = folder_of(delivery.out)
     if delivery.restart:
         Parts(folder, 0).remove()
-    panel, store = opened(artifact, source, folder, alone=of == 1)
-    task = settle(artifact, panel, asked.cutoff, asked.horizon, asked.draws)
-    found = check_panel(panel)
-    refuse_errors(found)
-    check_known(panel, artifact, task)
-    plan = Plan(str(folder.resolve()), task, panel.n_series, roles=dict(source.roles))
-    parts, mine = Parts(folder, plan.n_blocks), range(shard - 1, plan.n_blocks, of)
-    agreed = terms(artifact, panel, task, devices[0])
-    records = parts.begin(agreed, mine)
-    there = len(records)
-    todo = [number for number in mine if number not in records]
-    if todo and (delivery.engine or len(devices) > 1):
-        model, store = shared(artifact, source, panel, store, folder)
-        plan = replace(plan, model=model, store=store)
-        makers = (
-            delivery.engine(plan, todo) if delivery.engine else made_by_devices(plan, todo, devices)
-        )
-    else:
-        makers = _made_here(Predictor(artifact, devices[0]), panel, plan, todo)
-    total = sum(stop - start for start, stop in map(plan.series_of, mine))
-    for number, record in makers:
-        records[number] = record
-        progress(sum(own.series for own in records.values()), total)
-    path = _finished(parts, delivery, agreed, records, alone=of == 1)
+    with _nothing_left(folder, alone=of == 1):
+        panel, store = opened(artifact, source, folder, alone=of == 1)
+        task = settle(artifact, panel, asked.cutoff, asked.horizon, asked.draws)
+        found = check_panel(panel)
+        refuse_errors(found)
+        check_known(panel, artifact, task)
+        plan = Plan(str(folder.resolve()), task, panel.n_series, roles=dict(source.roles))
+        work = _Work(artifact, source, panel, store, plan, devices, delivery)
+        mine = range(shard - 1, plan.n_blocks, of)
+        records, there = work.done_at_once() if work.is_small else work.done_in_parts(mine, progress)
     return Delivered(
-        path=path,
+        path=delivery.out if of == 1 and not delivery.parts else folder,
         whole=of == 1,
-        made=len(todo),
+        made=len(records) - there,
         there=there,
         n_blocks=plan.n_blocks,
-        report=_report(panel, plan, mine, records, found),
+        report=_report(panel, plan, records, found),
         findings=tuple(found),
         first=lambda: Predictor(artifact).forecast(panel.between(0, min(6, panel.n_series)), task),
     )
 
 
+@dataclass(frozen=True)
+class _Work:
+    """A batch forecast whose table is open."""
+
+    artifact: Artifact
+    source: Source
+    panel: Panel
+    store: str
+    plan: Plan
+    devices: list[str]
+    delivery: Delivery
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there is but one part, and nobody who would share in it."""
+        asked = self.delivery
+        shared_out = asked.parts or asked.shard or asked.engine or len(self.devices) > 1
+        return self.plan.n_blocks == 1 and not shared_out and not Path(self.plan.parts).exists()
+
+    def done_at_once(self) -> tuple[list[Record], int]:
+        """Writes the file of a table of one block."""
+        forecast = forecast_block(Predictor(self.artifact, self.devices[0]), self.panel, 0, self.plan)
+        rows = rows_of(forecast)
+        write_rows(rows, self.delivery.out)
+        return [Record("", *counts_of(forecast), rows.height, "")], 0
+
+    def done_in_parts(self, mine: range, progress: Progress) -> tuple[list[Record], int]:
+        """Makes the parts that are not there, and puts all together if all are mine.
+
+        Returns:
+            The records of my parts, and how many of them were there.
+        """
+        parts = Parts(Path(self.plan.parts), self.plan.n_blocks)
+        agreed = terms(self.artifact, self.panel, self.plan.task, self.devices[0])
+        records = parts.begin(agreed, mine)
+        there = len(records)
+        sizes = [stop - start for start, stop in map(self.plan.series_of, mine)]
+        for number, record in self._made([number for number in mine if number not in records]):
+            records[number] = record
+            progress(sum(own.series for own in records.values()), sum(sizes))
+        in_order = [records[number] for number in mine]
+        if len(in_order) == self.plan.n_blocks and self.delivery.shard is None:
+            if self.delivery.parts:
+                parts.leave(agreed, in_order)
+            else:
+                parts.merge(self.delivery.out)
+        return in_order, there
+
+    def _made(self, todo: list[int]) -> Iterator[tuple[int, Record]]:
+        engine, devices = self.delivery.engine, self.devices
+        if not todo or (engine is None and len(devices) == 1):
+            predictor = Predictor(self.artifact, devices[0])
+            for number in todo:
+                yield number, write_part(predictor, self.panel, number, self.plan)
+            return
+        folder = Path(self.plan.parts)
+        model, store = shared(self.artifact, self.source, self.panel, self.store, folder)
+        plan = replace(self.plan, model=model, store=store)
+        yield from engine(plan, todo) if engine else made_by_devices(plan, todo, devices)
+
+
+@contextmanager
+def _nothing_left(folder: Path, *, alone: bool) -> Iterator[None]:
+    """Takes the folder of parts away after a failure, unless a part in it is finished."""
+    try:
+        yield
+    except BaseException:
+        if alone and not any(folder.glob("part-*.json")):
+            with suppress(OutputError):  # it is somebody else's
+                Parts(folder, 0).remove()
+        raise
+
+
 def _checked(shard: tuple[int, int] | None) -> tuple[int, int]:
     number, of = shard or (1, 1)
     if not 1 <= number <= of:
-        raise ConfigError(f"shard {number}/{of}: expected 1/{max(of, 1)} to {max(of, 1)}/{max(of, 1)}")
+        raise ConfigError(f"shard {number}/{of}: expected K/N with K from 1 to N, as 2/8")
     return number, of
 
 
-def _made_here(
-    predictor: Predictor, panel: Panel, plan: Plan, todo: Iterable[int]
-) -> Iterator[tuple[int, Record]]:
-    for number in todo:
-        yield number, write_part(predictor, panel, number, plan)
-
-
-def _finished(
-    parts: Parts,
-    delivery: Delivery,
-    agreed: Mapping[str, object],
-    records: Mapping[int, Record],
-    *,
-    alone: bool,
-) -> Path:
-    """Returns the file, or the folder of the parts, brought to its last state."""
-    if alone and not delivery.parts:
-        parts.merge(delivery.out)
-        return delivery.out
-    if alone:
-        parts.leave(agreed, [records[number] for number in sorted(records)])
-    return parts.folder
-
-
-def _report(
-    panel: Panel, plan: Plan, mine: range, records: Mapping[int, Record], found: Iterable[Finding]
-) -> str:
-    own = [records[number] for number in sorted(records)]
-    lost = [record for record in own if record.without_forecast]
-    cutoffs = plan.task.cutoffs(panel)
-    n_series = sum(record.series for record in own)
+def _report(panel: Panel, plan: Plan, records: list[Record], found: Iterable[Finding]) -> str:
+    lost = [record for record in records if record.without_forecast]
+    n_series = sum(record.series for record in records)
     return outcome(
         panel,
-        cutoffs,
-        rows=n_series * plan.task.horizon * panel.n_channels,
+        plan.task.cutoffs(panel),
         n_series=n_series,
+        rows=n_series * plan.task.horizon * panel.n_channels,
         lost=(sum(record.without_forecast for record in lost), lost[0].reason if lost else ""),
         findings=found,
     )

@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 from forecaster.evaluation.backtest import MODEL, NAIVE, naive_at, rolling_cutoffs, score_models
@@ -18,6 +19,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
 from forecaster.panel.finding import refuse_errors
+from forecaster.panel.panel import Panel
 from forecaster.runs.transfer import ancestry, comparable
 
 _CUTOFFS = 64  # at most: the latest ones
@@ -55,10 +57,10 @@ def challenge(new: Artifact, champion: Artifact, data: object | None = None) -> 
         return _compared(*scores, f"the same {mine['windows']:,} validation windows")
     seen = max((new, champion), key=lambda model: model.trained_until)
     until = ancestry(seen)["until"]
-    advice = f"a table with {new.horizon} steps or more after {until}"
+    advice = f"{new.horizon} steps or more after {until}"
     if data is None:
-        return Verdict(False, f"{apart}; to score both again, export with --data and {advice}")
-    return _scored_again(new, champion, data, f"{apart}, and --data has no {advice}")
+        return Verdict(False, f"{apart}; to score both again, export with --data and a table of {advice}")
+    return _scored_again(new, champion, data, f"{apart}, and --data does not hold {advice}")
 
 
 def _unlike(new: Artifact, old: Artifact) -> str | None:
@@ -109,31 +111,38 @@ def _scored_again(new: Artifact, champion: Artifact, data: object, too_short: st
     models = (new, champion)
     panels = [open_panel(data, model.config.data, schema=model.schema) for model in models]
     refuse_errors(check_panel(panels[0]))
-    first, horizon = panels[0], new.horizon
-    last = first.last_observed
-    if (last < 0).all():
-        raise DataError(f"{first.name}: no target is observed, nothing to compare forecasts with")
-    seen = np.array([max(model.trained_until for model in models)])
-    end = np.array([first.time[last[last >= 0]].max()])
-    windows = min(int(first.calendar.steps(seen, end)[0]) // horizon, _CUTOFFS)
+    windows = _unseen(panels[0], max(model.trained_until for model in models), new.horizon)
     if windows < 1:
         return Verdict(False, too_short)
-    cutoffs = rolling_cutoffs(first, windows, horizon)
+    cutoffs = rolling_cutoffs(panels[0], windows, new.horizon)
     predictors = [Predictor(model) for model in models]
-    actual, said, scale = [], {MODEL: [], _RIVAL: [], NAIVE: []}, []
+    actual, scale = [], []
+    said: dict[str, list[NDArray[np.float32]]] = {MODEL: [], _RIVAL: [], NAIVE: []}
     for cutoff in cutoffs:
-        forecasts = [p.forecast_at(panel, cutoff) for p, panel in zip(predictors, panels, strict=True)]
-        mine = forecasts[0]
+        mine, theirs = (
+            predictor.forecast_at(panel, cutoff)
+            for predictor, panel in zip(predictors, panels, strict=True)
+        )
         at = mine.panel.row_at(cutoff)
-        naive, scales = naive_at(mine.panel, mine.series, at, horizon, mine.levels)
+        naive, scales = naive_at(mine.panel, mine.series, at, new.horizon, mine.levels)
         assert mine.actual is not None
         actual.append(mine.actual)
         scale.append(scales)
-        for name, quantiles in zip(said, (*(f.quantiles for f in forecasts), naive), strict=True):
+        for name, quantiles in zip(said, (mine.quantiles, theirs.quantiles, naive), strict=True):
             said[name].append(quantiles)
     together = {name: np.concatenate(parts) for name, parts in said.items()}
     levels = new.config.model.quantile_levels
     scores, _ = score_models(np.concatenate(actual), together, levels, np.concatenate(scale))
-    text = first.calendar.text
-    where = f"{first.name}, {windows} cutoffs from {text(cutoffs[0])} to {text(cutoffs[-1])}"
+    first, last = (panels[0].calendar.text(cutoff) for cutoff in (cutoffs[0], cutoffs[-1]))
+    where = f"{panels[0].name}, {windows} cutoff{'s' * (windows > 1)} from {first} to {last}"
     return _compared(scores[MODEL]["WQL"], scores[_RIVAL]["WQL"], where)
+
+
+def _unseen(panel: Panel, seen: int, horizon: int) -> int:
+    """Returns how many cutoffs, a horizon apart, have all of their leads after a time."""
+    last = panel.last_observed
+    if (last < 0).all():
+        raise DataError(f"{panel.name}: no target is observed, nothing to compare forecasts with")
+    end = int(panel.time[last[last >= 0]].max())
+    steps = int(panel.calendar.steps(np.array([seen]), np.array([end]))[0])
+    return min(steps // horizon, _CUTOFFS)

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,12 @@ _REQUIRED = (
     "safetensors",
     "torch",
 )
-_CONTRACT, _REST = "contract.json", ("config.json", "metrics.json", "card.md")
+_CONTRACT, _REST = "contract.json", ("config.json", "metrics.json")
+CARD = "card.md"
+"""The same for people; a model is one without it."""
 _MEMBER = re.compile(r"member-\d+\.safetensors")
 _CODE = Path(__file__).with_name("served.py")
+_PACKAGE = Path(__file__).parents[2]
 
 
 def data_files(folder: Path, name: object = None) -> list[str]:
@@ -76,22 +80,23 @@ def write_package(artifact: Artifact, folder: Path, target: Path, model_id: str)
         target: the package; must not exist.
         model_id: under which MLflow knows it.
     """
-    import mlflow.pyfunc
-    from mlflow.models import Model
+    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
+        # MLflow warns of what it itself does: loading it, comparing names of columns.
+        warnings.simplefilter("ignore")
+        import mlflow.pyfunc
+        from mlflow.models import Model
 
-    import forecaster
-
-    with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / Path(INSIDE).name
         data.mkdir()
-        for file in data_files(folder):
-            shutil.copy(folder / file, data / file)
+        for file in (*data_files(folder), CARD):
+            if (folder / file).exists():
+                shutil.copy(folder / file, data / file)
         mlflow.pyfunc.save_model(
             target,
             mlflow_model=Model(model_id=model_id),
             python_model=str(_CODE),
             artifacts={"model": str(data)},
-            code_paths=[str(Path(forecaster.__file__).parent)],
+            code_paths=[str(_PACKAGE)],
             pip_requirements=requirements(),
             signature=signature_of(artifact),
             input_example=None if artifact.schema.layout == "rows" else example_of(artifact),
@@ -130,7 +135,7 @@ def signature_of(artifact: Artifact) -> Any:
     values = (*(schema.melted or schema.target), *schema.known, *schema.past, *schema.static)
     read = [(name, AnyType() if name in schema.categorical else number) for name in values]
     params = [ParamSpec("horizon", whole, artifact.horizon), ParamSpec("cutoff", text, "own")]
-    has_mean = bool(getattr(artifact.ensemble.members[0], "head").has_mean)
+    has_mean = bool(artifact.ensemble.members[0].head.has_mean)  # type: ignore[union-attr]
     if model.decoder == "autoregressive":
         params, has_mean = [*params, ParamSpec("seed", whole, 0)], True
     levels = ["forecast", *["mean"] * has_mean, *(f"q{level:g}" for level in model.quantile_levels)]
@@ -149,7 +154,9 @@ def signature_of(artifact: Artifact) -> Any:
 
 
 def example_of(artifact: Artifact) -> Any:
-    """Returns a small table that a server answers, as a pandas frame; made up, for a model holds no data."""
+    """Returns a small table that a server answers, as a pandas frame; made up, a model has no data."""
     horizon = artifact.horizon
     history = max(2, min(artifact.context_length, 2 * horizon))
-    return to_kind(example_table(artifact.schema, history, horizon), "pandas")
+    frame = to_kind(example_table(artifact.schema, history, horizon), "pandas")
+    # NaN is no JSON; null is.
+    return frame.astype(object).where(frame.notna(), None)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forecaster.config import TrackingConfig
-from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.errors import ArtifactError, ConfigError
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.runs.registry.challenge import Verdict, challenge
 from forecaster.runs.registry.fetch import CHAMPION, fetch_version, open_registry
-from forecaster.runs.registry.package import data_files, write_package
+from forecaster.runs.registry.package import CARD, data_files, write_package
 from forecaster.runs.tracking.store import experiment_id, first_line
 from forecaster.runs.transfer import ancestry
 
@@ -105,7 +105,7 @@ def _said_in_one_line(uri: str) -> Iterator[None]:
 
 
 def _digest(folder: Path) -> str:
-    """Returns what tells one model from another: of all files but the card."""
+    """Returns what tells one model from another."""
     digest = hashlib.sha256()
     for file in data_files(folder):
         digest.update(file.encode() + b"\0" + (folder / file).read_bytes())
@@ -128,7 +128,7 @@ def _register(
 ) -> int:
     from mlflow.exceptions import MlflowException
 
-    tags = _tags(artifact, _digest(folder))
+    tags, card = _tags(artifact, _digest(folder)), folder / CARD
     made = client.create_logged_model(experiment, source_run_id=run_id, tags=tags)
     with tempfile.TemporaryDirectory() as scratch:
         try:
@@ -148,7 +148,7 @@ def _register(
         source=f"models:/{made.model_id}",
         run_id=run_id,
         tags=tags,
-        description=(folder / "card.md").read_text(encoding="utf-8"),
+        description=card.read_text(encoding="utf-8") if card.exists() else None,
         model_id=made.model_id,
     )
     return int(version.version)

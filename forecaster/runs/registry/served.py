@@ -1,4 +1,4 @@
-"""The code of a served model. MLflow runs this file, shipped beside the package; nothing of ours imports it.
+"""The code of a served model, which MLflow runs, shipped beside the package; nothing here imports it.
 
 What comes in: rows as predict takes them — history, and after it rows with empty targets and the
 covariates known in advance. What goes out: the rows that predict gives. Promised: what is wrong with a
@@ -22,7 +22,7 @@ from forecaster.panel.build import open_panel
 
 
 class ServedForecaster(PythonModel):
-    """A saved model behind MLflow's `predict`; it keeps nothing of a request, so threads may share it."""
+    """A saved model behind MLflow's `predict`; it keeps nothing of a request: threads may share it."""
 
     def load_context(self, context: Any) -> None:
         """Opens the saved model that was shipped with this file."""

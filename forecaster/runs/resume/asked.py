@@ -24,7 +24,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.versions import versions
 
 _IN_MEMORY = "(in memory)"
-_OF_A_PLACE = ("resolved", "folder", "uri", "run_id")  # processes that train together may differ
+_OF_A_PLACE = ("resolved", "folder", "uri", "run")  # processes that train together may differ
 _SOURCES = {"data": "DATA", "future": "--future", "covariates": "--covariates", "start": "--from"}
 
 
@@ -67,8 +67,8 @@ class Record:
     """Of the model it started from."""
     uri: str
     """The MLflow store."""
-    run_id: str
-    """The MLflow run; empty = there is none."""
+    run: str
+    """Key of the MLflow run; empty = there is none."""
 
     @property
     def identity(self) -> str:
@@ -170,7 +170,7 @@ def record_of(asked: Asked, resolved: Config, panel: Panel, start: Artifact | No
         fingerprint=panel.fingerprint(),
         weights=None if start is None else _digest(start),
         uri="",
-        run_id="",
+        run="",
     )
 
 

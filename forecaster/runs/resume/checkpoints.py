@@ -2,8 +2,8 @@
 
 What comes in: the state of a training, as tensors and plain values. What goes out: the same, from the
 newest file that is whole. Promised: a checkpoint appears whole or not at all; the last two are kept; one
-that is damaged, or of another fit, is passed over and that is said; reading one runs no code from it; a
-checkpoint that cannot be written is said once and stops no training.
+that is damaged, or of another fit, is passed over, which is said; reading one runs no code from it; one
+that cannot be written is said once and stops no training.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import torch
 from pytorch_lightning.plugins.io import CheckpointIO
@@ -50,6 +51,9 @@ class Checkpoints(CheckpointIO):
         faults = []
         for path in reversed(checkpoints_in(self.folder)):
             try:
+                with ZipFile(path) as parts:
+                    if parts.testzip():  # torch itself takes numbers as they are
+                        raise ArtifactError
                 content = torch.load(path, map_location="cpu", weights_only=True)
                 if content[IDENTITY] != self.identity:
                     raise ValueError("of another fit")

@@ -60,9 +60,9 @@ class UnderWay:
         fit = config.fit
         wanted = fit.checkpoint_minutes is not None or fit.checkpoint_every is not None
         try:
-            with open_run(tracking, self.folder.out.name, record.run_id) as run:
+            with open_run(tracking, self.folder.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
-                self.folder.write(replace(record, uri=uri, run_id=run.key))
+                self.folder.write(replace(record, uri=uri, run=run.key))
                 yield run, Checkpoints(self.folder.path, record.identity, say) if wanted else None
         except BaseException as error:
             self._say_what_is_left(error, say)

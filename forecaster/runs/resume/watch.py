@@ -1,9 +1,9 @@
 """A training watched from inside: when a checkpoint is due, and what the trainer itself does not keep.
 
-What comes in: the trainer's events and the signals of the process. What goes out: checkpoints between two
-steps, from which the next process continues as if nothing had been. Promised: the clock of the wall is
-not asked; the first Ctrl-C or SIGTERM ends the training after the step it is in, with a checkpoint; the
-second ends it at once.
+What comes in: the trainer's events and the signals of the process. What goes out: checkpoints between
+two steps, from which the next process continues as if nothing had been. Promised: the clock on the wall
+is not asked; the first Ctrl-C or SIGTERM ends the training after the step it is in, with a checkpoint;
+the second ends it at once.
 """
 
 from __future__ import annotations
@@ -35,24 +35,10 @@ class Checkpointing(pl.Callback):
         """
         self._files = checkpoints
         self._every, self._minutes = config.checkpoint_every, config.checkpoint_minutes
-        self._step, self._saved, self._begun = 0, 0.0, 0.0
-        self._seconds = 0.0
+        self._step, self._saved = 0, 0.0
         self._random: dict[str, Tensor] = {}
         self._signal: int | None = None
         self._handlers: dict[int, Any] = {}
-
-    @property
-    def seconds(self) -> float:
-        """How long the training has taken, that before a stop included."""
-        return self._seconds + (time.monotonic() - self._begun if self._begun else 0.0)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns how long it took so far."""
-        return {"seconds": self.seconds}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the time from there."""
-        self._seconds = state_dict["seconds"]
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, learner: pl.LightningModule, checkpoint: dict[str, Any]
@@ -90,7 +76,7 @@ class Checkpointing(pl.Callback):
                 for step, value in curve:
                     logger.log_metrics({name: value}, step=step)
         self._step = trainer.global_step
-        self._saved = self._begun = time.monotonic()
+        self._saved = time.monotonic()
         self._listen()
 
     def on_train_batch_start(
@@ -112,7 +98,6 @@ class Checkpointing(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Saves what was reached, before it is scored and written."""
         self._save(trainer)
-        self._seconds, self._begun = self.seconds, 0.0
         if self._signal is not None:
             self._leave()
         self._deafen()

@@ -6,6 +6,7 @@ a run.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,9 @@ from pathlib import Path
 from forecaster.forecast.artifact import Artifact
 from forecaster.runs.tracking.entries import Point
 from forecaster.runs.tracking.run import TrackedRun
+
+MODEL = "forecaster.model"
+"""Tag that holds the digest of the weights whose files a run has."""
 
 
 def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path | None) -> None:
@@ -37,7 +41,17 @@ def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path | None) -> No
     scores = artifact.metrics.get("validation", {}).get("scores", {})
     run.log_metrics(score_points(scores, "validation"))
     if folder is not None:
+        run.log_tags({MODEL: model_digest(artifact)})
         run.log_folder(folder, "model")
+
+
+def model_digest(artifact: Artifact) -> str:
+    """Returns a digest of all weights: equal for a model and its copies only."""
+    digest = hashlib.sha256()
+    for member in artifact.ensemble.members:
+        for name, weight in sorted(member.state_dict().items()):
+            digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
 
 
 def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:

@@ -14,6 +14,7 @@ equal points, parameters, tags and files once.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,13 +42,16 @@ def params_entry(settings: Mapping[str, Any]) -> Entry:
 
 def dataset_entry(name: str, fingerprint: str, schema: Schema, context: str) -> Entry:
     """Returns a table by fingerprint and roles."""
+    roles = json.dumps({"roles": {column: role for column, role, *_ in schema.rows()}})
+    # A store keeps the first dataset of a digest: other roles of the same content need another one.
+    told = hashlib.sha256(roles.encode()).hexdigest()
     return {
         "dataset": {
             "name": Path(name).name,
-            "digest": fingerprint[:16],
+            "digest": f"{fingerprint[:16]}-{told[:8]}",
             "source_type": "local",
             "source": json.dumps({"uri": name}),
-            "schema": json.dumps({"roles": {column: role for column, role, *_ in schema.rows()}}),
+            "schema": roles,
             "profile": json.dumps({"fingerprint": fingerprint}),
         },
         "context": context,

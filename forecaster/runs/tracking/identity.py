@@ -110,6 +110,14 @@ def ensured_run(client: MlflowClient, identity: Identity, uri: str, fresh: bool 
     return str(kept)
 
 
+def known_points(client: MlflowClient, run_id: str) -> frozenset[tuple[str, int]]:
+    """Returns names and steps of the points that a run has."""
+    names = client.get_run(run_id).data.metrics
+    return frozenset(
+        (name, point.step) for name in names for point in client.get_metric_history(run_id, name)
+    )
+
+
 def without_password(address: str) -> str:
     """Returns an address that may be shown."""
     if "://" not in address or "@" not in address:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from forecaster.config import TrackingConfig
 from forecaster.panel.schema import Schema
 from forecaster.runs.tracking.entries import Entry, Point, dataset_entry, params_entry, send
-from forecaster.runs.tracking.identity import Identity, ensured_run
+from forecaster.runs.tracking.identity import Identity, ensured_run, known_points
 from forecaster.runs.tracking.spool import Spool, spool_folder
 from forecaster.runs.tracking.store import client_class, first_line, probe, tracking_uri
 
@@ -40,6 +40,7 @@ class TrackedRun:
         """Why the run, or the rest of it, could not be recorded in the store."""
         self.dropped: str | None = None
         """Why it could not be kept for later either."""
+        self._known: frozenset[tuple[str, int]] = frozenset()  # names and steps of points in the store
         self._base = spool_folder()  # before the work can change the directory
         self._client: MlflowClient | None = None
         self._spool: Spool | None = None
@@ -79,8 +80,13 @@ class TrackedRun:
             self._keep([])
 
     def reopen(self) -> None:
-        """Says that a run which may have been closed goes on."""
+        """Says that a run which may have been closed goes on; points it has are not logged again."""
         self._log({"status": "RUNNING"})
+        if self._client is not None and self.lost is None:
+            try:
+                self._known = known_points(self._client, self.run_id)
+            except Exception as error:  # whatever a store does, the forecast matters more
+                self.lost = first_line(error)
 
     def log_params(self, settings: Mapping[str, Any]) -> None:
         """Records nested settings as dotted parameters."""
@@ -88,8 +94,9 @@ class TrackedRun:
 
     def log_metrics(self, points: list[Point]) -> None:
         """Records points in as few calls as possible."""
-        if points:
-            self._log({"metrics": points})
+        new = [point for point in points if (point[0], point[3]) not in self._known]
+        if new:
+            self._log({"metrics": new})
 
     def log_tags(self, tags: Mapping[str, str]) -> None:
         """Records tags: versions, commit, fingerprint."""

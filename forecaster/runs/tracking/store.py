@@ -34,10 +34,15 @@ def where_to_look(uri: str) -> str:
     """Returns what shows the runs of a store: its address, or the shell line that serves it."""
     if uri.startswith("http"):
         return uri
-    beside = Path(sys.executable).with_name("mlflow")
     # In an environment that is not activated the bare name would not be found.
-    command = "mlflow" if shutil.which("mlflow") or not beside.exists() else str(beside)
-    return f"{command} ui --backend-store-uri {uri}"
+    beside = Path(sys.executable).with_name("forecaster")
+    command = "forecaster" if shutil.which("forecaster") or not beside.exists() else str(beside)
+    return f"{command} ui" if uri == tracking_uri(TrackingConfig()) else f"{command} ui --uri {uri}"
+
+
+def artifacts_folder(uri: str) -> Path:
+    """Returns where the files of an SQLite store lie: beside it."""
+    return Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts"
 
 
 def probe(uri: str) -> str | None:
@@ -75,7 +80,7 @@ def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
     location = None
     if uri.startswith("sqlite:///"):
         # MLflow's own default is relative to whatever folder a process happens to run in.
-        location = str(Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts")
+        location = str(artifacts_folder(uri))
     return str(client.create_experiment(name, artifact_location=location))
 
 

@@ -72,7 +72,8 @@ def _history(trials: Sequence[FrozenTrial], metrics: Sequence[str]) -> Figure:
                 style = {"s": 34, "color": colour, "marker": marker, "label": label}
                 axes.scatter(mine, low, transform=where, **style)
         axes.set_ylabel(metric)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlim(-0.7, max(trial.number for trial in trials) + 0.7)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.grid(alpha=0.25)
     panels[0].set_title("Values over the trials")
     panels[0].legend(loc="upper right", ncols=4, fontsize=8, framealpha=0.9)
@@ -148,7 +149,7 @@ def _parallel(complete: Sequence[FrozenTrial], names: Sequence[str], metric: str
     figure = _canvas(2.2 + 1.7 * len(names), 5.2)
     axes = figure.subplots()
     columns = [_axis([_shown(trial, name) for trial in complete]) for name in names]
-    columns.append(_axis([float(value) for value in values]))
+    columns.append(_value_axis(values))
     heights = np.array([column[0] for column in columns]).T  # [trial, axis]
     rank = np.argsort(np.argsort(values)) / max(1, len(values) - 1)
     colours = _colours(rank)
@@ -176,8 +177,17 @@ def _parallel(complete: Sequence[FrozenTrial], names: Sequence[str], metric: str
     axes.set_xlim(-0.15, len(columns) - 0.55)
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    axes.set_title(f"Settings and {metric}: dark lines are the best trials, the thick one is the best")
+    axes.set_title(f"Settings and {metric}\ndark: the best trials; thick: the best one", fontsize=10)
     return figure
+
+
+def _value_axis(values: np.ndarray) -> tuple[np.ndarray, list[tuple[float, str]]]:
+    """Returns heights of values; one that went astray would press all others to the bottom."""
+    low, usual = float(values.min()), float(np.quantile(values, 0.8))
+    if len(values) < 8 or values.max() - low <= 3 * (usual - low) or usual == low:
+        return _axis([float(value) for value in values])
+    heights, ticks = _axis([float(value) for value in np.minimum(values, usual)])
+    return heights, [*ticks[:-1], (ticks[-1][0], f"≥ {usual:.3g}")]
 
 
 def _shown(trial: FrozenTrial, name: str) -> Any:

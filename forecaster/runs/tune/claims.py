@@ -66,6 +66,7 @@ class Claims:
         from optuna.trial import TrialState, create_trial
 
         while True:
+            self.leave()  # a storage that was away for a moment may have made one without saying so
             self.bury()
             trials = self.trials()
             if len(standing(trials, self.total)) >= self.total:
@@ -94,12 +95,7 @@ class Claims:
         trials = self.trials()
         stand = {trial.number for trial in standing(trials, len(trials))}
         for trial in trials:
-            if trial.state != TrialState.RUNNING:
-                continue
-            if trial.user_attrs.get("owner") == self._me:
-                # Stopped before it could say so; or the storage, away for a moment, made it unheard.
-                self._void(trial._trial_id, LEFT)
-            elif self._watch.is_lost(trial):
+            if trial.state == TrialState.RUNNING and self._watch.is_lost(trial):
                 deaths = trial.user_attrs.get("deaths", 0) + 1
                 if trial.number not in stand:
                     self._void(trial._trial_id, SPARE)
@@ -109,9 +105,13 @@ class Claims:
                     error = f"its worker died {deaths} times with these settings"
                     self._end(trial._trial_id, "error", error)
 
-    def release(self, trial: Trial) -> None:
-        """Gives a trial back whose worker is being stopped, so that its settings run again."""
-        self._void(trial._trial_id, LEFT)
+    def leave(self) -> None:
+        """Gives back what this process has claimed and not told, so that the settings run again."""
+        from optuna.trial import TrialState
+
+        for trial in self.trials():
+            if trial.state == TrialState.RUNNING and trial.user_attrs.get("owner") == self._me:
+                self._void(trial._trial_id, LEFT)
 
     def _next(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """Returns what the next trial is for, and the settings that are given with it."""

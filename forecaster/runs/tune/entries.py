@@ -71,13 +71,15 @@ class Entry:
 
     def suggest(self, trial: Trial) -> Value:
         """Returns a value that a trial proposes."""
+        value: Value
         if self.kind == "choice":
-            return trial.suggest_categorical(self.path, self.choices)
-        if self.kind == "int":
-            return trial.suggest_int(
-                self.path, int(self.low), int(self.high), step=self.step, log=self.log
-            )
-        return trial.suggest_float(self.path, self.low, self.high, log=self.log)
+            value = trial.suggest_categorical(self.path, self.choices)
+        elif self.kind == "int":
+            low, high = int(self.low), int(self.high)
+            value = trial.suggest_int(self.path, low, high, step=self.step, log=self.log)
+        else:
+            value = trial.suggest_float(self.path, self.low, self.high, log=self.log)
+        return value
 
 
 def read_entries(told: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]:

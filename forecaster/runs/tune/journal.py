@@ -21,6 +21,7 @@ from typing import Any
 
 from forecaster.runs.tune.owner import Owner
 
+_HEAD = b'{"op_code":'
 _FOREIGN_SECONDS = 30.0
 """A lock that another machine keeps for longer is broken: appending takes milliseconds."""
 
@@ -47,6 +48,15 @@ def journal_backend(path: Path) -> Any:
             _append(path, "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs))
 
     return Journal()
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether there is a file that is no journal, and must not be written to."""
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        head = file.read(len(_HEAD))
+    return not _HEAD.startswith(head)
 
 
 def _append(path: Path, lines: str) -> None:

@@ -89,8 +89,9 @@ class Objective:
         from optuna import TrialPruned
 
         plan, begun = self.plan, time.monotonic()
-        values, config = self._settings(trial)
-        watch = () if plan.pruner == "none" else (PruneBehind(trial),)
+        preset = bool(trial.user_attrs.get(PRESET))
+        values, config = self._settings(trial, preset)
+        watch = () if plan.pruner == "none" else (PruneBehind(trial, spared=preset),)
         again = trial.user_attrs.get("retry_of")
         told = (plan.settings.tracking, plan.parent_run, plan.study, trial.number, again)
         with open_trial(*told) as run:
@@ -129,7 +130,7 @@ class Objective:
         """
         prepare(self._seen, self.plan.settings)
 
-    def _settings(self, trial: Trial) -> tuple[Values, Config]:
+    def _settings(self, trial: Trial, preset: bool) -> tuple[Values, Config]:
         """Returns what the trial proposes, and the config with it.
 
         Raises:
@@ -138,7 +139,7 @@ class Objective:
         from optuna import TrialPruned
 
         config = self.plan.settings
-        if trial.user_attrs.get(PRESET):
+        if preset:
             inside = self.space.preset(config)
             return self.space.suggest(trial, only=inside), config
         values = self.space.suggest(trial)

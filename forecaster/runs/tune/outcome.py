@@ -1,7 +1,7 @@
 """What a search found: its trials, the best of them, and the preset beside it.
 
-What comes in: a plan and the trials of its study. What goes out: the best config, values, a table of all
-trials, and a YAML file that `fit --config` takes.
+What comes in: a plan and the trials of its study. What goes out: the best config, values, a table of
+all trials, and a YAML file that `fit --config` takes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def gain(self) -> float | None:
-        """Share by which the best first value is below the preset's; None = there is none to compare."""
+        """Share by which the best first value is below the preset's; None = nothing to compare."""
         if self.preset is None or not self.preset.values[0]:
             return None
         return float(1 - self.best.values[0] / self.preset.values[0])

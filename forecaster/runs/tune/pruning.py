@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from optuna import Trial
     from optuna.pruners import BasePruner
 
-FACTOR = 3
+FACTOR = 2
 """Of the trials that reach a rung, the best one in so many goes on to the next, so many times later."""
 _RUNGS = 2
 _BEHIND = "pruned_at"
@@ -27,8 +27,9 @@ _BEHIND = "pruned_at"
 class PruneBehind(pl.Callback):
     """Reports each validation loss to a trial, and ends the training once its pruner says so."""
 
-    def __init__(self, trial: Trial):
-        self._trial = trial
+    def __init__(self, trial: Trial, spared: bool = False):
+        """Takes the trial; one that is spared reports, so that others compare, and is never stopped."""
+        self._trial, self._spared = trial, spared
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Reports the validation just run, on rank 0, and tells all ranks what follows from it."""
@@ -49,14 +50,14 @@ class PruneBehind(pl.Callback):
         trial = self._trial
         trial.report(loss, step)
         # Nothing is saved by stopping what has ended.
-        behind = not ended and trial.should_prune()
+        behind = not self._spared and not ended and trial.should_prune()
         if behind:
             trial.set_user_attr(_BEHIND, step)
         return behind
 
 
 def pruner_of(plan: SweepPlan) -> BasePruner:
-    """Returns the pruner of a plan, its rungs at a ninth and a third of the training.
+    """Returns the pruner of a plan, its rungs at a quarter and a half of the training.
 
     A rung is at least one validation away. Source: Li et al., "A system for massively parallel
     hyperparameter tuning" (2020); "Hyperband" (2018).
@@ -76,4 +77,5 @@ def pruner_of(plan: SweepPlan) -> BasePruner:
 
 def first_rung(fit: FitConfig) -> int:
     """Returns the steps after which trials are compared for the first time."""
-    return max(fit.validate_every, round(fit.steps / FACTOR**_RUNGS))
+    steps: int = max(fit.validate_every, round(fit.steps / FACTOR**_RUNGS))
+    return steps

@@ -1,7 +1,7 @@
 """What a search says: what it is about, how far it is, what it found.
 
-What comes in: an objective, trials as they are told, an outcome. What goes out: lines, a bar and a table
-on a console.
+What comes in: an objective, trials as they are told, an outcome. What goes out: lines, a bar and a
+table on a console.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ def say_results(console: Console, outcome: Outcome) -> None:
         f"{states.count('FAIL')} failed"
     )
     if several:
-        line += f" · {len(outcome.front)} that no other beats in everything; trial {outcome.best.number}"
+        line += (
+            f" · {len(outcome.front)} that no other beats in everything; trial {outcome.best.number}"
+        )
         line += f" has the lowest {plan.metrics[0]}"
     elif outcome.gain is not None:
         line += f" · {plan.metrics[0]} {outcome.best.values[0]:.5g}: {improvement(outcome.gain)}"

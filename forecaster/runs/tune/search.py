@@ -7,15 +7,16 @@ there; everything that was told stays, whatever ends the search.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -55,7 +56,7 @@ class Wishes:
     """YAML file."""
     study: str | None = None
     """Name; None = from the table and the horizon."""
-    storage: str | None = None
+    storage: str | Path | None = None
     """Path of a journal or an address; None = a journal beside the tracking store."""
     workers: int = 1
     """Processes."""
@@ -91,6 +92,26 @@ class Tables:
     """Covariates known in advance."""
     covariates: object | None = None
     """Second table."""
+
+
+def wishes_of(trials: int, told: Mapping[str, Any]) -> Wishes:
+    """Returns a caller's wishes; one metric may stand for a list of one.
+
+    Raises:
+        ConfigError: there is no such wish.
+    """
+    known = [field.name for field in fields(Wishes)]
+    for name in told:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f", did you mean '{near[0]}'?" if near else ""
+            raise ConfigError(f"tune: unknown option '{name}'{hint}")
+    given = {name: value for name, value in told.items() if value is not None}
+    metrics = given.get("metrics", "WQL")
+    given["metrics"] = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    if "out" in given:
+        given["out"] = Path(given["out"])
+    return Wishes(trials, **given)
 
 
 def run_search(
@@ -140,12 +161,14 @@ def plan_search(
     pruner = wishes.pruner
     if pruner is None:
         pruner = "none" if len(wishes.metrics) > 1 or space.losses_differ else "asha"
-    study = wishes.study or f"{_word(Path(panel.name).stem)}-{config.horizon}"
+    source = _address(tables.data)
+    word = "frame" if source is None else _word(Path(panel.name).stem)
+    study = wishes.study or f"{word}-{config.horizon}"
     check_name(study)
     return SweepPlan(
         study=study,
-        storage=wishes.storage or default_storage(study, tracking_uri(config.tracking)),
-        source=_address(tables.data) or "",
+        storage=str(wishes.storage or default_storage(study, tracking_uri(config.tracking))),
+        source=source or "",
         config=config.model_dump(mode="json"),
         space=space.told,
         fingerprint=panel.fingerprint(),
@@ -213,7 +236,9 @@ def _searched(
     tracking = plan.settings.tracking
     with open_sweep(tracking, plan.study, plan.storage) as sweep, ExitStack() as stack:
         plan = replace(plan, parent_run=sweep.key)
-        bar = stack.enter_context(SearchBar(console, outcome_of(plan, study.get_trials(deepcopy=False))))
+        bar = stack.enter_context(
+            SearchBar(console, outcome_of(plan, study.get_trials(deepcopy=False)))
+        )
         begun = datetime.now()
         try:
             if plan.workers == 1:
@@ -229,7 +254,7 @@ def _searched(
             if len(outcome.ended) < plan.trials:
                 say(f"{len(outcome.ended)} of {plan.trials} trials are told; the same command goes on")
             sweep.summarise(study, outcome.trials, plan.metrics)
-        best = Path(f"{plan.study}.best.yaml")
+        best = _best_path(plan)
         outcome.write_best(best, wishes.command)
         sweep.keep_best(best.read_text(encoding="utf-8"))
     say_results(console, outcome)
@@ -271,13 +296,19 @@ def _refitted(panel: Panel, outcome: Outcome, wishes: Wishes, console: Console) 
         out = wishes.out
         if out is None and wishes.register is not None:
             out = Path(scratch) / outcome.plan.study
-        artifact = run_fit(panel, config, out, console)
+        artifact = run_fit(panel, config, out, console, introduced=True)
         if wishes.register is not None and out is not None:
             from forecaster.runs.registry.publish import publish
 
             published = publish(out, wishes.register, config.tracking)
             announce.sentence(console, f"registered {published.address}: {published.sentence}")
     return artifact
+
+
+def _best_path(plan: SweepPlan) -> Path:
+    """Returns where the best settings go: beside the journal, else in the working directory."""
+    folder = Path() if "://" in plan.storage else Path(plan.storage).parent
+    return folder / f"{plan.study}.best.yaml"
 
 
 def _address(table: object | None) -> str | None:

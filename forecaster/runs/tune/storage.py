@@ -13,6 +13,7 @@ was told before is kept.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,9 @@ def open_storage(
         storage = patiently(lambda: connect(address), address, patience_seconds, say)
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None) or error.name or str(error)
-        driver = "grpcio" if kind == "grpc" else missing.split(".")[0]
         raise ConfigError(
-            f"--storage {hidden(address)}: needs {driver}: pip install {driver}"
+            f"--storage {hidden(address)}: needs the module {missing.split('.')[0]}, which is not "
+            "installed (psycopg: pip install 'psycopg[binary]'; grpc: pip install grpcio)"
         ) from error
     return PatientStorage(storage, address, patience_seconds, say)
 
@@ -130,28 +131,39 @@ def hidden(address: str) -> str:
 def _journal(address: str) -> Any:
     from optuna.storages import JournalStorage
 
-    from forecaster.runs.tune.journal import journal_backend
+    from forecaster.runs.tune.journal import is_foreign, journal_backend
 
     # Absolute: a working directory that changes would change the study.
     path = Path(address).expanduser().absolute()
     try:
+        if is_foreign(path):
+            raise ConfigError(f"--storage {path}: is not a journal of studies; name another file")
         return JournalStorage(journal_backend(path))
-    except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
+    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise ConfigError(f"--storage {path}: {error.strerror}; name another file") from error
-    except ValueError as error:  # a line that is not JSON
-        raise ConfigError(
-            f"--storage {path}: is not a journal of studies; name another file"
-        ) from error
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"--storage {path}: is damaged ({error}); name another file") from error
 
 
 def _database(address: str) -> Any:
     import optuna
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+    from sqlalchemy.exc import (
+        ArgumentError,
+        IntegrityError,
+        NoSuchModuleError,
+        OperationalError,
+        ProgrammingError,
+    )
 
     try:
         # Asked before each use whether the connection still stands: servers restart.
         made = optuna.storages.RDBStorage(address, engine_kwargs={"pool_pre_ping": True})
-        return optuna.storages.get_storage(made)
+        storage = optuna.storages.get_storage(made)
+        weakref.finalize(storage, made.engine.dispose)  # connections end with who used them
+        return storage
+    except (IntegrityError, ProgrammingError) as error:
+        # Two processes that find a database empty both make its tables; the slower one looks again.
+        raise OperationalError(error.statement, error.params, error.orig or error) from error
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise ConfigError(
             f"--storage {hidden(address)}: expected a path, sqlite:///FILE, "

@@ -111,17 +111,22 @@ def run_worker(
     claims = Claims(study, plan.trials, preset, plan.sampler, plan.seed)
     if session.number:
         _let_begin(claims)
-    while not session.is_over:
-        refuse_same_errors(plan, claims.trials(), session)
-        trial = claims.claim()
-        if trial is not None:
-            _run(claims, trial, objective)
-            if told is not None:
-                told(claims.trials()[trial.number])
-        elif all(each.state.is_finished() for each in standing(claims.trials(), plan.trials)):
-            return
-        else:
-            time.sleep(_LOOK_SECONDS)  # others still run theirs, and may die of them
+    try:
+        while not session.is_over:
+            refuse_same_errors(plan, claims.trials(), session)
+            trial = claims.claim()
+            if trial is not None:
+                _run(claims, trial, objective)
+                if told is not None:
+                    told(claims.trials()[trial.number])
+            elif all(each.state.is_finished() for each in standing(claims.trials(), plan.trials)):
+                return
+            else:
+                time.sleep(_LOOK_SECONDS)  # others still run theirs, and may die of them
+    except (KeyboardInterrupt, SystemExit):
+        with suppress(Exception):
+            claims.leave()
+        raise
 
 
 def refuse_same_errors(plan: SweepPlan, trials: Sequence[FrozenTrial], session: Session) -> None:
@@ -168,10 +173,6 @@ def _run(claims: Claims, trial: Trial, objective: Objective) -> None:
         state, values = TrialState.FAIL, None
         with suppress(UpdateFinishedTrialError):
             trial.set_user_attr("error", _line(error))
-    except BaseException:
-        with suppress(Exception):
-            claims.release(trial)
-        raise
     # Another machine may have taken this one for dead, and have run the settings again: that counts.
     with suppress(UpdateFinishedTrialError):
         claims.study.tell(trial, values, state, skip_if_finished=True)

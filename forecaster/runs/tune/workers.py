@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 OBJECTIVE = "forecaster.runs.tune.objective:Objective"
 """What makes the objective of a plan."""
-DEATHS = 3
-"""So many workers die, with nothing told in between, before the search ends."""
+DEATHS = 5
+"""So many workers die, with nothing told in between, before the search ends. More than it takes for
+settings that kill their worker to count as failed."""
 _LOOK_SECONDS = 0.2
 _LEAVE_SECONDS = 15.0
 
@@ -104,6 +105,11 @@ class _Worker:
                 start_new_session=True,
             )
 
+    def part(self) -> None:
+        """Tells the process to end, if it still runs: it may give its trial back first."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
     @property
     def last_words(self) -> str:
         """What the process wrote last."""
@@ -135,6 +141,7 @@ def _watch(
                 raise _error(worker.last_words)
             if code == 0 or session.is_over:
                 continue
+            worker.part()
             deaths += 1
             if deaths == DEATHS:
                 raise FitError(
@@ -146,10 +153,9 @@ def _watch(
 
 
 def _leave(crew: list[_Worker]) -> None:
-    """Ends all workers that still run: each may give its trial back first."""
+    """Ends all workers that still run."""
     for worker in crew:
-        if worker.process.stdin is not None:
-            worker.process.stdin.close()
+        worker.part()
     ends = time.monotonic() + _LEAVE_SECONDS
     for worker in crew:
         try:

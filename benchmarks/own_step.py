@@ -1,0 +1,90 @@
+"""Milliseconds of our training step, as JSON; `training_step.py` runs it.
+
+python benchmarks/own_step.py "2 layers" | "2 + 1 layers"
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+import numpy as np
+import polars
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from forecaster.config import Config, DataConfig
+from forecaster.forecast.artifact import shape_of
+from forecaster.model.learner import Learner
+from forecaster.model.memory import Memory
+from forecaster.model.network import Network
+from forecaster.panel.build import open_panel
+from forecaster.panel.panel import Panel
+from forecaster.runs.fit import prepare
+from forecaster.runs.train import Surroundings, train
+from forecaster.windows.batch import Inputs
+from forecaster.windows.store import WindowStore
+
+CONTEXT, HORIZON, STEPS, WARM = 336, 96, 24, 8
+
+
+class EncoderOnly(Network):
+    """Our encoder with a matrix from all tokens to all leads in place of the decoder."""
+
+    def __init__(self, *made_of: object) -> None:
+        super().__init__(*made_of)  # type: ignore[arg-type]
+        self.decoder_layers = nn.ModuleList()
+        width, levels = self.config.width, len(self.config.quantile_levels)
+        self.flat = nn.Linear(CONTEXT // 16 * width, HORIZON * levels)
+
+    def decode(self, memory: Memory, inputs: Inputs, previous: Tensor | None = None) -> Tensor:
+        raw = self.flat(memory.tokens.flatten(1))
+        return raw.view(len(raw), HORIZON, 1, -1)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    alone = sys.argv[1] == "2 layers"
+    model = {"width": 64, "heads": 4, "feed_forward": 128, "encoder_layers": 2, "decoder_layers": 1}
+    sizes = {"context_length": CONTEXT, "patch": 16, "decoder_patch": 16}
+    levels = {"quantile_levels": [0.5]} if alone else {}
+    fit = {"steps": STEPS, "batch_size": 256, "validation": None}
+    panel = make_panel()
+    config = Config().replaced(horizon=HORIZON, model=model | sizes | levels, fit=fit)
+    config, split = prepare(panel, config)
+    network = (EncoderOnly if alone else Network)(config.model, shape_of(panel, HORIZON))
+    clock = Clock()
+    store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
+    learner = Learner(network, config.fit, panel.labels)
+    train(learner, store, split, config, Surroundings(callbacks=(clock,)))
+    print(json.dumps(clock.milliseconds))
+
+
+def make_panel() -> Panel:
+    """Returns 32 hourly series of noise, of one target."""
+    cells = np.random.default_rng(0).normal(size=32 * 2000)
+    hour = np.tile(np.arange(2000), 32)
+    frame = polars.DataFrame({"id": np.repeat(np.arange(32), 2000), "time": 3_600_000_000 * hour})
+    frame = frame.with_columns(polars.col("time").cast(polars.Datetime("us")), y=cells)
+    return open_panel(frame, DataConfig(series=("id",), target=("y",), past=(), static=()))
+
+
+class Clock(pl.Callback):
+    """Times the steps after the first few, from batch end to batch end."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_train_batch_end(self, *_: object) -> None:
+        self.ends.append(time.process_time())
+
+    @property
+    def milliseconds(self) -> float:
+        return 1e3 * statistics.median(np.diff(self.ends[WARM:]))
+
+
+if __name__ == "__main__":
+    main()

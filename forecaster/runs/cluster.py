@@ -1,0 +1,134 @@
+"""The parts of a batch forecast, made on a Ray cluster.
+
+What comes in: a plan and the numbers of blocks. What goes out: their records, as parts appear. Each
+block is one item of a Ray dataset, and actors that hold model and panel make its part, as any other
+process would. Promised: the result is that of one machine, byte for byte; a node that dies costs the
+blocks it was at, which others make again. Every node has to see the folders of result, model and store.
+
+The extra `ray` brings Ray; it is imported nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from forecaster.errors import ConfigError, ForecasterError, OutputError
+from forecaster.forecast.batch.parts import Record, write_part
+from forecaster.forecast.batch.plan import Plan
+from forecaster.runs.batch.job import Engine
+
+_LONGEST_FOLDER = 40
+"""Characters: Ray keeps sockets below its folder, whose path may have 107 in all."""
+
+
+def ray_engine(address: str | None = None) -> Engine:
+    """Returns what makes parts on a Ray cluster.
+
+    Args:
+        address: of a running cluster; "auto" = the one that this machine belongs to; None = one that
+            is started on this machine, and stopped after the work.
+
+    Raises:
+        ConfigError: Ray is not installed.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(
+            "engine ray: Ray is not installed: python -m pip install 'attention-forecaster[ray]'"
+        )
+    return partial(_made_by_ray, address)
+
+
+class Maker:
+    """An actor: has the model and the panel open, and makes one part after the other."""
+
+    def __init__(self, plan: str):
+        """Takes the plan as JSON."""
+        self._plan = Plan.from_json(plan)
+        # One lane per actor: Ray counts the cores, and gives each actor one.
+        self._predictor, self._panel = self._plan.opened("cpu", 1)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Returns the records of the blocks of a batch, once their parts are there."""
+        records = [
+            {"number": int(number)}
+            | asdict(write_part(self._predictor, self._panel, int(number), self._plan))
+            for number in batch["number"]
+        ]
+        return {name: [record[name] for record in records] for name in records[0]}
+
+
+def _made_by_ray(address: str | None, plan: Plan, todo: list[int]) -> Iterator[tuple[int, Record]]:
+    with _connected(address) as ray:
+        most = max(1, min(int(ray.cluster_resources().get("CPU", 1)), len(todo)))
+        blocks = ray.data.from_items(
+            [{"number": number} for number in todo], override_num_blocks=len(todo)
+        )
+        made = blocks.map_batches(
+            Maker,
+            fn_constructor_args=(plan.to_json(),),
+            batch_size=1,
+            num_cpus=1,
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
+        )
+        try:
+            for row in made.iter_rows():
+                number = row.pop("number")
+                yield number, Record(**row)
+        except ray.exceptions.RayError as error:
+            raise _fault(error) from error
+
+
+@contextmanager
+def _connected(address: str | None) -> Iterator[Any]:
+    """Yields the module, connected and quiet; leaves a cluster that was there as it was."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+    import ray.data
+
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    if ray.is_initialized():
+        yield ray
+        return
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        own = {"address": "local", "include_dashboard": False}
+        if len(folder) <= _LONGEST_FOLDER:
+            own["_temp_dir"] = folder
+        try:
+            ray.init(**quiet, **(own if address is None else {"address": address}))
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"engine ray: no cluster at {address or 'this machine'} ({_first_line(error)}): start "
+                "one with ray start --head, or leave out --address"
+            ) from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _fault(error: Exception) -> ForecasterError:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ForecasterError):
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    reason = str(cause) if cause is not None else _first_line(error)
+    return OutputError(
+        f"engine ray: a worker failed ({reason}); finished parts stay: the same command goes on"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else type(error).__name__

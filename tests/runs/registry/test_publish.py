@@ -1,0 +1,248 @@
+"""A model under a name: versions, the champion, what travels with them."""
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import yaml
+from forecast import tiny
+from mlflow.tracking import MlflowClient
+from runs.registry.conftest import fitted
+
+import forecaster as fc
+from forecaster.config import TrackingConfig
+from forecaster.runs.registry.challenge import challenge
+from forecaster.runs.registry.publish import publish
+
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+
+LOCAL = TrackingConfig()
+
+
+def _client(place):
+    return MlflowClient(tracking_uri=f"sqlite:///{place}/mlflow.db")
+
+
+def _wql(model):
+    return model.metrics["validation"]["scores"]["forecaster"]["WQL"]
+
+
+def test_the_first_version_of_a_name_is_its_champion(place, poor):
+    made = publish(poor, "shop", LOCAL)
+    assert (made.name, made.version, made.is_champion) == ("shop", 1, True)
+    assert made.sentence == "shop version 1 is the champion: there was none"
+    assert made.address == "models:/shop@champion"
+    assert int(_client(place).get_model_version_by_alias("shop", "champion").version) == 1
+
+
+def test_a_better_model_of_the_same_windows_becomes_the_champion_and_a_worse_one_does_not(
+    place, poor, good
+):
+    better, worse = _wql(fitted(60)), _wql(fitted(5))
+    assert better < worse
+    publish(poor, "shop", LOCAL)
+    won = publish(good, "shop", LOCAL)
+    assert won.is_champion and won.version == 2
+    windows = fitted(5).metrics["validation"]["windows"]
+    assert won.sentence == (
+        f"shop version 2 is the champion: its WQL {better:.4g} is lower than the champion's "
+        f"{worse:.4g} ({100 * (1 - better / worse):.1f} %) on the same {windows} validation windows"
+    )
+    _client(place).delete_registered_model("shop")
+    publish(good, "shop", LOCAL)
+    lost = publish(poor, "shop", LOCAL)
+    assert not lost.is_champion and lost.address == "models:/shop/2"
+    assert lost.sentence == (
+        f"shop version 2 is registered, version 1 stays the champion: its WQL {worse:.4g} is higher "
+        f"than the champion's {better:.4g} ({100 * (worse / better - 1):.1f} %) on the same {windows} "
+        "validation windows"
+    )
+    assert int(_client(place).get_model_version_by_alias("shop", "champion").version) == 1
+
+
+def test_a_model_that_is_there_is_not_registered_twice(place, poor, good):
+    publish(good, "shop", LOCAL)
+    again = publish(good, "shop", LOCAL)
+    assert again.version == 1 and again.is_champion
+    assert again.sentence == "shop version 1 is the champion already"
+    assert publish(poor, "shop", LOCAL).version == publish(poor, "shop", LOCAL).version == 2
+
+
+def test_models_of_different_data_are_compared_on_rows_that_neither_has_seen():
+    later = tiny.plain(130)
+    new, old = fitted(60).artifact, fitted(5, days=99).artifact
+    silent = challenge(new, old)
+    assert not silent.wins
+    assert silent.reason == (
+        "the two were fitted to different data; to score both again, export with --data and a table "
+        "of 7 steps or more after 2024-04-09"
+    )
+    won = challenge(new, old, later)
+    # 30 days after the newer model's last: four weeks, the last of them ending with the table.
+    assert won.wins
+    assert won.reason.endswith("on the polars frame, 4 cutoffs from 2024-04-11 to 2024-05-02")
+    lost = challenge(old, new, later)
+    assert not lost.wins and " is higher than the champion's " in lost.reason
+    short = challenge(new, old, tiny.plain(106))
+    assert not short.wins
+    assert short.reason == (
+        "the two were fitted to different data, and --data does not hold 7 steps or more after "
+        "2024-04-09"
+    )
+
+
+def test_the_scores_on_later_rows_are_those_of_a_backtest_of_the_models_as_they_are():
+    later = tiny.plain(130)
+    new, old = fitted(60), fitted(5, days=99)
+    wqls = [
+        model.backtest(later, windows=4, refit="never", quiet=True).scores["forecaster"]["WQL"]
+        for model in (new, old)
+    ]
+    said = challenge(new.artifact, old.artifact, later).reason
+    assert [float(found) for found in re.findall(r"WQL ([\d.]+)|champion's ([\d.]+)", said)[0][:1]] == [
+        pytest.approx(wqls[0], rel=1e-3)
+    ]
+    assert f"{wqls[1]:.4g}" in said
+
+
+def test_scores_of_other_windows_other_levels_or_nan_are_not_compared():
+    new, old = fitted(60).artifact, fitted(5).artifact
+    moved = json.loads(json.dumps(old.metrics))
+    moved["validation"]["cutoffs"] = "elsewhere"
+    assert challenge(new, replace(old, metrics=moved)).reason.startswith(
+        "the two were validated on different windows; to score both again"
+    )
+    assert challenge(new, replace(old, metrics={})).reason.startswith(
+        "one of the two has no validation scores; to score both again"
+    )
+    other = fitted(5, levels=(0.2, 0.5, 0.8)).artifact
+    assert challenge(new, other).reason == (
+        "it has the quantile levels 0.1, 0.5, 0.9, the champion 0.2, 0.5, 0.8, so their scores cannot "
+        "be compared; set the alias by hand"
+    )
+    undefined = json.loads(json.dumps(old.metrics))
+    undefined["validation"]["scores"]["forecaster"]["WQL"] = float("nan")
+    found = challenge(replace(new, metrics=undefined), old)
+    assert not found.wins and found.reason.startswith("WQL is not defined on the same")
+    assert not challenge(new, new).wins
+
+
+def test_a_champion_that_is_no_model_of_ours_stays_until_a_person_decides(place, poor):
+    client = _client(place)
+    client.create_registered_model("shop")
+    (place / "else").mkdir()
+    client.create_model_version("shop", str(place / "else"))
+    client.set_registered_model_alias("shop", "champion", "1")
+    made = publish(poor, "shop", LOCAL)
+    assert made.version == 2 and not made.is_champion
+    assert made.sentence.startswith(
+        "shop version 2 is registered, version 1 stays the champion: it is no model that this version "
+        "can read (models:/shop/1: contract.json cannot be fetched"
+    )
+
+
+def test_a_version_has_tags_and_the_card(place, poor):
+    publish(poor, "shop", LOCAL)
+    version = _client(place).get_model_version("shop", "1")
+    artifact = fitted(5).artifact
+    assert version.description == (poor / "card.md").read_text()
+    tags = version.tags
+    assert tags["fingerprint"] == artifact.fingerprint and tags["trained_until"] == "2024-04-09"
+    assert tags["horizon"] == "7" and tags["freq"] == "1d" and tags["target"] == "sales"
+    assert float(tags["validation.forecaster.WQL"]) == pytest.approx(_wql(fitted(5)), rel=1e-4)
+    assert "validation.seasonal_naive.WQL" in tags
+
+
+def test_what_is_registered_holds_no_pickle_pins_what_it_needs_and_never_names_us(place, poor):
+    publish(poor, "shop", LOCAL)
+    source = _client(place).get_model_version_download_uri("shop", "1")
+    (package,) = (place / "mlartifacts" / "models").glob("*/artifacts")
+    assert source.endswith(package.relative_to(place).as_posix())
+    names = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
+    assert not [name for name in names if name.endswith((".pkl", ".pickle", ".pyc"))]
+    inside = {name for name in names if name.startswith("artifacts/")}
+    assert inside == {f"artifacts/model/{path.name}" for path in poor.iterdir()}
+    needs = (package / "requirements.txt").read_text().split()
+    for need in needs:
+        name, version = need.split("==")
+        assert importlib.metadata.version(name).partition("+")[0] == version
+        assert name not in ("forecaster", "attention-forecaster", "optuna", "pytorch-lightning")
+    assert {"mlflow", "torch", "polars", "numpy", "pandas"} <= {need.split("==")[0] for need in needs}
+    told = yaml.safe_load((package / "MLmodel").read_text())
+    inputs = json.loads(told["signature"]["inputs"])
+    assert [(column["name"], column["type"]) for column in inputs] == [
+        ("store", "string"),
+        ("date", "any"),
+        ("sales", "double"),
+    ]
+    params = json.loads(told["signature"]["params"])
+    assert [(part["name"], part["default"]) for part in params] == [("horizon", 7), ("cutoff", "own")]
+    example = json.loads((package / "serving_input_example.json").read_text())["dataframe_split"]
+    assert example["columns"] == ["store", "date", "sales"]
+    assert [row[2] is None for row in example["data"]] == [False] * 14 + [True] * 7
+
+
+@pytest.mark.slow
+def test_what_is_served_loads_neither_lightning_nor_optuna_and_nothing_that_is_not_pinned(place, poor):
+    publish(poor, "shop", LOCAL)
+    (package,) = (place / "mlartifacts" / "models").glob("*/artifacts")
+    program = (
+        "import json, sys\n"
+        "import mlflow.pyfunc\n"
+        "before = set(sys.modules)\n"
+        f"model = mlflow.pyfunc.load_model({str(package)!r})\n"
+        f"rows = model.predict(model.input_example)\n"
+        "assert len(rows) == 7 and set(rows['status']) == {'ok'}, rows\n"
+        "import forecaster\n"
+        f"assert forecaster.__file__.startswith({str(package / 'code')!r}), forecaster.__file__\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in set(sys.modules) - before})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=place, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not loaded & {"pytorch_lightning", "lightning_fabric", "optuna", "matplotlib"}
+    needs = {need.split("==")[0] for need in (package / "requirements.txt").read_text().split()}
+    homes = importlib.metadata.packages_distributions()
+    ours = {"forecaster"}
+    for module in loaded - ours & set(homes):
+        names = {name.lower() for name in homes.get(module, ())}
+        assert not names or names & _with_dependencies(needs), (module, names)
+
+
+def _with_dependencies(needs):
+    """Packages and, by their own metadata, all that they require."""
+    found, waiting = set(), set(needs)
+    while waiting:
+        name = waiting.pop()
+        try:
+            lines = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        found.add(name.lower())
+        further = {re.split(r"[^\w.-]", line)[0].lower() for line in lines if "extra ==" not in line}
+        waiting |= further - found
+    return found
+
+
+@pytest.mark.parametrize("name", ["a/b", "a:b", "a@b", " "])
+def test_a_name_that_no_address_can_hold_is_refused(poor, name):
+    with pytest.raises(fc.ConfigError, match="expected a name without / : and @, as sales"):
+        publish(poor, name, LOCAL)
+
+
+def test_a_store_that_is_away_is_named_in_one_line(poor):
+    with pytest.raises(fc.ConfigError, match=r"MLflow store http://127.0.0.1:9: .*Connection refused"):
+        publish(poor, "shop", TrackingConfig(uri="http://127.0.0.1:9"))
+
+
+def test_a_fitted_model_exports_itself(place):
+    published = fitted(5).export("shop", tracking=LOCAL)
+    assert published.address == "models:/shop@champion"
+    again = fc.load(published.address)
+    assert again.predict(tiny.plain()).frame.equals(fitted(5).predict(tiny.plain()).frame)

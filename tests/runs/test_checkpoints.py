@@ -1,0 +1,261 @@
+"""Checkpoints of a training: exact to go on from, whole, two of them, and only data."""
+
+import os
+import pickle
+import signal
+import time
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from forecaster.errors import ArtifactError
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.resume.checkpoints import Checkpoints, checkpoints_in, step_of
+from forecaster.runs.train import Surroundings
+from forecaster.runs.transfer import Start
+
+STEPS = 5
+TRICKS = {
+    "noise": {
+        "model": {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.4},
+        "fit": {"noise": 0.3, "patch_masking": 0.4, "lead_decay": 0.9},
+    },
+    "no validation": {"fit": {"validation": None, "average_decay": None}},
+    "late validation": {"fit": {"validate_every": 3}},
+    "patience": {"fit": {"learning_rate": 0.5, "patience": 1, "gradient_clip": None}},
+    "draws": {
+        "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
+        "fit": {"scheduled_sampling": 0.7},
+    },
+}
+
+
+class _Stopped(Exception):
+    """Stands for whatever ends a process between two steps."""
+
+
+class _StopAt(pl.Callback):
+    def __init__(self, step):
+        self._step = step
+
+    def on_train_batch_start(self, trainer, learner, batch, batch_index):
+        if trainer.global_step == self._step:
+            raise _Stopped
+
+
+def _prepared(make_panel, make_config, known=1, **sections):
+    panel = make_panel(3, 60, past=1, known=known)
+    fit = {"steps": STEPS, "checkpoint_every": 1, "validate_every": 2} | sections.pop("fit", {})
+    config, split = prepare(panel, make_config(4, fit=fit, **sections))
+    return panel, config, split
+
+
+def _assert_same(one, other):
+    assert one.metrics == other.metrics
+    first, second = (artifact.ensemble.state_dict() for artifact in (one, other))
+    assert first.keys() == second.keys()
+    for name, weight in first.items():
+        assert torch.equal(weight, second[name]), name
+
+
+def _stopped_at_every_step(folder, fit):
+    """Returns the artifact of a fit that was stopped before each of its steps, and its stops."""
+    for step in range(1, STEPS + 1):
+        files = Checkpoints(folder, "this fit", say=lambda text: None)
+        try:
+            return fit(surroundings=Surroundings(callbacks=(_StopAt(step),), checkpoints=files)), step
+        except _Stopped:
+            assert step_of(checkpoints_in(folder)[-1]) == step
+    raise AssertionError("never finished")
+
+
+@pytest.mark.parametrize("tricks", TRICKS.values(), ids=TRICKS)
+def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
+    tmp_path, make_panel, make_config, tricks
+):
+    fit = partial(fit_panel, *_prepared(make_panel, make_config, **tricks))
+    resumed, stops = _stopped_at_every_step(tmp_path, fit)
+    whole = fit()
+    _assert_same(resumed, whole)
+    assert stops == whole.metrics["steps"]
+    # Its last checkpoint holds all of it: nothing is trained again.
+    files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+    again = fit(surroundings=Surroundings(callbacks=(_StopAt(STEPS - 1),), checkpoints=files))
+    _assert_same(again, whole)
+
+
+@pytest.mark.parametrize("fit", [{}, {"freeze_encoder": True}, {"adapters": 2}], ids=str)
+def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
+    start = fit_panel(*_prepared(make_panel, make_config, known=0))
+    panel, config, _ = _prepared(make_panel, make_config)
+    config, split = prepare(panel, config.replaced(fit=fit), start)
+    warm = partial(fit_panel, panel, config, split, start=Start(start, lambda parts: None))
+    resumed, _ = _stopped_at_every_step(tmp_path, warm)
+    _assert_same(resumed, warm())
+
+
+def test_stops_between_checkpoints_are_made_up_for(tmp_path, make_panel, make_config):
+    fit = partial(fit_panel, *_prepared(make_panel, make_config, fit={"checkpoint_every": 3}))
+    for step in (1, 4, 4):
+        files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+        with pytest.raises(_Stopped):
+            fit(surroundings=Surroundings(callbacks=(_StopAt(step),), checkpoints=files))
+        assert [step_of(path) for path in checkpoints_in(tmp_path)] == list(range(3, step + 1, 3))
+    files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), fit())
+    assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, STEPS]
+
+
+@pytest.fixture(scope="module")
+def small(make_panel, make_config):
+    """A fit, and what it gives."""
+    fit = partial(fit_panel, *_prepared(make_panel, make_config))
+    return fit, fit()
+
+
+def _run_until(folder, fit, step, say=lambda text: None, identity="this fit"):
+    files = Checkpoints(folder, identity, say)
+    with pytest.raises(_Stopped):
+        fit(surroundings=Surroundings(callbacks=(_StopAt(step),), checkpoints=files))
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def _flip(path):
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 200] = bytes(200)  # longer than what lies between two tensors
+    path.write_bytes(content)
+
+
+class _Payload:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+def _hostile(path):
+    with path.open("wb") as file:
+        pickle.dump(_Payload(), file)
+
+
+def _hostile_zip(path):
+    torch.save({"fit": "this fit", "loops": _Payload()}, path)
+
+
+def _empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [_cut, _flip, _empty, _hostile, _hostile_zip])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, monkeypatch, small, harm):
+    monkeypatch.chdir(tmp_path)
+    fit, whole = small
+    _run_until(tmp_path, fit, 4)
+    newest = checkpoints_in(tmp_path)[-1]
+    assert step_of(newest) == 4
+    harm(newest)
+    said = []
+    files = Checkpoints(tmp_path, "this fit", said.append)
+    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), whole)
+    assert said == [
+        f"{newest}: damaged, or no checkpoint; the one before is taken",
+        "goes on after step 3",
+    ]
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_checkpoint_of_another_fit_is_passed_over_and_none_left_is_an_error(tmp_path, small):
+    fit, _ = small
+    _run_until(tmp_path, fit, 3, identity="another fit")
+    with pytest.raises(
+        ArtifactError, match=r"000003\.checkpoint: of another fit.*begin with --restart"
+    ):
+        Checkpoints(tmp_path, "this fit", print).newest()
+    assert Checkpoints(tmp_path / "empty", "this fit", print).newest() is None
+
+
+def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, small):
+    fit, whole = small
+    said, save = [], torch.save
+
+    def full(content, file):
+        if 2 <= content["global_step"] <= 3:
+            file.write(b"half")
+            raise OSError(28, "No space left on device")
+        save(content, file)
+
+    monkeypatch.setattr(torch, "save", full)
+    files = Checkpoints(tmp_path, "this fit", said.append)
+    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), whole)
+    place = tmp_path / "step-00000002.checkpoint"
+    assert said == [
+        f"no checkpoint: {place}: cannot be written: No space left on device; "
+        "the training goes on without"
+    ]
+    assert [step_of(path) for path in checkpoints_in(tmp_path)] == [4, 5]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".checkpoint"}
+
+
+def test_minutes_are_counted_by_a_clock_that_nobody_sets(
+    tmp_path, monkeypatch, make_panel, make_config
+):
+    past, kept = iter(range(10**9, 0, -(10**6))), []
+
+    class Steps(Checkpoints):
+        def save_checkpoint(self, checkpoint, path, storage_options=None):
+            kept.append(checkpoint["global_step"])
+
+    for minutes, expected in ((1e-9, [1, 2, 3, 4, 5]), (60.0, [5])):
+        kept.clear()
+        settings = {"checkpoint_every": None, "checkpoint_minutes": minutes}
+        panel, config, split = _prepared(make_panel, make_config, fit=settings)
+        monkeypatch.setattr(time, "time", lambda: float(next(past)))
+        files = Steps(tmp_path, "this fit", print)
+        fit_panel(panel, config, split, Surroundings(checkpoints=files))
+        assert kept == expected
+
+
+class _Signal(pl.Callback):
+    def __init__(self, number, step):
+        self._number, self._step = number, step
+
+    def on_train_batch_end(self, trainer, learner, outputs, batch, batch_index):
+        if trainer.global_step == self._step:
+            signal.raise_signal(self._number)
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+@pytest.mark.parametrize("step", [2, STEPS])
+def test_a_signal_ends_a_training_after_its_step_with_a_checkpoint(tmp_path, small, number, ends, step):
+    fit, whole = small
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    files = Checkpoints(tmp_path, "this fit", lambda text: None)
+    with pytest.raises(ends) as left:
+        fit(surroundings=Surroundings(callbacks=(_Signal(number, step),), checkpoints=files))
+    assert getattr(left.value, "code", 143) == 143
+    assert step_of(checkpoints_in(tmp_path)[-1]) == step
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    files = Checkpoints(tmp_path, "this fit", lambda text: None)
+    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), whole)
+
+
+def test_the_second_ctrl_c_ends_a_training_at_once(tmp_path, make_panel, make_config):
+    class Twice(pl.Callback):
+        def on_train_batch_end(self, trainer, learner, outputs, batch, batch_index):
+            if trainer.global_step == 2:
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+                pytest.fail("still here")
+
+    settings = {"checkpoint_every": 100}
+    panel, config, split = _prepared(make_panel, make_config, fit=settings)
+    files = Checkpoints(tmp_path, "this fit", lambda text: None)
+    with pytest.raises(KeyboardInterrupt):
+        fit_panel(panel, config, split, Surroundings(callbacks=(Twice(),), checkpoints=files))
+    assert checkpoints_in(tmp_path) == []

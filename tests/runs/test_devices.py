@@ -1,0 +1,289 @@
+"""Several devices: who stands where, and that they learn what one device learns."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from forecaster.errors import ConfigError, FitError
+from forecaster.runs.devices import Place, find_place, windows_per_step
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.train import Surroundings
+
+BIN = Path(sys.executable).parent
+DATA = Path(__file__).parents[2] / "data"
+TINY = """
+model: {width: 8, heads: 2, encoder_layers: 1, feed_forward: 8, dropout: 0.0}
+fit: {steps: 12, batch_size: 32, validate_every: 5, learning_rate: 0.001}
+tracking: {enabled: false}
+"""
+FIT = [
+    DATA / "demo.csv",
+    "--future",
+    DATA / "demo_future.csv",
+    "--horizon",
+    "7",
+    "--config",
+    "tiny.yaml",
+]
+TORCHRUN = dict(RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", MASTER_ADDR="h", MASTER_PORT="1")
+SLURM = dict(SLURM_NTASKS="4", SLURM_NNODES="2", SLURM_PROCID="3", SLURM_LOCALID="1")
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    """Whatever starts the tests is none of theirs."""
+    for name in list(os.environ):
+        if name in TORCHRUN or name == "LOCAL_WORLD_SIZE" or name.startswith("SLURM_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def told(monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_without_a_launcher_one_device_is_alone_and_several_are_started():
+    assert find_place(None, None) == Place()
+    place = find_place(3, 1)
+    assert (place.rank, place.world, place.launches, place.leads) == (0, 3, True, True)
+    assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", place.meeting)
+
+
+def test_a_process_of_torchrun_joins_the_others_without_being_told_how_many(monkeypatch):
+    told(monkeypatch, TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
+    expected = Place(rank=3, local_rank=1, devices=2, nodes=2, meeting="env://")
+    assert find_place(None, None) == find_place(2, 2) == expected
+    assert not expected.leads
+
+
+def test_a_task_of_slurm_joins_the_others_where_several_devices_are_asked_for(monkeypatch):
+    told(monkeypatch, SLURM | {"SLURM_JOB_NODELIST": "node[3-4]", "SLURM_JOB_ID": "17"})
+    expected = Place(rank=3, local_rank=1, devices=2, nodes=2, meeting="tcp://node3:29517")
+    assert find_place(2, 2) == expected
+    assert find_place(None, None) == Place()  # tasks that have nothing to do with each other
+
+
+@pytest.mark.parametrize(
+    ("variables", "asked", "expected"),
+    [
+        ({}, (2, 3), r"--nodes 3: this command runs on one machine; .* each of the 3, with torchrun"),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "2"}, (4, 2), r"4 --nodes 2 are 8 .* torchrun started 2 x 2"),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "3"}, (None, None), r"are 3 processes, but torchrun started"),
+        (SLURM, (3, 2), r"--devices 3 --nodes 2 are 6 processes, but SLURM started 4 tasks on 2 nodes"),
+        (TORCHRUN | {"RANK": "x"}, (2, 2), r"RANK: expected a number from the launcher, found 'x'"),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused(monkeypatch, variables, asked, expected):
+    told(monkeypatch, variables)
+    with pytest.raises(ConfigError, match=expected):
+        find_place(*asked)
+
+
+def test_more_devices_than_there_are_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(
+        ConfigError, match=r"--devices 2: this machine has 1 CUDA device; ask for as many"
+    ):
+        find_place(2, None)
+
+
+def test_a_batch_that_cannot_be_shared_evenly_is_refused_with_the_numbers(make_config):
+    config = make_config(4, fit={"batch_size": 32})
+    assert windows_per_step(config, 3, Place(devices=4)) == 8
+    with pytest.raises(
+        ConfigError, match=r"batch_size 32 cannot be shared .* 3 devices: take a multiple of 3"
+    ):
+        windows_per_step(config, 3, Place(devices=3))
+    together = make_config(4, fit={"batch_size": 32}, model={"channel_attention": True})
+    expected = r"batch_size 32 \(10 windows of 3 channels\) .* 4 devices: take a multiple of 12"
+    with pytest.raises(ConfigError, match=expected):
+        windows_per_step(together, 3, Place(devices=4))
+
+
+def test_the_refusal_comes_before_any_process_is_started(tmp_path, monkeypatch, capsys):
+    import forecaster as fc
+
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    with pytest.raises(ConfigError, match=r"batch_size 32 cannot be shared evenly by 3 devices"):
+        fc.fit(DATA / "demo.csv", 7, config="tiny.yaml", out="model", devices=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.yaml"]
+
+
+def weights(artifact):
+    """By name; biases of keys shift all scores alike, so their gradient is nothing but rounding."""
+    state = artifact.ensemble.members[0].state_dict()
+    return {name: value for name, value in state.items() if not name.endswith("key.bias")}
+
+
+def fitted(panel, config, devices):
+    config, split = prepare(panel, config)
+    return fit_panel(panel, config, split, Surroundings(place=find_place(devices, None)))
+
+
+@pytest.mark.slow
+def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(make_panel, make_config):
+    """Also where they see unlike numbers of observed cells, as here; without noise from dropout."""
+    panel = make_panel(3, 60, missing=0.5, known=1, categories=True)
+    fit = {"steps": 7, "validate_every": 3, "validation_windows": 33, "lead_decay": 0.9}
+    config = make_config(4, fit=fit)
+    one, two = (fitted(panel, config, devices) for devices in (1, 2))
+    for name, weight in weights(one).items():
+        torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=1e-6, msg=name)
+    curves = [artifact.metrics["curves"]["validation_loss"] for artifact in (one, two)]
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-6)
+    assert one.metrics["best_step"] == two.metrics["best_step"]
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_on_one_device_ends_both_and_names_the_series(
+    make_panel, make_config
+):
+    panel = make_panel(3, 60)
+    late = panel.indptr[2] - 5  # the last rows of the second series: validated, never trained on
+    panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
+    expected = r"the validation loss is not finite at step 2: 1 of \d series in the batch, s1; "
+    with pytest.raises(FitError, match=expected):
+        fitted(panel, make_config(4, fit={"steps": 2, "validate_every": 2}), 2)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """Starts commands in a folder with a config, with the variables given; ends what is left."""
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    processes = []
+
+    def start(*words, **variables):
+        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | variables
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen([*map(str, words)], env=env, **pipes))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def left(process):
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def same_weights(one, other, atol):
+    first, second = (load_file(f"{folder}/member-00.safetensors") for folder in (one, other))
+    for name, weight in first.items():
+        if not name.endswith("key.bias"):
+            np.testing.assert_allclose(second[name], weight, rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.slow
+def test_fit_with_two_devices_and_under_torchrun_writes_what_fit_with_one_does(started):
+    """On one machine, and on two nodes of torchrun that have a process each."""
+    for devices in (1, 2):
+        words = BIN / "forecaster", "fit", *FIT, "--devices", devices, "--out", f"model{devices}"
+        code, out, err = left(started(*words))
+        assert (code, err) == (0, ""), err
+        assert f"saved model{devices}" in out
+    same_weights("model1", "model2", 1e-5)
+    port = free_port()
+    nodes = []
+    for node in range(2):
+        torchrun = ["--nnodes", 2, "--node-rank", node, "--nproc-per-node", 1]
+        torchrun += ["--master-addr", "127.0.0.1", "--master-port", port]
+        fit = ["-m", "forecaster", "fit", *FIT, "--nodes", 2, "--out", "model3"]
+        nodes.append(started(BIN / "torchrun", *torchrun, *fit))
+    answers = [left(node) for node in nodes]
+    assert [code for code, *_ in answers] == [0, 0], answers
+    assert sorted("saved model3" in out for _, out, _ in answers) == [False, True]
+    assert sorted(len(out) for _, out, _ in answers)[0] == 0  # the others say nothing
+    same_weights("model2", "model3", 0)
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [
+        "model1",
+        "model2",
+        "model3",
+        "tiny.yaml",
+    ]
+
+
+SCRIPT = """
+import os, sys
+import forecaster as fc
+future = sys.argv[2]
+model = fc.fit(sys.argv[1], 7, config="tiny.yaml", future=future, out="model", devices=2)
+model.save("of_" + os.environ["SLURM_PROCID"])
+"""
+
+
+def slurm(started, port, *words):
+    """Starts two tasks as srun would."""
+    common = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "MASTER_PORT": port}
+    common |= {"SLURM_JOB_NODELIST": "localhost"}
+    ranks = [{"SLURM_PROCID": number, "SLURM_LOCALID": number} for number in "01"]
+    return [started(*words, **common, **rank) for rank in ranks]
+
+
+@pytest.mark.slow
+def test_tasks_of_slurm_train_together_and_one_of_them_writes(started):
+    Path("script.py").write_text(SCRIPT)
+    words = sys.executable, "script.py", DATA / "demo.csv", DATA / "demo_future.csv"
+    answers = [left(task) for task in slurm(started, free_port(), *words)]
+    assert [code for code, *_ in answers] == [0, 0], answers
+    assert "saved model" in answers[0][1] and answers[1][1:] == ("", "")
+    same_weights("of_0", "of_1", 0)
+    same_weights("of_0", "model", 0)
+    assert not Path("model.run").exists()
+
+
+def trains(process):
+    """Waits until a fit has begun to train."""
+    for line in process.stdout:
+        if " weights" in line:
+            return
+    raise AssertionError(process.communicate())
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_ends_the_others_within_a_minute_with_one_line(started):
+    long = ["--set", "fit.steps=1000000", "--set", "fit.patience=null", "--out", "model"]
+    process = started(BIN / "forecaster", "fit", *FIT, *long, "--devices", 2)
+    trains(process)
+    (worker,) = (
+        child for child in psutil.Process(process.pid).children() if child.name().startswith("python")
+    )
+    worker.send_signal(signal.SIGKILL)
+    begun = time.monotonic()
+    code, _, err = left(process)
+    assert time.monotonic() - begun < 60
+    line = "error: process 2 of 2 was killed by signal 9; the training has ended\n"
+    assert (code, err) == (2, line)
+    tasks = slurm(
+        started, free_port(), BIN / "forecaster", "fit", *FIT, *long, "--devices", 2, "--restart"
+    )
+    trains(tasks[0])
+    tasks[1].send_signal(signal.SIGKILL)
+    begun = time.monotonic()
+    code, _, err = left(tasks[0])
+    assert time.monotonic() - begun < 60
+    assert code == 2 and re.fullmatch(r"error: process 1 of 2 lost another one, .*\n", err)
+    assert not Path("model").exists()

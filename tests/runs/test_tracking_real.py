@@ -1,0 +1,249 @@
+"""Tracking with real parts: a server over HTTP that dies half-way, pages that a real browser sees."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from forecast import tiny
+from matplotlib.figure import Figure
+from mlflow.tracking import MlflowClient
+
+import forecaster as fc
+from forecaster.config import TrackingConfig
+from forecaster.model.learner import Learner
+from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking.spool import waiting
+from forecaster.runs.tracking.sweep import open_sweep, open_trial
+from forecaster.runs.tracking.sync import sync
+
+pytestmark = [
+    pytest.mark.slow,
+    # MLflow's own use of SQLAlchemy; nothing of ours.
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
+PROGRAM = "import sys; from forecaster.cli import main; main()"
+CONFIG = tiny.TINY | {
+    "tracking": {"enabled": True},
+    "fit": {"steps": 20, "batch_size": 16, "validate_every": 10},
+}
+
+
+def _free_port():
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        return free.getsockname()[1]
+
+
+def _end(process):
+    """Ends a process in a session of its own, and all that it started, and nothing else."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+@contextmanager
+def _server(folder, port):
+    """A tracking server on the database of a folder."""
+    words = ["--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--backend-store-uri", f"sqlite:///{folder}/server.db"]
+    words += ["--artifacts-destination", str(folder / "kept")]
+    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mlflow", "server", *words],
+        cwd=folder,
+        env=os.environ | quiet,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        for _ in range(240):
+            assert server.poll() is None
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield server
+    finally:
+        _end(server)
+
+
+@contextmanager
+def _ui(*words):
+    """`forecaster ui` in a process of its own; yields it and the address that it prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "ui", *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    children = []
+    try:
+        said = process.stdout.readline()  # the address, or the end of the process
+        children = psutil.Process(process.pid).children(recursive=True) if said else []
+        yield process, said.removeprefix("runs: ").strip(), children
+    finally:
+        for child in children:
+            try:
+                child.kill()
+            except psutil.NoSuchProcess:
+                pass
+        _end(process)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
+    place, monkeypatch, empty_store, capsys
+):
+    shutil.copy(empty_store, place / "server.db")
+    port = _free_port()
+    address = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    here = TrackingConfig()
+    with _server(place, port) as server:
+        whole = fc.fit(tiny.shop(), horizon=7, known="price", config=CONFIG, out=place / "whole")
+        assert f"tracked, see it with: {address}" in capsys.readouterr().out
+        with open_sweep(here, "shop", "studies/shop.journal") as sweep:
+            with open_trial(here, sweep.key, "shop", 0) as run:
+                run.log_metrics([("train_loss", 0.5, 1_700_000_000_000, 10)])
+            step = Learner.on_train_batch_end
+
+            def die(self, *args):
+                step(self, *args)
+                if server.poll() is None and self.global_step == 12:
+                    _end(server)
+
+            monkeypatch.setattr(Learner, "on_train_batch_end", die)
+            cut = fc.fit(tiny.shop(), horizon=7, known="price", config=CONFIG, out=place / "cut")
+            said = capsys.readouterr().out
+            assert f"not tracked: MLflow store {address}" in said
+            assert said.count("forecaster runs sync") == 1
+            for number in (1, 2):
+                with open_trial(here, sweep.key, "shop", number) as run:
+                    run.log_metrics([("train_loss", 0.5, 1_700_000_000_000, 10)])
+                    run.log_figure(Figure(), "forecast.png")
+    # The fit's rest, two trials, and the end of the sweep.
+    assert len(waiting(place / "mlflow-pending")) == 4
+    with _server(place, port):
+        assert sync().sent == {address: 4}
+        assert sync().sent == {} and not (place / "mlflow-pending").exists()
+        client = MlflowClient(tracking_uri=address)
+        experiment = client.get_experiment_by_name("forecaster")
+        runs = client.search_runs([experiment.experiment_id])
+        named = {run.info.run_name: run for run in runs}
+        assert len(runs) == 6 and {run.info.status for run in runs} == {"FINISHED"}
+        for name, model in (("whole", whole), ("cut", cut)):
+            run = named[name]
+            assert run.data.tags["fingerprint"] == model.artifact.fingerprint
+            assert np.isfinite(run.data.metrics["validation/forecaster/WQL"])
+            history = client.get_metric_history(run.info.run_id, "train_loss")
+            wanted = [tuple(point) for point in model.metrics["curves"]["train_loss"]]
+            assert [(point.step, point.value) for point in history] == wanted
+            files = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
+            assert {"model/contract.json", "model/forecast.png"} <= files
+        parent = named["shop"].info.run_id
+        for number in range(3):
+            assert named[f"trial-{number:03d}"].data.tags["mlflow.parentRunId"] == parent
+
+
+def test_a_server_that_hangs_costs_a_bounded_wait_once(place, monkeypatch, empty_store):
+    shutil.copy(empty_store, place / "server.db")
+    port = _free_port()
+    with (
+        _server(place, port) as server,
+        open_run(TrackingConfig(uri=f"http://127.0.0.1:{port}"), "sales") as run,
+    ):
+        frozen = psutil.Process(server.pid)
+        family = [frozen, *frozen.children(recursive=True)]
+        for process in family:
+            process.suspend()
+        try:
+            begun = time.monotonic()
+            for step in range(50):
+                run.log_metrics([("train_loss", 0.5, 1_700_000_000_000 + step, step)])
+            waited = time.monotonic() - begun
+        finally:
+            for process in family:
+                process.resume()
+        assert run.lost and run.kept
+    assert waited < 60  # a wait per call would be ten minutes
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the package chromium")
+def test_a_browser_finds_the_nested_runs_and_the_forecast(place):
+    from runs.browser import opened_browser
+
+    fc.fit(tiny.shop(), horizon=7, known="price", config=CONFIG, out=place / "shop", quiet=True)
+    here = TrackingConfig()
+    with open_sweep(here, "sweep", "studies/sweep.journal") as sweep:
+        for number in range(3):
+            with open_trial(here, sweep.key, "sweep", number) as run:
+                run.log_metrics([("validation/forecaster/WQL", 0.1 * (number + 1), 1, 0)])
+    client = MlflowClient(tracking_uri=f"sqlite:///{place}/mlflow.db")
+    experiment = client.get_experiment_by_name("forecaster").experiment_id
+    (fit,) = client.search_runs([experiment], "attributes.run_name = 'shop'")
+    pictures = Path(os.environ.get("FORECASTER_TEST_PICTURES", place))
+    with (
+        _ui("--port", 0) as (_, address, _),
+        opened_browser(shutil.which("chromium")) as page,
+    ):
+        page.open(f"{address}/#/experiments/{experiment}/runs")
+        page.wait("document.body.innerText.includes('sweep')")
+        cell = "[...document.querySelectorAll('a')].find(a => a.innerText == 'sweep')"
+        assert "trial-000" not in page.text()
+        page.wait(f"{cell} && {cell}.closest('[role=gridcell]').querySelector('button') != null")
+        page.run(f"{cell}.closest('[role=gridcell]').querySelector('button').click()")
+        for number in range(3):
+            page.wait(f"document.body.innerText.includes('trial-{number:03d}')")
+        page.run("[...document.querySelectorAll('button')].find(b => b.ariaLabel == 'Close')?.click()")
+        (pictures / "runs.png").write_bytes(page.picture())
+        page.open(
+            f"{address}/#/experiments/{experiment}/runs/{fit.info.run_id}/artifacts/model/forecast.png"
+        )
+        drawn = "[...document.images].some(i => i.src.startsWith('blob:') && i.naturalWidth > 300)"
+        page.wait(drawn)
+        (pictures / "forecast.png").write_bytes(page.picture())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_the_server_ends_with_its_command_and_leaves_no_child(place, number, code):
+    with _ui("--port", 0) as (process, address, children):
+        with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
+            assert answer.status == 200
+        assert len(children) >= 1
+        process.send_signal(number)
+        assert process.wait(timeout=60) == code
+        assert process.stderr.read() == ""
+        gone, alive = psutil.wait_procs(children, timeout=30)
+        assert not alive and len(gone) == len(children)
+
+
+def test_two_servers_take_two_ports_and_a_wanted_one_in_use_is_refused(place):
+    with _ui() as (_, first, _), _ui() as (_, second, _):
+        assert first != second and second.startswith("http://127.0.0.1:50")
+        taken = first.rpartition(":")[2]
+        with _ui("--port", taken) as (third, said, _):
+            assert third.wait(timeout=60) == 2 and said == ""
+            assert third.stderr.read() == (
+                f"error: --port {taken}: Address already in use; choose another one, or leave --port "
+                "away for the next free one\n"
+            )

@@ -1,0 +1,173 @@
+"""A search as its caller sees it: study, best config, model, trials; said, written, continued."""
+
+import re
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pytest
+import yaml
+from forecast import tiny
+from rich.console import Console
+
+import forecaster as fc
+from forecaster.errors import ConfigError
+from forecaster.runs.tune.report import say_results
+from forecaster.runs.tune.search import seconds_of
+
+SPACE = {
+    "fit.learning_rate": {"float": [0.001, 0.02], "log": True},
+    "model.width": {"choice": [16, 24]},
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A working folder with the shop and a space."""
+    monkeypatch.chdir(tmp_path)
+    tiny.plain().write_csv("plain.csv")
+    tiny.write_tiny(tmp_path / "tiny.yaml")
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    return tmp_path
+
+
+def _tune(data: object, trials: int, **told: object) -> fc.Study:
+    told = {"config": "tiny.yaml", "space": "space.yaml", "quiet": True, **told}
+    return fc.tune(data, horizon=tiny.HORIZON, trials=trials, **told)
+
+
+def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(folder):
+    study = _tune(tiny.plain(), 4, study="shop")
+    trials = study.trials
+    assert isinstance(trials, pl.DataFrame)
+    assert trials["trial"].to_list() == [0, 1, 2, 3]
+    assert trials["note"].to_list() == ["the preset", None, None, None]
+    assert study.preset_value == trials["WQL"][0]
+    assert study.best_value == trials["WQL"].min() <= study.preset_value
+    best = trials.filter(pl.col("WQL") == study.best_value).row(0, named=True)
+    assert study.best.model.width == best["model.width"]
+    assert study.best.fit.learning_rate == best["fit.learning_rate"]
+    assert study.model.config.fit.learning_rate == study.best.fit.learning_rate
+    last = study.model.artifact.trained_until
+    assert study.model.open(tiny.plain()).calendar.text(last) == str(tiny.day(99))
+    assert repr(study) == f"Study(shop: 4 trials, WQL {study.best_value:.5g})"
+
+
+def test_the_same_call_goes_on_and_repeats_nothing(folder):
+    first = _tune("plain.csv", 2, study="shop", refit=False)
+    journal = (folder / "studies" / "shop.journal").read_text()
+    second = _tune("plain.csv", 3, study="shop", refit=False)
+    assert second.trials.head(2).equals(first.trials)
+    assert second.trials["state"].to_list()[0] == "finished" and len(second.trials) == 3
+    assert (folder / "studies" / "shop.journal").read_text().startswith(journal)
+    third = _tune("plain.csv", 3, study="shop", refit=False)
+    assert third.trials.equals(second.trials)
+    with pytest.raises(ConfigError, match="refit was False"):
+        _ = third.model
+
+
+def test_the_file_of_the_best_settings_is_a_config_that_says_where_it_is_from(folder):
+    study = _tune("plain.csv", 2, study="shop", refit=False, command="forecaster tune plain.csv")
+    path = folder / "studies" / "shop.best.yaml"
+    assert fc.load_config(path) == study.best
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# Found by: forecaster tune plain.csv"
+    assert re.fullmatch(
+        r"# Trial [01] of 2 in study shop: WQL [\d.]+ on the validation span\.", lines[1]
+    )
+    assert lines[2].startswith(f"# The preset, trial 0: {study.preset_value:.6g} (the ")
+    assert "forecaster fit plain.csv --config shop.best.yaml --out MODEL" in lines[4]
+
+
+def test_pandas_in_pandas_out(folder):
+    study = _tune(tiny.plain().to_pandas(), 1, refit=False)
+    assert isinstance(study.trials, pd.DataFrame)
+    assert study.name == "frame-7"
+
+
+def test_several_metrics_make_a_pareto_study(folder):
+    study = _tune("plain.csv", 4, metrics=["WQL", "sMAPE"], refit=False)
+    trials = study.trials
+    front = trials.filter("pareto").select("WQL", "sMAPE").rows()
+    assert front and all(
+        not (a <= c and b <= d and (a, b) != (c, d))
+        for c, d in front
+        for a, b in trials.select("WQL", "sMAPE").rows()
+    )
+    assert study.best_value == trials["WQL"].min()
+    assert trials["state"].to_list() == ["finished"] * 4  # nothing is pruned
+
+
+def test_the_holdout_is_no_part_of_the_study(folder):
+    until = str(tiny.day(85))
+    study = _tune("plain.csv", 1, until=until)
+    calendar = study.model.open("plain.csv").calendar
+    assert calendar.text(study.model.artifact.trained_until) == until
+    cut = _tune(tiny.plain().filter(pl.col("date") <= tiny.day(85)), 1, study="cut", refit=False)
+    assert study.best_value == cut.best_value
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"metrics": "wql"}, "--metric wql: expected one of WQL, MASE, MSE, MAE, RMSE, sMAPE"),
+        ({"metrics": ["MAE", "MAE"]}, "--metric MAE, MAE: expected each one once"),
+        ({"sampler": "tpee"}, "--sampler tpee: expected one of tpe, gp, random"),
+        ({"pruner": "median"}, "--pruner median: expected one of asha, hyperband, none"),
+        ({"workers": 0}, "--workers 0: expected 1 or more"),
+        (
+            {"metrics": ["MAE", "WQL"], "pruner": "asha"},
+            "--pruner asha: trials with 2 metrics cannot be compared before their end",
+        ),
+        ({"timeout": "soon"}, "--timeout soon: expected a duration, as 90s, 45m or 2h"),
+        ({"study": "a/b"}, "--study 'a/b': expected letters, digits"),
+        ({"metric": "WQL"}, "tune: unknown option 'metric', did you mean 'metrics'?"),
+        ({"space": "nowhere.yaml"}, "space nowhere.yaml: cannot be read"),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused_before_anything_is_made(folder, told, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        _tune("plain.csv", 2, **told)
+    assert not (folder / "studies").exists()
+
+
+def test_a_pruner_is_refused_where_losses_of_trials_do_not_mean_the_same(folder):
+    space = SPACE | {"model.head": {"choice": ["quantile", "student_t"]}}
+    (folder / "heads.yaml").write_text(yaml.safe_dump(space))
+    with pytest.raises(ConfigError, match=r"the space searches model.head, so losses of two trials"):
+        _tune("plain.csv", 2, space="heads.yaml", pruner="asha")
+    study = _tune("plain.csv", 2, space="heads.yaml", refit=False)
+    assert study.trials["state"].to_list() == ["finished"] * 2
+
+
+def test_a_config_that_does_not_fit_the_table_is_refused_before_anything_is_made(folder):
+    with pytest.raises(ConfigError, match=r"model.patch 50 is longer than model.context_length 14"):
+        _tune("plain.csv", 2, config=tiny.TINY | {"model": {"patch": 50, "context_length": 14}})
+    assert not (folder / "studies").exists()
+
+
+def test_results_are_said_with_the_preset_beside_them(folder):
+    study = _tune("plain.csv", 3, refit=False)
+    console = Console(width=200, record=True, file=StringIO())
+    say_results(console, study._outcome)
+    said = console.export_text()
+    assert f"0  {study.preset_value:.5g}  the preset" in said
+    assert "3 trials: 3 finished, 0 pruned, 0 failed · WQL " in said
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(None, None), (90, 90), ("90", 90), ("45m", 2700), ("1.5h", 5400), ("1d", 86400)],
+)
+def test_a_duration_is_seconds_or_has_a_unit(told, seconds):
+    assert seconds_of(told) == seconds
+
+
+@pytest.mark.slow
+def test_a_frame_is_handed_to_several_workers_through_a_store(folder, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    frame, prices = tiny.shop(), tiny.prices()
+    two = _tune(frame, 4, future=prices, workers=2, sampler="random", study="two", refit=False)
+    one = _tune(frame, 4, future=prices, workers=1, sampler="random", study="one", refit=False)
+    assert one.trials.drop("seconds").equals(two.trials.drop("seconds"))

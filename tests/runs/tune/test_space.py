@@ -1,0 +1,176 @@
+"""The search space: what is refused before the first trial, what is proposed, what the preset is."""
+
+from pathlib import Path
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forecaster.config import Config
+from forecaster.errors import ConfigError
+from forecaster.runs.tune.space import Space, apply, load_space
+
+ROOT = Path(__file__).parents[3]
+SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.yaml"))
+
+
+def _faults(**told: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        Space({path.replace("__", "."): form for path, form in told.items()})
+    return [line.removeprefix("space: ") for line in str(caught.value).splitlines()]
+
+
+def _proposed(space: Space, seed: int, count: int = 1) -> list[dict]:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    return [space.suggest(study.ask()) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("fit.learning_rat", "unknown setting, did you mean 'fit.learning_rate'?"),
+        ("model.widht", "unknown setting, did you mean 'model.width'?"),
+        ("width", "unknown setting, did you mean 'model.width'?"),
+        ("fit.dropout", "unknown setting, did you mean 'model.dropout'?"),
+        ("xyz", "unknown setting"),
+        ("horizon", "cannot be searched: only settings of model and fit are"),
+        ("data.freq", "cannot be searched: only settings of model and fit are"),
+        ("model.quantile_levels", "cannot be searched: scores over other levels cannot be compared"),
+    ],
+)
+def test_a_path_that_cannot_be_searched_is_named_with_the_nearest(path, said):
+    assert _faults(**{path.replace(".", "__"): {"int": [1, 2]}}) == [f"{path}: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "said"),
+    [
+        ("fit.steps", {"int": [5, 5]}, "int: low 5 is not below high 5"),
+        ("fit.steps", {"int": [0, 5]}, "Input should be greater than or equal to 1 (got 0)"),
+        ("model.dropout", {"float": [0.1, 1.5]}, "Input should be less than 1 (got 1.5)"),
+        (
+            "model.head",
+            {"choice": ["quantil"]},
+            "Input should be 'quantile', 'student_t', 'negative_binomial' or 'binned' (got 'quantil')",
+        ),
+        ("model.width", {"float": [8.5, 16.0]}, "Input should be a valid integer"),
+        ("model.width", {"choice": [32, 32]}, "choice: 32 is there twice"),
+        ("model.width", {"choice": []}, "choice: expected a list of values, found []"),
+        ("model.width", {"choice": [[8]]}, "choice: [8] is not a single value"),
+        ("model.width", {"choice": [None]}, "Input should be a valid integer (got None)"),
+        ("fit.noise", {"float": [0, 1], "log": True}, "log: there is no logarithm of 0"),
+        ("fit.batch_size", {"int": [8, 64], "step": 8, "log": True}, "step 8 and log exclude"),
+        ("fit.batch_size", {"int": [8, 64], "step": 0}, "step: expected a whole number of at least 1"),
+        ("fit.noise", {"float": [0.1, 1], "step": 2}, "unknown option 'step' beside float; known are"),
+        ("fit.noise", {"float": ["5e-4", 1]}, "YAML takes 5e-4 for text, write 0.0005"),
+        ("fit.noise", [0.1, 0.2], "expected one of {float: [low, high]}, {int: [low, high]}"),
+        ("fit.noise", {"float": [0, 1], "choice": [1]}, "expected one of {float: [low, high]}"),
+        ("fit.noise", {"float": [0, 1], "when": 3}, "when: expected values by path"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_the_schema_or_the_form_refuses_says_why(path, form, said):
+    faults = _faults(**{path.replace(".", "__"): form})
+    assert faults[0].startswith(f"{path}: ") and said in faults[0]
+
+
+def test_a_condition_on_what_is_not_there_or_never_so_is_refused():
+    bins = {"choice": [64]}
+    head = {"choice": ["quantile", "student_t"]}
+    assert _faults(model__bins=bins | {"when": {"model.head": "binned"}}) == [
+        "model.bins: when: 'model.head' is no entry above this one"
+    ]
+    assert _faults(model__head=head, model__bins=bins | {"when": {"model.heads": "binned"}}) == [
+        "model.bins: when: 'model.heads' is no entry above this one, did you mean 'model.head'?"
+    ]
+    assert _faults(model__head=head, model__bins=bins | {"when": {"model.head": "binned"}}) == [
+        "model.bins: when: 'model.head' is never 'binned'"
+    ]
+
+
+def test_all_faults_are_told_at_once():
+    faults = _faults(
+        model__widht={"int": [1, 2]}, fit__steps={"int": [0, -5]}, model__dropout={"float": [-1, 2]}
+    )
+    assert len(faults) == 4  # the two ends of dropout are two
+
+
+def test_a_file_that_is_none_or_empty_is_refused_in_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"space nowhere.yaml: cannot be read"):
+        load_space("nowhere.yaml")
+    (tmp_path / "s.yaml").write_text("- 1\n")
+    with pytest.raises(ConfigError, match="expected settings by name, found list"):
+        load_space(tmp_path / "s.yaml")
+    (tmp_path / "s.yaml").write_text("# nothing\n")
+    with pytest.raises(ConfigError, match="no entry: name at least one path"):
+        load_space(tmp_path / "s.yaml")
+
+
+def test_without_a_file_the_default_sweep_is_searched():
+    assert load_space().identity == load_space(ROOT / "configs" / "sweeps" / "default.yaml").identity
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+@given(seed=st.integers(0, 1000))
+def test_whatever_a_sweep_proposes_the_schema_takes(path, seed):
+    space = load_space(path)
+    (values,) = _proposed(space, seed)
+    config = apply(Config(), values)
+    assert all(
+        getattr(getattr(config, p.split(".")[0]), p.split(".")[1]) == v for p, v in values.items()
+    )
+    assert all(entry.holds(values[entry.path]) for entry in space.entries if entry.path in values)
+
+
+def test_a_conditional_entry_is_proposed_where_it_applies_and_nowhere_else():
+    space = Space(
+        {
+            "model.head": {"choice": ["quantile", "binned"]},
+            "model.bins": {"choice": [64, 128], "when": {"model.head": "binned"}},
+            "model.bin_limit": {"float": [3.0, 6.0], "when": {"model.bins": [64]}},
+        }
+    )
+    many = _proposed(space, seed=0, count=60)
+    for values in many:
+        assert ("model.bins" in values) == (values["model.head"] == "binned")
+        assert ("model.bin_limit" in values) == (values.get("model.bins") == 64)
+    assert {len(values) for values in many} == {1, 2, 3}
+
+
+def test_numbers_end_where_they_are_said_to_and_steps_are_kept():
+    space = Space({"fit.batch_size": {"int": [8, 31], "step": 8}, "fit.noise": {"float": [0.1, 0.2]}})
+    many = _proposed(space, seed=1, count=80)
+    assert {values["fit.batch_size"] for values in many} == {8, 16, 24}
+    assert all(0.1 <= values["fit.noise"] <= 0.2 for values in many)
+
+
+def test_the_preset_is_the_config_where_the_space_holds_it():
+    space = Space(
+        {
+            "model.width": {"choice": [32, 64]},
+            "model.patch": {"choice": [None, 8]},
+            "fit.learning_rate": {"float": [0.01, 0.02]},
+            "model.bins": {"int": [16, 512], "when": {"model.width": 32}},
+        }
+    )
+    assert space.preset(Config()) == {"model.width": 64, "model.patch": None}
+    narrow = Config().replaced(model={"width": 32})
+    assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "model.bins": 256}
+
+
+def test_true_is_not_one():
+    space = Space({"model.norm_first": {"choice": [True, False]}, "fit.batch_size": {"choice": [1, 2]}})
+    assert space.preset(Config().replaced(fit={"batch_size": 1}))["fit.batch_size"] == 1
+    assert not space.entries[0].holds(1) and space.entries[0].holds(True)
+
+
+def test_identity_is_that_of_the_entries_and_their_order():
+    one = {"model.width": {"choice": [32, 64]}, "fit.steps": {"int": [5, 9]}}
+    assert Space(one).identity == Space(dict(one)).identity
+    assert Space(one).identity != Space(dict(reversed(one.items()))).identity
+    assert Space(one).identity != Space(one | {"fit.steps": {"int": [5, 8]}}).identity
+
+
+def test_values_that_contradict_each_other_are_refused_when_applied():
+    with pytest.raises(ConfigError, match="width 30 is not a multiple of heads 4"):
+        apply(Config(), {"model.width": 30})
