@@ -20,15 +20,15 @@ def main() -> None:
     what, file, model = sys.argv[1:4]
     # The fastest of the readers that pandas has.
     frame = pd.read_csv(file, parse_dates=["time"], engine="pyarrow")
-    names = {"id_col": "series", "time_col": "time", "target_col": "value"}
+    frame.columns = ["unique_id", "ds", "y"]
     if what == "make":
-        made(frame[frame["series"] < "store_00050"], names).save(model, overwrite=True)
+        made(frame[frame["unique_id"] < "store_0000050"]).save(model, overwrite=True)
         return
     loaded = NeuralForecast.load(model)
-    loaded.predict(df=frame, **names).to_parquet(sys.argv[4])
+    loaded.predict(df=frame).to_parquet(sys.argv[4])
 
 
-def made(frame, names):
+def made(frame):
     """Returns a PatchTST of width 64 with 2 layers that forecasts nine quantiles, after one step."""
     from neuralforecast import NeuralForecast
     from neuralforecast.losses.pytorch import MQLoss
@@ -54,7 +54,7 @@ def made(frame, names):
         accelerator="cpu",
     )
     forecaster = NeuralForecast(models=[network], freq="h")
-    forecaster.fit(df=frame, **names)
+    forecaster.fit(df=frame)
     return forecaster
 
 

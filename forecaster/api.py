@@ -39,7 +39,8 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
             whose weights the training starts from), `checkpoint_every` (steps between checkpoints),
             `resume` (the `out` of a fit that was stopped, which then goes on), `restart` (give up a
             fit that was stopped in `out`), `devices` (processes that train together on each machine),
-            `nodes` (machines), `precision` and `compile` (as in the config's `fit`), `quiet` (say nothing).
+            `nodes` (machines), `precision` and `compile` (as in the config's `fit`), `quiet` (say
+            nothing).
 
     Raises:
         DataError: the table cannot be understood.
@@ -117,11 +118,11 @@ def tune(
         horizon: steps to forecast; may come from the config instead.
         trials: in all, those of earlier calls included.
         options: fields of `DataConfig`, `config`, `future`, `covariates`, `until`, `out` and `quiet` as
-            `fit` takes them; `space` (a YAML file of the settings to search), `study` (its name),
-            `storage` (a journal file or an address), `workers` (processes), `sampler` ("tpe", "gp",
-            "random"), `pruner` ("asha", "hyperband", "none"), `metrics` ("WQL", "MASE", "MSE", "MAE",
-            "RMSE", "sMAPE", or several of them), `timeout` (as "2h"), `seed`, `register` (a name in the
-            registry), `refit` (False: no model is fitted with the best settings).
+            `fit` takes them; `space` (the settings to search: a YAML file, or a mapping), `study` (its
+            name), `storage` (a journal file or an address), `workers` (processes), `sampler` ("tpe",
+            "gp", "random"), `pruner` ("asha", "hyperband", "none"), `metrics` ("WQL", "MASE", "MSE",
+            "MAE", "RMSE", "sMAPE", or several of them), `timeout` (as "2h"), `seed`, `register` (a name
+            in the registry), `refit` (False: no model is fitted with the best settings).
 
     Raises:
         DataError: the table cannot be understood, or is too short.
@@ -134,7 +135,8 @@ def tune(
     """
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.resume.asked import Asked
-    from forecaster.runs.tune.search import Tables, run_search, wishes_of
+    from forecaster.runs.tune.search import run_search
+    from forecaster.runs.tune.wishes import Tables, wishes_of
     from forecaster.tuned import Study
 
     roles = {name: value for name, value in options.items() if name in DataConfig.model_fields}
@@ -146,7 +148,8 @@ def tune(
         check_target(wishes.out)
     asked = Asked(config, data, tables.future, tables.covariates, wishes.until)
     config, panel = _opened(asked)
-    outcome, artifact = run_search(panel, tables, config, wishes, Console(quiet=options.get("quiet", False)))
+    console = Console(quiet=options.get("quiet", False))
+    outcome, artifact = run_search(panel, tables, config, wishes, console)
     return Study(outcome, panel.kind, artifact)
 
 

@@ -80,6 +80,8 @@ class FitOptions(Roles, total=False):
 
 BATCH = BatchOptions.__annotations__.keys() - Roles.__annotations__.keys()
 """Options of `predict_to` that are no roles."""
+
+
 class TuneOptions(Roles, total=False):
     """What `tune` may be told beyond data, horizon and trials."""
 
@@ -87,7 +89,7 @@ class TuneOptions(Roles, total=False):
     future: object | None
     covariates: object | None
     until: str | None
-    space: str | Path | None
+    space: str | Path | Mapping[str, Any] | None
     study: str | None
     storage: str | Path | None
     workers: int

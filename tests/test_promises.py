@@ -8,6 +8,7 @@ tests/forecast/test_artifact.py, 4 in tests/forecast/test_forecast.py.
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from polars.testing import assert_frame_equal
 
 import forecaster as fc
 from forecaster.forecast import predictor
-from forecaster.model.learner import KeepBest
+from forecaster.model.learner import KeepBest, Learner
 
 CUTOFF = tiny.day(79)
 AFTER = pl.col("date") > CUTOFF
@@ -217,30 +218,63 @@ def test_5_a_shift_of_whole_weeks_keeps_leads_on_their_days():
     assert forecast.frame["date"][0].weekday() == tiny.day(100).weekday()
 
 
-# Promise 6, its second half
+# Promise 6
 
 
-def test_6_a_fit_killed_at_any_moment_leaves_no_half_model(tmp_path):
+def test_6_a_fit_killed_at_any_moment_leaves_no_half_model_but_the_way_to_go_on(tmp_path):
     tiny.plain().write_csv(tmp_path / "plain.csv")
     endless = {"fit": {"steps": 10**6, "batch_size": 32, "validation": None}}
     tiny.write_tiny(tmp_path / "endless.yaml", **endless)
     words = ["fit", "plain.csv", "--horizon", "7", "--config", "endless.yaml", "--out", "model"]
     before = tiny.tree(tmp_path)
     fit = subprocess.Popen(
-        [sys.executable, "-u", "-m", "forecaster", *words],
+        [sys.executable, "-u", "-m", "forecaster", *words, "--checkpoint-every", "5"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"COLUMNS": "200"},
     )
+    own = tmp_path / "model.run"
     with fit:
         assert any(line.startswith("trains on") for line in fit.stdout)
-        time.sleep(1)
-        assert fit.poll() is None
+        until = time.monotonic() + 60
+        while not list(own.glob("step-*.checkpoint")) and time.monotonic() < until:
+            assert fit.poll() is None
+            time.sleep(0.05)
         fit.kill()
         fit.wait(timeout=30)
     assert fit.returncode == -signal.SIGKILL
+    left = {name for name in tiny.tree(tmp_path) if name not in before}
+    assert all(name.startswith("model.run/") for name in left)
+    assert (own / "run.json").is_file() and list(own.glob("step-*.checkpoint"))
+    shutil.rmtree(own)
     assert tiny.tree(tmp_path) == before
+
+
+def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny.shop().write_csv("shop.csv")
+    fit = {"steps": 8, "batch_size": 32, "validate_every": 3, "checkpoint_every": 2, "noise": 0.1}
+    config = {"model": tiny.TINY["model"] | {"dropout": 0.2}, "tracking": {"enabled": False}}
+    options = {"horizon": 7, "known": "price", "config": config | {"fit": fit}, "quiet": True}
+    fc.fit("shop.csv", out="whole", **options)
+    ends = [3, 5, 8]
+    step = Learner.training_step
+
+    def killed(self, batch, batch_index):
+        if ends and self.global_step == ends[0] - 1:
+            raise SystemExit(ends.pop(0))
+        return step(self, batch, batch_index)
+
+    monkeypatch.setattr(Learner, "training_step", killed)
+    with pytest.raises(SystemExit):
+        fc.fit("shop.csv", out="model", **options)
+    while ends:
+        with pytest.raises(SystemExit):
+            fc.fit(resume="model", quiet=True)
+    fc.fit(resume="model", quiet=True)
+    assert tiny.tree(tmp_path / "model") == tiny.tree(tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"shop.csv", "whole", "model"}
 
 
 def test_6_a_model_killed_while_it_is_saved_leaves_the_old_one_whole(tmp_path):

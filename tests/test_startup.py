@@ -19,8 +19,8 @@ def _python(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "verb",
-    [[], ["fit"], ["predict"], ["explain"], ["runs"]],
-    ids=["all", "fit", "predict", "explain", "runs"],
+    [[], ["fit"], ["predict"], ["explain"], ["export"], ["runs"]],
+    ids=["all", "fit", "predict", "explain", "export", "runs"],
 )
 def test_help_answers_without_loading_anything_heavy(tmp_path, verb):
     done = _python("-X", "importtime", "-m", "forecaster", *verb, "--help", cwd=tmp_path)

@@ -6,14 +6,30 @@ mend, 130 after Ctrl-C, or 143 after SIGTERM. Start-up imports typer and pydanti
 
 from __future__ import annotations
 
+import atexit
 import signal
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from forecaster import __version__
-from forecaster.cli import backtest, check, convert, demo, explain, export, fit, predict, runs, tune, ui
+from forecaster.cli import (
+    backtest,
+    check,
+    convert,
+    demo,
+    explain,
+    export,
+    fit,
+    predict,
+    runs,
+    streams,
+    tune,
+    ui,
+)
+from forecaster.cli.interrupt import Interrupt
 from forecaster.errors import ForecasterError
 
 app = typer.Typer(
@@ -56,25 +72,38 @@ def _options(
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
+    # Once Python winds itself up there is nothing left to tidy, and nobody to catch Ctrl-C.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    streams.take_any_text()
+    interrupt = Interrupt()
+    interrupt.listen()
     try:
         code = app(standalone_mode=False)
+        streams.flush_output()
     except ForecasterError as error:
-        code = _refuse("" if error.told_elsewhere else str(error))
+        code = 130 if interrupt.came else _refuse("" if error.told_elsewhere else str(error))
     except typer.Abort:
         code = 130
     except KeyboardInterrupt:
         code = 130
+    except OSError as error:  # what no verb foresaw: a full pipe, a folder that went away
+        code = 130 if interrupt.came else _refuse(streams.told(error))
+    except MemoryError as error:
+        code = _refuse(f"out of memory: {str(error) or 'free some, or give less data at a time'}")
     except Exception as error:
         # Usage errors of the parser, whichever library raised them: they can format themselves.
         formatted = getattr(error, "format_message", None)
-        if formatted is None:
+        if formatted is None and not interrupt.came:
             raise
-        if type(error).__name__ == "NoArgsIsHelpError":
+        if formatted is None:
+            code = 130
+        elif type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(formatted(), err=True)
             code = 2
         else:
             code = _refuse(formatted())
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to be tidied up
+    with suppress(OSError):
+        streams.flush_output()
     sys.exit(code or 0)
 
 

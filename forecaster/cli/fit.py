@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from forecaster.cli import options
+from forecaster.errors import ConfigError
 
 
 @options.reads_table
@@ -56,9 +57,9 @@ def fit(
     settings are then those of its beginning.
     """
     if resume is None and data is None:
-        raise typer.BadParameter("Missing argument 'DATA'.")
+        raise ConfigError("Missing argument DATA: the table to fit a model to")
     if resume is None and out is None:
-        raise typer.BadParameter("Missing option '--out'.")
+        raise ConfigError("Missing option --out: the folder for the model")
     wanted = options.settings(config, sets, horizon, told)
     from forecaster import api
 

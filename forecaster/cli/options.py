@@ -28,7 +28,10 @@ DataOrNone = Annotated[
     str | None,
     typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob."),
 ]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by forecaster fit.")]
+Model = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="Folder written by forecaster fit, or models:/NAME@champion."),
+]
 Future = Annotated[
     str | None, typer.Option(help="Table of the covariates known in advance, after the cutoff.")
 ]

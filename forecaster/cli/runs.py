@@ -58,7 +58,8 @@ def list_(
     _show(rows)
     waiting = pending()
     if waiting:
-        typer.echo(f"{waiting} more wait for their store, send them with: forecaster runs sync")
+        words = "waits for its store, send it" if waiting == 1 else "wait for their store, send them"
+        typer.echo(f"{waiting} more {words} with: forecaster runs sync")
 
 
 @app.command("diff")

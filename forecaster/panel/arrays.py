@@ -108,7 +108,7 @@ def translated(codes: NDArray[np.int32], tables: list[NDArray[np.int32]]) -> NDA
             place = codes[rows, k].astype(np.int64) + 1
             if place.min() < 0 or place.max() >= len(table):
                 raise DataError(
-                    f"damaged codes of categories: {place.max() - 1}, where there are {len(table) - 2}; "
+                    f"damaged codes of categories: {place.max() - 1}, of {len(table) - 2}; "
                     "convert again"
                 )
             result[rows, k] = table[place]

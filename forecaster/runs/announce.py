@@ -23,7 +23,9 @@ from forecaster.panel.finding import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.reading.table import listing
 from forecaster.runs.tracking.run import TrackedRun
+from forecaster.runs.tracking.spool import FOLDER
 from forecaster.runs.tracking.store import where_to_look
+from forecaster.runs.tracking.sync import pending
 from forecaster.runs.transfer import ancestry, comparable
 from forecaster.windows.split import Split
 
@@ -195,6 +197,10 @@ def tracked(console: Console, run: TrackedRun) -> None:
         )
     elif run.recorded:
         _say(console, f"tracked, see it with: {where_to_look(run.uri)}")
+        # Those of workers, or of earlier work, that this one knows nothing of.
+        if count := pending():
+            waiting = f"{count} run{'s' * (count > 1)}"
+            _say(console, f"{waiting} in {FOLDER}: send with: forecaster runs sync", style="yellow")
 
 
 def cutoff(console: Console, panel: Panel, time: int, fitted_at: int | None) -> None:

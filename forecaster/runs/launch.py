@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import forecaster
 from forecaster.config import Config
 from forecaster.errors import FitError
 from forecaster.model.learner import Learner
@@ -122,7 +121,7 @@ def _start(work: Work) -> _Worker:
     name = f"process {work.place.rank + 1} of {work.place.world}"
     log = work.store.with_name(f"{work.place.rank}.log")
     # -P: a file in the working folder must not stand in for a module of Python's own.
-    here = str(Path(forecaster.__file__).parents[1])
+    here = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     with log.open("wb") as errors:
         process = subprocess.Popen(

@@ -96,8 +96,8 @@ class TrainingBar(pl.Callback):
         if learner.parts.most != self._most:
             self._most = learner.parts.most
             self._console.print(
-                f"out of memory: batches are computed {self._most} windows at a time from step {step} on, "
-                "with the same gradient",
+                f"out of memory: batches are computed {self._most} windows at a time from step {step} "
+                "on, with the same gradient",
                 highlight=False,
             )
         if step % 10 == 0:

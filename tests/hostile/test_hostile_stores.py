@@ -129,8 +129,8 @@ def test_a_wounded_store_is_refused_in_a_line_or_works(store):
 
 
 @pytest.mark.slow
-def test_stores_with_a_thousand_wounds_are_refused_in_a_line_or_work(store):
-    _fuzz(store, random.Random(1).sample(_all_wounds(store), 1000))
+def test_stores_with_hundreds_of_wounds_are_refused_in_a_line_or_work(store):
+    _fuzz(store, random.Random(1).sample(_all_wounds(store), 400))
 
 
 def test_bytes_flipped_anywhere_give_a_line_or_a_panel(store):

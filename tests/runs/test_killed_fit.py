@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,9 +53,10 @@ def interrupted(phase, number):
 
 print("ready", flush=True)
 for line in sys.stdin:
-    phase, number, *words = line.rstrip("\\n").split("\\t")
+    folder, phase, number, *words = line.rstrip("\\n").split("\\t")
     child = os.fork()
     if child == 0:
+        os.chdir(folder)
         said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(said, stream)
@@ -85,7 +85,7 @@ class _Fits:
 
     def start(self, *words, phase="", number=0):
         """Returns the process id of a fit."""
-        self._driver.stdin.write("\t".join([phase, str(int(number)), *words]) + "\n")
+        self._driver.stdin.write("\t".join([os.getcwd(), phase, str(int(number)), *words]) + "\n")
         self._driver.stdin.flush()
         return int(self._driver.stdout.readline())
 
@@ -99,8 +99,9 @@ class _Fits:
         return self.code(), Path("said.txt").read_text()
 
 
-@contextmanager
-def _driver():
+@pytest.fixture(scope="module")
+def forks():
+    """The process that every fit is a fork of."""
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER],
         stdin=subprocess.PIPE,
@@ -119,7 +120,7 @@ def _driver():
 
 
 @pytest.fixture
-def fits(place):
+def fits(place, forks):
     """A way to run fits in a folder with a table, a config and a store."""
     tiny.shop(200).write_csv("shop.csv")
     settings = {
@@ -127,8 +128,7 @@ def fits(place):
         "model": tiny.TINY["model"] | {"dropout": 0.2},
     }
     Path("config.yaml").write_text(yaml.safe_dump(settings))
-    with _driver() as fits:
-        yield fits
+    return forks
 
 
 def _fit(out):
@@ -190,22 +190,24 @@ def test_a_fit_killed_at_random_moments_ends_as_one_that_never_was(place, fits):
     assert resumed
 
 
-INTERRUPTED = {
-    "reading": False,
-    "opening the run": False,
-    "training": True,
-    "validating": True,
-    "scoring": True,
-    "saving": True,
-    "tracking": True,
-}
+BEFORE_TRAINING = ("reading", "opening the run")
+LATER = ("training", "validating", "scoring", "saving", "tracking")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_in_any_phase_leaves_what_can_be_resumed_and_nothing_half(place, fits, number, code):
+@pytest.mark.parametrize(
+    ("number", "code", "phases"),
+    [
+        (signal.SIGINT, 130, (*BEFORE_TRAINING, *LATER)),
+        (signal.SIGTERM, 143, ("reading", "training", "saving")),
+    ],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_a_signal_in_any_phase_leaves_what_can_be_resumed_and_nothing_half(
+    place, fits, number, code, phases
+):
     fits.run(*_fit("whole"))
     whole = _content("whole")
-    for phase, begun in INTERRUPTED.items():
+    for phase in phases:
         before = {path.name for path in Path().iterdir()}
         ended, said = fits.run(*_fit("model"), phase=phase, number=number)
         assert ended == code, (phase, said)
@@ -215,15 +217,15 @@ def test_a_signal_in_any_phase_leaves_what_can_be_resumed_and_nothing_half(place
         if phase == "tracking":  # the model was there already, whole
             assert left == {"model", "model.run"} and _content("model") == whole
         else:
-            assert left == ({"model.run"} if begun else set()), phase
-        if phase in ("reading", "opening the run"):
+            assert left == ({"model.run"} if phase in LATER else set()), phase
+        if phase in BEFORE_TRAINING:
             assert not [run for run in runs if run.info.status == "RUNNING"]
             continue
         assert runs[0].info.status == "KILLED", phase
         step = max(path.name for path in Path("model.run").glob("step-*"))
         assert step == {
             "training": "step-00000007.checkpoint",
-            "validating": "step-00000010.checkpoint",
+            "validating": "step-00000020.checkpoint",
         }.get(phase, f"step-{STEPS:08d}.checkpoint")
         assert (
             f"stopped after step {int(step[5:13])}; go on with: forecaster fit --resume model" in said

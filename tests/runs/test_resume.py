@@ -301,3 +301,16 @@ def test_a_model_that_cannot_be_written_leaves_its_last_checkpoint(place, monkey
     fc.fit(resume="model", quiet=True)
     _fit(out="whole")
     assert _parts("model") == _parts("whole")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(place, monkeypatch):
+    def refuse(*args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    before = tiny.tree(place)
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(OutputError, match=r"model\.run: cannot be written: Permission denied"):
+        _fit("missing.csv")
+    monkeypatch.undo()
+    os.chdir(place)
+    assert tiny.tree(place) == before

@@ -6,15 +6,12 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 import pytest
 from forecast import tiny
@@ -24,7 +21,9 @@ import forecaster as fc
 from forecaster.cli import main
 from forecaster.config import TrackingConfig
 from forecaster.model.learner import Learner
-from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking.identity import Identity
+from forecaster.runs.tracking.run import TrackedRun, open_run
+from forecaster.runs.tracking.spool import waiting
 from forecaster.runs.tracking.store import where_to_look
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
@@ -239,6 +238,21 @@ def test_a_store_that_never_answers_is_given_up_after_three_seconds(place):
             waited = time.monotonic() - begun
     assert run.kept.is_dir() and "timed out" in run.lost
     assert 2.5 <= waited <= 3.8
+
+
+def test_a_store_that_hangs_half_way_is_asked_once_and_never_again(place, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with _port() as address:
+        run = TrackedRun(address, Identity("x", "forecaster"))
+        run._client, run.run_id = MlflowClient(tracking_uri=address), "0" * 32
+        begun = time.monotonic()
+        for step in range(100):
+            run.log_metrics([("train_loss", 0.5, 1_700_000_000_000, step)])
+        waited = time.monotonic() - begun
+        run.close()
+    assert "timed out" in run.lost and len(waiting(place / "mlflow-pending")[0].entries()) == 101
+    assert waited < 20  # a wait per call would be 100 s
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"HTTP/9\r\n\r\n"])

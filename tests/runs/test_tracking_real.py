@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,6 @@ from mlflow.tracking import MlflowClient
 import forecaster as fc
 from forecaster.config import TrackingConfig
 from forecaster.model.learner import Learner
-from forecaster.runs.tracking.run import open_run
 from forecaster.runs.tracking.spool import waiting
 from forecaster.runs.tracking.sweep import open_sweep, open_trial
 from forecaster.runs.tracking.sync import sync
@@ -46,14 +45,10 @@ def _free_port():
 def _end(process):
     """Ends a process in a session of its own, and all that it started, and nothing else."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            pass
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            pass
 
 
 @contextmanager
@@ -102,13 +97,20 @@ def _ui(*words):
         yield process, said.removeprefix("runs: ").strip(), children
     finally:
         for child in children:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 child.kill()
-            except psutil.NoSuchProcess:
-                pass
         _end(process)
         process.stdout.close()
         process.stderr.close()
+
+
+def _assert_ends(process, children, number, code):
+    assert len(children) >= 1
+    process.send_signal(number)
+    assert process.wait(timeout=60) == code
+    assert process.stderr.read() == ""
+    gone, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive and len(gone) == len(children)
 
 
 def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
@@ -165,29 +167,6 @@ def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
             assert named[f"trial-{number:03d}"].data.tags["mlflow.parentRunId"] == parent
 
 
-def test_a_server_that_hangs_costs_a_bounded_wait_once(place, monkeypatch, empty_store):
-    shutil.copy(empty_store, place / "server.db")
-    port = _free_port()
-    with (
-        _server(place, port) as server,
-        open_run(TrackingConfig(uri=f"http://127.0.0.1:{port}"), "sales") as run,
-    ):
-        frozen = psutil.Process(server.pid)
-        family = [frozen, *frozen.children(recursive=True)]
-        for process in family:
-            process.suspend()
-        try:
-            begun = time.monotonic()
-            for step in range(50):
-                run.log_metrics([("train_loss", 0.5, 1_700_000_000_000 + step, step)])
-            waited = time.monotonic() - begun
-        finally:
-            for process in family:
-                process.resume()
-        assert run.lost and run.kept
-    assert waited < 60  # a wait per call would be ten minutes
-
-
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the package chromium")
 def test_a_browser_finds_the_nested_runs_and_the_forecast(place):
     from runs.browser import opened_browser
@@ -203,7 +182,7 @@ def test_a_browser_finds_the_nested_runs_and_the_forecast(place):
     (fit,) = client.search_runs([experiment], "attributes.run_name = 'shop'")
     pictures = Path(os.environ.get("FORECASTER_TEST_PICTURES", place))
     with (
-        _ui("--port", 0) as (_, address, _),
+        _ui("--port", 0) as (process, address, children),
         opened_browser(shutil.which("chromium")) as page,
     ):
         page.open(f"{address}/#/experiments/{experiment}/runs")
@@ -222,28 +201,11 @@ def test_a_browser_finds_the_nested_runs_and_the_forecast(place):
         drawn = "[...document.images].some(i => i.src.startsWith('blob:') && i.naturalWidth > 300)"
         page.wait(drawn)
         (pictures / "forecast.png").write_bytes(page.picture())
+        _assert_ends(process, children, signal.SIGINT, 0)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_the_server_ends_with_its_command_and_leaves_no_child(place, number, code):
+def test_the_server_ends_with_its_command_and_leaves_no_child(place):
     with _ui("--port", 0) as (process, address, children):
         with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
             assert answer.status == 200
-        assert len(children) >= 1
-        process.send_signal(number)
-        assert process.wait(timeout=60) == code
-        assert process.stderr.read() == ""
-        gone, alive = psutil.wait_procs(children, timeout=30)
-        assert not alive and len(gone) == len(children)
-
-
-def test_two_servers_take_two_ports_and_a_wanted_one_in_use_is_refused(place):
-    with _ui() as (_, first, _), _ui() as (_, second, _):
-        assert first != second and second.startswith("http://127.0.0.1:50")
-        taken = first.rpartition(":")[2]
-        with _ui("--port", taken) as (third, said, _):
-            assert third.wait(timeout=60) == 2 and said == ""
-            assert third.stderr.read() == (
-                f"error: --port {taken}: Address already in use; choose another one, or leave --port "
-                "away for the next free one\n"
-            )
+        _assert_ends(process, children, signal.SIGTERM, 143)

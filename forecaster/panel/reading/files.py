@@ -103,6 +103,8 @@ def read_files(source: str, data: DataConfig) -> Table:
 
 def find_files(source: str) -> tuple[list[PlacedFile], list[Finding]]:
     """Returns the files behind a path, a folder, a glob or a URL, and what was passed over."""
+    if "\0" in source or not _is_utf8(source):
+        raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
     if source.lower().startswith("file://"):
         source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
     path = Path(source).expanduser()
@@ -122,6 +124,14 @@ def find_files(source: str) -> tuple[list[PlacedFile], list[Finding]]:
         hint = did_you_mean(path.name, near)
         raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
     return _chosen(source, sorted(names, key=_natural))
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _chosen(source: str, names: list[str]) -> tuple[list[PlacedFile], list[Finding]]:

@@ -28,7 +28,6 @@ from forecaster.panel.building.cells import SERIES
 from forecaster.panel.building.grid import refuse_sparse
 from forecaster.panel.building.joins import with_covariates, with_future
 from forecaster.panel.building.rows import Rows, main_rows
-from forecaster.panel.calendar import Times
 from forecaster.panel.clock.stamps import guess_formats, parse_times, with_any_offset
 from forecaster.panel.finding import fault, refuse_errors, summed
 from forecaster.panel.panel import Panel
@@ -92,8 +91,7 @@ def convert_table(
     if scan is None or scan.n_rows * len(scan.frame.collect_schema()) <= WHOLE:
         table = read_table(source, data)
         panel = build_panel(table, data, covariates=others[0], future=others[1])
-        write_store(panel, folder, data)
-        return open_store(folder)
+        return write_store(panel, folder, data)
     beside: dict[str, Any] = {"dir": folder.parent, "prefix": f".{folder.name}."}
     with writing(folder) as store, tempfile.TemporaryDirectory(**beside) as scratch:
         _Pieces(scan, data, others[0], others[1], Path(scratch), progress).write(store)
@@ -110,11 +108,6 @@ class _Survey:
     """Times, and the first row of each series, in a file."""
     words: dict[str, pl.Series]
     """The categories met."""
-
-
-def _ends(time: Times, indptr: Times) -> tuple[Times, Times]:
-    """Returns the first and the last time of each series."""
-    return time[indptr[:-1]], time[indptr[1:] - 1]
 
 
 @dataclass(frozen=True)
@@ -264,7 +257,8 @@ class _Pieces:
         layouts = Layouts([survey.layout for survey in surveys])
         calendar, regular = clock_of(replace(facts, freq=""), self.data, lambda: layouts)
         if regular:
-            total = sum(int((calendar.steps(*_ends(*layout)) + 1).sum()) for layout in layouts)
+            ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
+            total = sum(int((calendar.steps(*of_part) + 1).sum()) for of_part in ends)
             refuse_sparse(self.scan.name, calendar.freq, total, sum(len(time) for time, _ in layouts))
         categories = {}
         for name in facts.categorical:

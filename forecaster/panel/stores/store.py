@@ -128,12 +128,12 @@ def writing(folder: Path) -> Iterator[StoreWriter]:
         yield StoreWriter(partial, opened)
 
 
-def write_store(panel: Panel, folder: Path, data: DataConfig) -> None:
-    """Writes a panel to a folder, part by part; a store that is there is replaced.
+def write_store(panel: Panel, folder: Path, data: DataConfig) -> Panel:
+    """Writes a panel to a folder, part by part, and returns it mapped from there.
 
     Args:
         panel: any.
-        folder: appears whole or not at all.
+        folder: appears whole or not at all; a store that is there is replaced.
         data: how the table was read.
 
     Raises:
@@ -143,6 +143,7 @@ def write_store(panel: Panel, folder: Path, data: DataConfig) -> None:
         for _, part in panel.parts():
             store.append(part)
         store.finish(data, panel.notes)
+    return open_store(folder)
 
 
 def open_store(source: str | Path) -> Panel:

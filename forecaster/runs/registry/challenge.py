@@ -59,7 +59,9 @@ def challenge(new: Artifact, champion: Artifact, data: object | None = None) -> 
     until = ancestry(seen)["until"]
     advice = f"{new.horizon} steps or more after {until}"
     if data is None:
-        return Verdict(False, f"{apart}; to score both again, export with --data and a table of {advice}")
+        return Verdict(
+            False, f"{apart}; to score both again, export with --data and a table of {advice}"
+        )
     return _scored_again(new, champion, data, f"{apart}, and --data does not hold {advice}")
 
 

@@ -143,13 +143,15 @@ def _register(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
+    # A store that is opened here, not behind a server, looks models up where the environment says.
+    served = client.tracking_uri.startswith("http")
     version = client.create_model_version(
         name,
-        source=f"models:/{made.model_id}",
+        source=f"models:/{made.model_id}" if served else made.artifact_location,
         run_id=run_id,
         tags=tags,
         description=card.read_text(encoding="utf-8") if card.exists() else None,
-        model_id=made.model_id,
+        model_id=made.model_id if served or run_id else None,
     )
     return int(version.version)
 

@@ -1,9 +1,9 @@
 """The checkpoints of one training, as files.
 
-What comes in: the state of a training, as tensors and plain values. What goes out: the same, from the
-newest file that is whole. Promised: a checkpoint appears whole or not at all; the last two are kept; one
-that is damaged, or of another fit, is passed over, which is said; reading one runs no code from it; one
-that cannot be written is said once and stops no training.
+What comes in: the state of a training, as tensors and plain values. What goes out: the same, from
+the newest file that is whole. Promised: a checkpoint appears whole or not at all; the last two are
+kept; one that is damaged, or of another fit, is passed over, which is said; reading one runs no code
+from it; one that cannot be written is said once and stops no training.
 """
 
 from __future__ import annotations

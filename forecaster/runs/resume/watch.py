@@ -61,7 +61,8 @@ class Checkpointing(pl.Callback):
     ) -> None:
         """Keeps the state of the random numbers until the first step."""
         self._random = {
-            name: states[min(trainer.global_rank, len(states) - 1)]
+            # A copy: torch reads the state of a row as that of the first.
+            name: states[min(trainer.global_rank, len(states) - 1)].clone()
             for name, states in checkpoint["random"].items()
         }
 

@@ -92,13 +92,18 @@ class Space:
         }
 
 
-def load_space(path: str | Path | None = None) -> Space:
-    """Returns the space of a YAML file; None = the one that comes with the package.
+def load_space(told: str | Path | Mapping[str, Any] | None = None) -> Space:
+    """Returns a search space.
+
+    Args:
+        told: a YAML file, or what it would say; None = the file that comes with the package.
 
     Raises:
         ConfigError: the file cannot be read, or contradicts the schema; all faults at once.
     """
-    file = _packaged() if path is None else Path(path)
+    if isinstance(told, Mapping):
+        return Space(told)
+    file = _packaged() if told is None else Path(told)
     return Space(read_yaml(file, "space"), source=f"space {file}")
 
 

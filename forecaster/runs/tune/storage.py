@@ -24,6 +24,9 @@ from forecaster.errors import ConfigError
 PATIENCE_SECONDS = 60.0
 """A storage that is away is asked again for this long."""
 
+_BLINK_SECONDS = 1.0
+"""A shorter absence is not worth a line: a lock, tables that somebody else is just making."""
+
 Say = Callable[[str], None]
 """Receives one line."""
 
@@ -91,12 +94,13 @@ def patiently(work: Callable[[], Any], address: str, patience_seconds: float, sa
         work: may be done twice.
         address: of the storage, for the message.
         patience_seconds: since its first fault.
-        say: receives one line at the first fault.
+        say: receives one line, unless it comes back at once.
 
     Raises:
         StorageLost: the storage stayed away.
     """
     away_since: float | None = None
+    said = say is None
     pause = 0.05
     while True:
         try:
@@ -105,13 +109,13 @@ def patiently(work: Callable[[], Any], address: str, patience_seconds: float, sa
             if not _is_absence(error):
                 raise
             now = time.monotonic()
-            if away_since is None:
-                away_since = now
-                if say is not None:
-                    say(
-                        f"study storage {hidden(address)}: {_reason(error)}; "
-                        f"trying again for {patience_seconds:g} s"
-                    )
+            away_since = now if away_since is None else away_since
+            if not said and now - away_since >= min(_BLINK_SECONDS, patience_seconds / 2):
+                said = True
+                say(  # type: ignore[misc]
+                    f"study storage {hidden(address)}: {_reason(error)}; "
+                    f"trying again for {patience_seconds:g} s"
+                )
             if now - away_since >= patience_seconds:
                 raise StorageLost(
                     f"study storage {hidden(address)}: {_reason(error)}; tried for "

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import forecaster
 from forecaster import errors
 from forecaster.errors import FitError, ForecasterError
 from forecaster.runs.tune.plan import SweepPlan
@@ -168,7 +167,7 @@ def _leave(crew: list[_Worker]) -> None:
 def _environment(number: int, workers: int) -> dict[str, str]:
     """Returns the variables of one worker: its share of the cores, and its device."""
     mine = dict(os.environ)
-    here = str(Path(forecaster.__file__).parents[1])
+    here = str(Path(__file__).parents[3])
     mine["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     allowed = getattr(os, "sched_getaffinity", None)  # where the system has it
     cores = len(allowed(0)) if allowed else os.cpu_count() or 1

@@ -124,13 +124,13 @@ def test_three_workers_on_postgres_one_of_them_killed_tell_the_exact_total(
     postgres, told, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("CHEAP_SECONDS", "0.05")
-    plan = _plan(postgres, tmp_path, "killed", trials=30)
+    plan = _plan(postgres, tmp_path, "killed", trials=16)
     with command(plan, tmp_path, "bowl") as process:
         wait_for(lambda: len(finished(told(plan))) >= 5, process)
         os.kill(workers_of(process)[1].pid, signal.SIGKILL)
         assert process.wait(120) == 0
     trials = told(plan)
-    assert_nothing_lost(trials, 30)
+    assert_nothing_lost(trials, 16)
     assert len({trial.user_attrs["owner"] for trial in trials}) >= 3
 
 
@@ -138,7 +138,7 @@ def test_a_server_that_is_started_again_in_the_middle_costs_nothing_that_was_tol
     postgres, told, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("CHEAP_SECONDS", "0.05")
-    plan = _plan(postgres, tmp_path, "restarted", trials=30)
+    plan = _plan(postgres, tmp_path, "restarted", trials=14)
     with command(plan, tmp_path, "bowl") as process:
         wait_for(lambda: len(finished(told(plan))) >= 5, process)
         before = {trial.number: trial.values for trial in finished(told(plan))}
@@ -148,7 +148,7 @@ def test_a_server_that_is_started_again_in_the_middle_costs_nothing_that_was_tol
     trials = told(plan)
     assert {trial.number: trial.values for trial in finished(trials)}.items() >= before.items()
     assert not [trial for trial in trials if "error" in trial.user_attrs]
-    assert_nothing_lost(trials, 30)
+    assert_nothing_lost(trials, 14)
 
 
 def test_a_server_that_stays_away_ends_the_search_in_one_line_and_keeps_what_was_told(
@@ -192,8 +192,8 @@ def _proxy(address, port):
 def test_three_workers_behind_a_proxy_tell_the_exact_total(told, tmp_path, unused_port):
     if importlib.util.find_spec("grpc") is None:
         pytest.skip("no grpc: pip install grpcio protobuf")
-    plan = make_plan(tmp_path, trials=15, workers=3, storage=f"grpc://127.0.0.1:{unused_port}")
+    plan = make_plan(tmp_path, trials=10, workers=3, storage=f"grpc://127.0.0.1:{unused_port}")
     with _proxy(f"sqlite:///{tmp_path}/shop.db", unused_port):
         with command(plan, tmp_path, "bowl") as process:
             assert process.wait(120) == 0
-        assert_nothing_lost(told(plan), 15)
+        assert_nothing_lost(told(plan), 10)

@@ -14,7 +14,7 @@ from rich.console import Console
 import forecaster as fc
 from forecaster.errors import ConfigError
 from forecaster.runs.tune.report import say_results
-from forecaster.runs.tune.search import seconds_of
+from forecaster.runs.tune.wishes import seconds_of
 
 SPACE = {
     "fit.learning_rate": {"float": [0.001, 0.02], "log": True},

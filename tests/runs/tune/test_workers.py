@@ -50,7 +50,7 @@ def test_one_worker_is_this_process(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["journal", "sqlite"])
 def test_three_workers_tell_exactly_as_many_trials_as_asked_for(tmp_path, kind):
-    total = {"journal": 25, "sqlite": 10}[kind]
+    total = {"journal": 20, "sqlite": 6}[kind]
     plan = make_plan(tmp_path, trials=total, workers=3)
     if kind == "sqlite":
         plan = replace(plan, storage=f"sqlite:///{tmp_path}/shop.db")
@@ -67,25 +67,25 @@ def test_three_workers_tell_exactly_as_many_trials_as_asked_for(tmp_path, kind):
 @pytest.mark.slow
 def test_two_commands_on_one_study_share_its_trials(tmp_path, monkeypatch):
     monkeypatch.setenv("CHEAP_SECONDS", "0.05")
-    plan = make_plan(tmp_path, trials=40, workers=2)
+    plan = make_plan(tmp_path, trials=30, workers=2)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with command(plan, tmp_path / "a", "bowl") as one, command(plan, tmp_path / "b", "bowl") as two:
         assert one.wait(120) == two.wait(120) == 0
-    assert_nothing_lost(_trials(plan), 40)
+    assert_nothing_lost(_trials(plan), 30)
 
 
 @pytest.mark.slow
 def test_a_search_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch):
     monkeypatch.setenv("CHEAP_SECONDS", "0.05")
-    plan = make_plan(tmp_path, trials=60, workers=2)
+    plan = make_plan(tmp_path, trials=45, workers=2)
     chance = random.Random(7)
     told = {}
     kills = 0
-    while len(told) < 60 and kills < 10:
+    while len(told) < 45 and kills < 10:
         with command(plan, tmp_path, "bowl") as process:
             # Anywhere: between two trials, in a lock, in an entry, before the first.
-            goal = min(60, len(told) + chance.randint(0, 6))
+            goal = min(45, len(told) + chance.randint(0, 6))
             wait_for(lambda goal=goal: len(finished(_trials(plan))) >= goal)
             victims = [process.pid, *(worker.pid for worker in workers_of(process))]
             left = [psutil.Process(pid) for pid in victims[1:]]
@@ -109,7 +109,7 @@ def test_a_search_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path, 
     assert {trial.number: (trial.params, trial.values) for trial in finished(trials)}.items() >= (
         told.items()
     )
-    assert_nothing_lost(trials, 60)
+    assert_nothing_lost(trials, 45)
 
 
 def _runs(process):

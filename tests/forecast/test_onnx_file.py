@@ -1,0 +1,181 @@
+"""A model as an ONNX file: equal to torch for any batch, whole or not there, refused by its reason."""
+
+import importlib.util
+import json
+import logging
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.forecast import onnx_file
+from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.onnx_file import write_onnx
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.network import Network
+from forecaster.runs.scales import learn_scales
+from forecaster.windows.store import WindowStore
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+pytest.importorskip("onnxscript", reason="needs the extra onnx")
+
+RICH = {"targets": 2, "past": 1, "known": 1, "categories": True, "static": True, "missing": 0.2}
+
+
+@pytest.fixture(autouse=True)
+def unchecked():
+    """Shapes are not checked while torch follows the network: it hands over symbols, not numbers."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def make_artifact(make_panel, make_config):
+    """The factory of artifacts with random weights: (panel, artifact)."""
+
+    def make(members=1, model=None, **table):
+        panel = make_panel(**table)
+        config = make_config(5, model=model or {})
+        networks = []
+        for seed in range(members):
+            torch.manual_seed(seed)
+            network = Network(config.model, shape_of(panel, 5))
+            learn_scales(network, panel, panel.indptr[1:])
+            with torch.no_grad():
+                for weight in network.parameters():
+                    weight.add_(0.2 * torch.randn_like(weight))
+            networks.append(network)
+        weights = [1.0] if members == 1 else [0.75, 0.25]
+        ensemble = Ensemble(networks, weights).eval().requires_grad_(False)
+        return panel, Artifact(panel.schema, config, shape_of(panel, 5), ensemble, 0, "table", "print")
+
+    return make
+
+
+def _answers(panel, artifact, file, size):
+    """Quantiles and mean of windows of a panel: by torch, by onnxruntime, and the windows' scales."""
+    codes = np.arange(1, panel.n_channels + 1)
+    store = WindowStore(panel, artifact.context_length, artifact.horizon, codes)
+    last = panel.indptr[1:] - 1 - artifact.horizon
+    series = np.arange(size) % panel.n_series
+    # From a series' first rows, where most of the context lies before it, to its last.
+    cutoff = np.linspace(panel.indptr[:-1][series] + 1, last[series], size).diagonal().astype(np.int64)
+    inputs = store.batch(series, None, cutoff).inputs
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    given = {part.name: getattr(inputs, part.name).numpy() for part in session.get_inputs()}
+    with torch.inference_mode():
+        said = artifact.ensemble.outlook(inputs)
+    scale = artifact.ensemble.members[0].scaler(inputs.context, inputs.observed, inputs.channel).scale
+    wanted = [part.numpy() for part in (said.quantiles, said.mean) if part is not None]
+    return wanted, session.run(None, given), scale.numpy()
+
+
+def _assert_equal(panel, artifact, file):
+    for size in (1, 7):
+        wanted, found, scale = _answers(panel, artifact, file, size)
+        assert len(wanted) == len(found)
+        for mine, theirs in zip(wanted, found, strict=True):
+            assert mine.shape == theirs.shape and mine.shape[0] == size and np.isfinite(mine).all()
+            per_window = scale.reshape(size, 1, -1, *[1] * (mine.ndim - 3))
+            assert (np.abs(mine - theirs) / per_window).max() < 1e-4
+
+
+def test_the_file_says_what_torch_says_with_covariates_categories_and_gaps(make_artifact, tmp_path):
+    panel, artifact = make_artifact(**RICH)
+    said = write_onnx(artifact, tmp_path / "model.onnx")
+    assert said.startswith(
+        "context, past, known, static, static_category, past_category, known_category, phase, elapsed, "
+        "channel → quantiles; at most "
+    )
+    _assert_equal(panel, artifact, tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "model"),
+    [
+        ({}, {"head": "student_t"}),
+        ({}, {"head": "binned", "bins": 32}),
+        ({"irregular": True}, {"positions": "rotary", "attention": "local", "attention_window": 1}),
+        ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_rank": 2}),
+        (RICH, {"decoder_mask": "full", "activation": "swiglu", "normalization": "rms"}),
+        ({}, {"norm_first": False, "activation": "relu", "positions": "sinusoidal", "patch": 1}),
+    ],
+    ids=["student_t", "binned", "irregular", "ragged", "full mask", "published layers"],
+)
+def test_every_network_that_is_written_says_what_torch_says(make_artifact, tmp_path, table, model):
+    panel, artifact = make_artifact(members=2, model=model, **table)
+    write_onnx(artifact, tmp_path / "model.onnx")
+    _assert_equal(panel, artifact, tmp_path / "model.onnx")
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_wrote_and_nothing_else(tmp_path, capfd):
+    tiny.model().save(tmp_path / "model")
+    said = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
+    assert said.split("; ")[0] == (
+        "context, past, known, static_category, phase, elapsed, channel → quantiles"
+    )
+    assert capfd.readouterr() == ("", "")
+    told = onnxruntime.InferenceSession(tmp_path / "shop.onnx").get_modelmeta().custom_metadata_map
+    found = {key: json.loads(value) for key, value in told.items() if key.startswith("forecaster.")}
+    assert found["forecaster.format"] == 1
+    assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
+    assert found["forecaster.freq"] == "1d" and found["forecaster.horizon"] == 7
+    assert found["forecaster.cycles"] == ["week", "year"]
+    assert found["forecaster.context_length"] == tiny.model().artifact.context_length
+    assert found["forecaster.quantile_levels"][0] == 0.1
+    assert found["forecaster.categories"] == {"city": ["north", "south"]}
+    assert logging.root.manager.disable == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"decoder": "autoregressive"}, "model.decoder autoregressive draws sample paths"),
+        ({"head": "negative_binomial"}, "model.head negative_binomial looks for its quantiles"),
+        ({"attention": "sparse"}, "model.attention sparse picks tokens by what they hold"),
+        ({"channel_attention": True}, "model.channel_attention leaves out the channels"),
+    ],
+)
+def test_what_a_graph_cannot_express_is_refused_by_its_name(make_artifact, tmp_path, model, reason):
+    _, artifact = make_artifact(model=model)
+    with pytest.raises(
+        fc.ConfigError, match=f"^--onnx: {reason}.*; serve this model with --mlflow NAME"
+    ):
+        write_onnx(artifact, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_package_is_named_with_what_installs_it(make_artifact, tmp_path, monkeypatch):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "onnxscript" else there(name)
+    )
+    with pytest.raises(
+        fc.ConfigError, match=r"needs onnxscript: pip install 'attention-forecaster\[onnx"
+    ):
+        write_onnx(make_artifact()[1], tmp_path / "model.onnx")
+
+
+def test_another_suffix_and_a_place_that_cannot_be_written_are_refused_first(make_artifact, tmp_path):
+    _, artifact = make_artifact()
+    with pytest.raises(fc.OutputError, match=r"expected a file that ends in \.onnx"):
+        write_onnx(artifact, tmp_path / "model.pt")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(fc.OutputError, match="is not a folder"):
+        write_onnx(artifact, tmp_path / "file" / "model.onnx")
+
+
+@pytest.mark.slow
+def test_a_file_that_disagrees_with_torch_is_not_written(make_artifact, tmp_path, monkeypatch):
+    _, artifact = make_artifact()
+    monkeypatch.setattr(onnx_file, "_TOLERANCE", 0.0)
+    with pytest.raises(fc.ConfigError, match=r"onnxruntime is .* of the scale away from torch"):
+        write_onnx(artifact, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())

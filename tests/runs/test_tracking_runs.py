@@ -1,0 +1,189 @@
+"""`forecaster runs` and `forecaster ui` what is there, how two differ, which is meant."""
+
+import json
+import re
+import socket
+import sys
+from contextlib import closing
+
+import pytest
+from forecast import tiny
+
+from forecaster.cli import main
+from forecaster.config import TrackingConfig
+from forecaster.errors import ConfigError
+from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking.server import PORT, free_port
+from forecaster.runs.tracking.sweep import open_sweep, open_trial
+
+# MLflow's own use of SQLAlchemy; nothing of ours.
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+
+
+@pytest.fixture
+def shell(place, monkeypatch, capsys):
+    """Runs the command line in a folder with an empty store: words in, (code, out, err) out."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return left.value.code, said.out, said.err
+
+    return run
+
+
+def _fit(name, experiment="forecaster", wql=0.1, skill=0.25, roles=None, **settings):
+    schema = (roles or tiny.model()).artifact.schema
+    with open_run(TrackingConfig(experiment=experiment), name) as run:
+        run.log_params({"horizon": 7, "fit": {"steps": 5, "seed": 0} | settings})
+        run.log_dataset("/data/shop.csv", "f" * 64, schema, "training")
+        run.log_tags({"fingerprint": "f" * 64, "version.torch": "2.8"})
+        run.log_metrics(
+            [
+                ("validation/forecaster/WQL", wql, 1_700_000_000_000, 0),
+                ("validation/forecaster/skill", skill, 1_700_000_000_000, 0),
+                ("train_loss", wql, 1_700_000_000_000, 5),
+            ]
+        )
+    return run.run_id
+
+
+def _sweep():
+    with open_sweep(TrackingConfig(), "shop", "studies/shop.journal") as sweep:
+        for number in range(2):
+            with open_trial(TrackingConfig(), sweep.key, "shop", number):
+                pass
+        sweep.run.log_tags({"trials": "2"})
+        sweep.run.log_metrics([("best/WQL", 0.08, 1_700_000_000_000, 2)])
+    return sweep.run.run_id
+
+
+def test_runs_are_a_table_newest_first(shell):
+    first = _fit("sales")
+    sweep = _sweep()
+    with pytest.raises(ValueError), open_run(TrackingConfig(), "backtest shop", kind="backtest"):
+        raise ValueError
+    code, out, err = shell("runs")
+    assert (code, err) == (0, "")
+    lines = [re.split(r" {2,}", line.strip()) for line in out.splitlines()]
+    assert lines[0] == ["run", "name", "data", "kind", "WQL", "skill", "when", "state"]
+    assert lines[1][1:6] == ["backtest shop", "-", "backtest", "-", "-"] and lines[1][-1] == "failed"
+    assert lines[2][:6] == [sweep[:8], "shop", "-", "sweep, 2 trials", "0.0800", "-"]
+    assert lines[3][:6] == [first[:8], "sales", "shop.csv", "fit", "0.1000", "+25.0%"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", lines[3][6]) and lines[3][7] == "finished"
+    assert lines[4] == ["experiment forecaster"] and len(lines) == 5
+    assert shell("runs", "list") == (0, out, "")
+
+
+def test_runs_can_be_chosen_and_read_by_programs(shell):
+    _fit("sales")
+    _fit("loads", experiment="energy")
+    _sweep()
+    assert "experiment" in shell("runs")[1].splitlines()[0]
+    told = json.loads(shell("runs", "--experiment", "energy", "--json")[1])
+    (row,) = told
+    assert (row["name"], row["experiment"], row["wql"], row["skill"]) == ("loads", "energy", 0.1, 0.25)
+    assert len(json.loads(shell("runs", "--json", "--limit", 2)[1])) == 2
+    trials = json.loads(shell("runs", "list", "--json", "--trials")[1])
+    assert sorted(row["name"] for row in trials if row["kind"] == "trial") == ["trial-000", "trial-001"]
+    code, _, err = shell("runs", "--experiment", "shops")
+    assert code == 2
+    assert (
+        err == "error: --experiment shops: there is none; the store has Default, energy, forecaster\n"
+    )
+
+
+def test_without_a_store_nothing_is_made_and_it_is_said(shell, place):
+    (place / "mlflow.db").unlink()
+    for words in (["runs"], ["runs", "diff", "a", "b"], ["ui"]):
+        code, out, err = shell(*words)
+        assert (code, out) == (2, "") and not list(place.iterdir())
+        uri = f"sqlite:///{place}/mlflow.db"
+        assert err == f"error: MLflow store {uri}: there is none yet; forecaster fit makes it\n"
+
+
+def test_a_store_without_runs_is_said_to_have_none(shell):
+    assert shell("runs") == (0, "no runs recorded\n", "")
+    assert shell("runs", "--json") == (0, "[]\n", "")
+
+
+def test_runs_that_wait_for_their_store_are_counted(shell, place):
+    with open_run(TrackingConfig(uri="http://127.0.0.1:1"), "x"):
+        pass
+    assert shell("runs")[1].endswith("1 more waits for its store, send it with: forecaster runs sync\n")
+
+
+def test_two_runs_differ_where_they_differ_and_nowhere_else(shell):
+    first, second = _fit("sales"), _fit("more", wql=0.125, roles=tiny.plain_model(), steps=9)
+    code, out, err = shell("runs", "diff", first[:6], "more")
+    assert (code, err) == (0, "")
+    lines = [re.split(r" {2,}", line.strip()) for line in out.splitlines()]
+    assert lines[0] == [f"{first[:8]} sales", f"{second[:8]} more", "difference"]
+    assert ["data", "column price", "known", "-"] in lines
+    assert ["config", "fit.steps", "5", "9"] in lines
+    assert ["scores", "validation/forecaster/WQL", "0.1", "0.125", "+0.025"] in lines
+    assert lines[-1] == ["equal: versions"]
+    assert not any("fingerprint" in line or "seed" in line or "train_loss" in line for line in out)
+    told = json.loads(shell("runs", "diff", first, second, "--json")[1])["differences"]
+    (score,) = [one for one in told if one["part"] == "scores"]
+    assert score["change"] == pytest.approx(0.025)
+
+
+def test_two_runs_that_differ_in_nothing_are_said_to(shell):
+    first, second = _fit("sales"), _fit("again")
+    code, out, _ = shell("runs", "diff", first, second)
+    assert code == 0 and out == (
+        f"{first[:8]} sales and {second[:8]} again differ in nothing: "
+        "data, config, versions, scores are equal\n"
+    )
+
+
+def test_a_run_that_is_not_known_or_not_the_only_one_is_refused_with_candidates(shell):
+    first, second = _fit("sales"), _fit("sales")
+    code, out, err = shell("runs", "diff", first, "salez")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: run salez: there is none of that id, beginning of an id, or name; "
+        f"there are {second[:8]} (sales), {first[:8]} (sales)\n"
+    )
+    code, _, err = shell("runs", "diff", first, "sales")
+    both = f"{second[:8]} (sales), {first[:8]} (sales)"
+    assert (code, err) == (2, f"error: run sales: 2 runs are called so: {both}; give an id\n")
+
+
+def test_a_port_in_use_is_refused_when_asked_for_and_passed_over_when_not(shell):
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        taken = server.getsockname()[1]
+        code, out, err = shell("ui", "--port", taken)
+        assert (code, out) == (2, "")
+        assert err == (
+            f"error: --port {taken}: Address already in use; choose another one, or leave --port away "
+            "for the next free one\n"
+        )
+        assert free_port(0) not in (0, taken)
+    first = free_port(None)
+    assert first >= PORT
+    with closing(socket.create_server(("127.0.0.1", first))):
+        assert first < free_port(None)
+
+
+def test_a_server_needs_no_server(shell):
+    code, _, err = shell("ui", "--uri", "http://me:secret@runs.example.org")
+    assert code == 2
+    assert err == "error: http://runs.example.org is a server already: open that address in a browser\n"
+
+
+def test_a_file_that_is_no_store_is_one_line(shell, place):
+    (place / "mlflow.db").write_text("not a database")
+    code, _, err = shell("runs")
+    assert code == 2 and err.count("\n") == 1 and err.startswith("error: MLflow store sqlite:///")
+
+
+def test_a_range_of_ports_that_is_taken_is_said(monkeypatch):
+    from forecaster.runs.tracking import server
+
+    monkeypatch.setattr(server, "_PORTS", 0)
+    with pytest.raises(ConfigError, match="are in use: choose one with --port"):
+        free_port(None)
