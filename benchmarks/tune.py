@@ -37,9 +37,9 @@ from forecaster.panel.build import open_panel
 from forecaster.runs.tracking.sweep import open_sweep
 from forecaster.runs.tune import objective as objectives
 from forecaster.runs.tune.plan import SweepPlan, read_plan
-from forecaster.runs.tune.search import Tables, Wishes, plan_search
 from forecaster.runs.tune.space import load_space
 from forecaster.runs.tune.study import finished, open_study
+from forecaster.runs.tune.wishes import Tables, Wishes, plan_search
 from forecaster.runs.tune.worker import Session, run_worker
 from forecaster.runs.tune.workers import run_workers
 

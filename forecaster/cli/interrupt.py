@@ -1,7 +1,7 @@
 """Ctrl-C, remembered: libraries that are stopped half-way swallow it, or say something else is wrong.
 
-What comes in: SIGINT. What goes out: KeyboardInterrupt, as ever, and the knowledge that it was there: what
-fails after it failed because of it, and is no fault to be shown.
+What comes in: SIGINT. What goes out: KeyboardInterrupt, as ever, and the knowledge that it was there:
+what fails after it failed because of it, and is no fault to be shown.
 """
 
 from __future__ import annotations

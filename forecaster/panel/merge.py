@@ -26,7 +26,7 @@ def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
         OSError: it cannot be written.
     """
     if suffix == ".parquet":
-        scan = pl.scan_parquet(files, hive_partitioning=False, glob=False)
+        scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
         scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
         return
     with out.open("wb") as target:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import forecaster as fc
 import forecaster.forecast.batch.parts as parts
-import forecaster.runs.batch.job  # noqa: F401  before the first fork
+import forecaster.runs.batch.job  # loads all that a forecast needs
 
 MODEL, STORE, OUT = fc.load(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 FOLDER = OUT.with_name(f"{OUT.name}.parts")

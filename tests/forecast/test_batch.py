@@ -248,7 +248,7 @@ def test_known_covariates_are_asked_of_all_series_before_the_first_part(tmp_path
     stores = tuple(f"s{k:05}" for k in range(1030))
     days = 3
     prices = tiny.prices(days, stores=stores).filter(pl.col("store") != "s01029")
-    with pytest.raises(fc.errors.DataError, match="no value for series s01029 .*; 1 of 1030 series"):
+    with pytest.raises(fc.errors.DataError, match=r"no value for series s01029 .*; 1 of 1030 series"):
         tiny.model().predict_to(tmp_path / "out.csv", tiny.shop(days, stores), future=prices)
     assert not list(tmp_path.iterdir())
 

@@ -96,7 +96,8 @@ def test_ctrl_c_at_any_moment_leaves_nothing_half_done(folder, verb):
         finally:
             process.kill()
             process.wait()
-        assert process.returncode in (130, 0), (moment, process.returncode, err)
+        # At its very end a process has nothing left to tidy up, and dies of the signal itself.
+        assert process.returncode in (130, 0, -signal.SIGINT), (moment, process.returncode, err)
         assert "Traceback" not in out + err and "Error" not in err, (moment, err)
         there = {path.name for path in folder.iterdir()} - {path.name for path in GOLDEN.iterdir()}
         assert there <= made, (moment, there)

@@ -99,7 +99,7 @@ def run(folder, out, compiled=False, precision="full", steps=10):
     words = [DATA / "demo.csv", DATA / "demo_future.csv", compiled, precision, steps, out]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *map(str, words)],
-        cwd=folder, capture_output=True, text=True, timeout=300,
+        cwd=folder, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return load_file(folder / out / "member-00.safetensors"), done.stderr
