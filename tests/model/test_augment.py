@@ -1,6 +1,7 @@
 """What training does to its windows: what was asked for, under the seed, and never at inference."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.augment import augmented, hidden_steps
 from forecaster.model.embedding import shifted
-from forecaster.model.learner import Learner, _previous
+from forecaster.model.learner import Learner
+from forecaster.model.loss import _previous
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.windows.batch import Batch
 
@@ -40,6 +42,7 @@ def learner_of(network, **fit):
 def alone(learner, monkeypatch, step=0):
     """Lets a learner work without a trainer."""
     monkeypatch.setattr(type(learner), "global_step", step)
+    monkeypatch.setattr(type(learner), "trainer", SimpleNamespace(world_size=1))
     return learner
 
 
