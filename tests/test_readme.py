@@ -7,12 +7,14 @@ stands here exactly as a reader types it.
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import forecaster.runs.job
+import forecaster.runs.tune.objective
 from forecaster.cli import main
 from forecaster.forecast.artifact import load_artifact
 from forecaster.runs.fit import prepare
@@ -34,6 +36,8 @@ TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8},
     "fit": {"steps": 2, "batch_size": 8, "validation_windows": 16},
 }
+FEWER = {"--trials": "2", "--workers": "1"}
+"""A search is cut as well: its workers would be processes that know nothing of a tiny network."""
 
 
 def _blocks(language: str) -> list[str]:
@@ -57,11 +61,19 @@ def in_a_fresh_folder(tmp_path, monkeypatch):
     def prepare_tiny(panel, config, start=None):
         return prepare(panel, config.replaced(**TINY), start)
 
-    monkeypatch.setattr(forecaster.runs.job, "prepare", prepare_tiny)
+    for module in (forecaster.runs.job, forecaster.runs.tune.objective):
+        monkeypatch.setattr(module, "prepare", prepare_tiny)
     return tmp_path
 
 
 def _run(command: list[str], monkeypatch) -> None:
+    for flag, fewer in FEWER.items():
+        if flag in command:
+            place = command.index(flag) + 1
+            command = [*command[:place], fewer, *command[place + 1 :]]
+    if "--onnx" in command:  # torch cannot follow a network whose shapes are checked
+        subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
+        return
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as ended:
         main()
@@ -82,7 +94,9 @@ def test_every_make_target_exists():
 def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch):
     commands = [command for command in _commands() if command[0] == "forecaster"]
     commands.remove(["forecaster", "ui"])  # serves until it is stopped
-    assert {"check", "fit", "predict", "backtest", "runs"} <= {command[1] for command in commands}
+    assert {"check", "fit", "predict", "backtest", "runs", "tune", "export"} <= {
+        command[1] for command in commands
+    }
     for command in commands:
         _run(command, monkeypatch)
         for flag in ("--out", "--plot"):

@@ -39,10 +39,13 @@ def learner_of(network, **fit):
     return Learner(network, FitConfig(**fit), ["a", "b", "c"])
 
 
+_ALONE = SimpleNamespace(reduce=lambda sums, reduce_op: sums)
+
+
 def alone(learner, monkeypatch, step=0):
     """Lets a learner work without a trainer."""
     monkeypatch.setattr(type(learner), "global_step", step)
-    monkeypatch.setattr(type(learner), "trainer", SimpleNamespace(world_size=1))
+    monkeypatch.setattr(type(learner), "trainer", SimpleNamespace(world_size=1, strategy=_ALONE))
     return learner
 
 
