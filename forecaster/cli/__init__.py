@@ -6,7 +6,6 @@ mend, 130 after Ctrl-C, or 143 after SIGTERM. Start-up imports typer and pydanti
 
 from __future__ import annotations
 
-import atexit
 import signal
 import sys
 from contextlib import suppress
@@ -72,39 +71,43 @@ def _options(
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
-    # Once Python winds itself up there is nothing left to tidy, and nobody to catch Ctrl-C.
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
     streams.take_any_text()
-    interrupt = Interrupt()
-    interrupt.listen()
+    with Interrupt() as interrupt:
+        try:
+            code = _run(interrupt)
+            with suppress(OSError):
+                streams.flush_output()
+        except KeyboardInterrupt:
+            code = 130
+    # Libraries swallow it now and then; whoever pressed Ctrl-C hears that it was heard.
+    sys.exit(130 if interrupt.came else code)
+
+
+def _run(interrupt: Interrupt) -> int:
+    """Runs a verb and returns its exit code; says in a line what went wrong."""
     try:
         code = app(standalone_mode=False)
         streams.flush_output()
     except ForecasterError as error:
-        code = 130 if interrupt.came else _refuse("" if error.told_elsewhere else str(error))
+        return 130 if interrupt.came else _refuse("" if error.told_elsewhere else str(error))
     except typer.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
+        return 130
     except OSError as error:  # what no verb foresaw: a full pipe, a folder that went away
-        code = 130 if interrupt.came else _refuse(streams.told(error))
+        return 130 if interrupt.came else _refuse(streams.told(error))
     except MemoryError as error:
-        code = _refuse(f"out of memory: {str(error) or 'free some, or give less data at a time'}")
+        return _refuse(f"out of memory: {str(error) or 'free some, or give less data at a time'}")
     except Exception as error:
         # Usage errors of the parser, whichever library raised them: they can format themselves.
         formatted = getattr(error, "format_message", None)
-        if formatted is None and not interrupt.came:
-            raise
+        if interrupt.came:
+            return 130
         if formatted is None:
-            code = 130
-        elif type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(formatted(), err=True)
-            code = 2
-        else:
-            code = _refuse(formatted())
-    with suppress(OSError):
-        streams.flush_output()
-    sys.exit(code or 0)
+            raise
+        if type(error).__name__ != "NoArgsIsHelpError":
+            return _refuse(formatted())
+        typer.echo(formatted(), err=True)
+        return 2
+    return code or 0
 
 
 def _terminated(number: int, frame: object) -> None:

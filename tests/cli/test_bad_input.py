@@ -430,5 +430,5 @@ def test_a_full_disk_leaves_no_half_model_and_the_old_one(folder, shell, there_b
     before = tiny.tree(folder)
     with _files_of_at_most(4096):
         answer = shell("fit", "plain.csv", "--horizon", 7, *FIT)
-    assert _is_refused(answer, ["new: cannot be written: File too large"])
+    assert _is_refused(answer, ["new.run", "cannot be written: File too large"])
     assert tiny.tree(folder) == before
