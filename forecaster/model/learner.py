@@ -51,6 +51,7 @@ class Learner(pl.LightningModule):
         self._validated: list[Tensor] = []
         self._faults: list[_Fault] = []
         self._losses_of = window_losses
+        self._averaged: tuple[list[Tensor], list[Tensor]] = [], []
         self.parts = Parts()
         """How much of a batch is computed at once."""
 
@@ -99,11 +100,8 @@ class Learner(pl.LightningModule):
         decay = self.config.average_decay or 0.0
         # A young average follows closely, or it would remember the random start.
         decay = min(decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(
-            [parameter.data for parameter in self.average.parameters()],
-            [parameter.data for parameter in self.network.parameters()],
-            1 - decay,
-        )
+        with torch.no_grad():
+            torch._foreach_lerp_(*self._averaged, 1 - decay)
         if step % _LOG_EVERY == 0:
             self.latest_loss = float(torch.stack(self._losses).mean())
             self._losses.clear()
@@ -132,6 +130,11 @@ class Learner(pl.LightningModule):
             raise FitError(self._blame(self._faults, "validation loss"))
         self.record("validation_loss", float(sums[0] / sums[1].clamp(min=1)))
 
+    def on_validation_end(self) -> None:
+        """Lets all processes stop where one of them wants to: its watchers may be its alone."""
+        trainer = self.trainer
+        trainer.should_stop = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
+
     def record(self, name: str, value: float) -> None:
         """Adds a point to a curve and hands it to the loggers."""
         self.curves.setdefault(name, []).append((self.global_step, value))
@@ -154,8 +157,9 @@ class Learner(pl.LightningModule):
         self.config = self.config.model_copy(update={"precision": checkpoint["precision"]})
 
     def on_train_start(self) -> None:
-        """Has losses that were taken back where those to come are."""
+        """Has losses that were taken back where those to come are, and lists the weights once."""
         self._losses = [loss.to(self.device) for loss in self._losses]
+        self._averaged = [*self.average.parameters()], [*self.network.parameters()]
 
     def configure_optimizers(self) -> dict[str, Any]:
         """Returns AdamW (fused) with warm-up and cosine decay; only matrices decay."""

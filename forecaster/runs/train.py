@@ -36,7 +36,8 @@ class Surroundings:
     logger: Logger | None = None
     """Receives the curves while they grow."""
     callbacks: tuple[pl.Callback, ...] = ()
-    """See the training from inside, as a progress bar does."""
+    """See the training from inside, as a progress bar does; of this process, the others may have none.
+    One that sets `should_stop` after a validation stops all."""
     place: Place = SINGLE
     """Where this process stands among those that train together; they have met (`devices.joined`)."""
     checkpoints: Checkpoints | None = None

@@ -287,3 +287,48 @@ def test_a_process_that_is_killed_ends_the_others_within_a_minute_with_one_line(
     assert time.monotonic() - begun < 60
     assert code == 2 and re.fullmatch(r"error: process 1 of 2 lost another one, .*\n", err)
     assert not Path("model").exists()
+
+
+KILLED = """
+import os, signal, sys
+import forecaster as fc
+from forecaster.runs.progress import TrainingBar
+
+def stop(self, trainer, learner, batch, batch_index):
+    if trainer.global_step == 25:
+        os.killpg(0, signal.SIGKILL)
+
+def fit(out):
+    model = {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8, "dropout": 0.3}
+    fit = {"steps": 40, "batch_size": 32, "validate_every": 7, "patience": None, "noise": 0.1}
+    config = {"model": model, "fit": fit | {"checkpoint_every": 1}, "tracking": {"enabled": False}}
+    fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2)
+
+if sys.argv[1] == "killed":
+    fit("whole")
+    TrainingBar.on_train_batch_start = stop
+    fit("model")
+else:
+    fc.fit(resume="model", devices=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_on_two_devices_that_was_killed_goes_on_to_the_same_model(started):
+    """All its processes at once, between two checkpoints; each has random numbers of its own."""
+    Path("script.py").write_text(KILLED)
+
+    def run(what):
+        words = "setsid", "--wait", sys.executable, "script.py", what
+        return left(started(*words, DATA / "demo.csv", DATA / "demo_future.csv"))
+
+    code, out, err = run("killed")
+    assert code in (-signal.SIGKILL, 128 + signal.SIGKILL), (out, err)
+    assert "saved whole" in out and not Path("model").exists()
+    steps = sorted(path.name for path in Path("model.run").glob("*.checkpoint"))
+    assert steps == ["step-00000010.checkpoint", "step-00000020.checkpoint"]
+    code, out, err = run("resumed")
+    assert (code, err) == (0, ""), err
+    assert "goes on after step 20" in out
+    for path in Path("whole").iterdir():
+        assert (Path("model") / path.name).read_bytes() == path.read_bytes(), path.name

@@ -87,7 +87,7 @@ def read_times(
     where = f"{table.name}, column '{schema.time}'"
     zone, unit = None, None
     counted = column.dtype.is_integer() and schema.time_dtype == "integer" and time_format is None
-    if column.dtype == pl.String or (column.dtype.is_integer() and not counted):
+    if table.is_text(schema.time) or (column.dtype.is_integer() and not counted):
         kept = "digits" if column.dtype.is_integer() else "string"
         hint = time_format or schema.time_format
         if kept == "digits" and hint is None:

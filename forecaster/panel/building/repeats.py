@@ -62,7 +62,7 @@ class Origin:
         """Returns the time of a row as the caller wrote it; empty where rows have none."""
         if self.time is None or self.time not in self.table.frame.columns:
             return ""
-        return str(self.table.frame[self.time][row])
+        return str(self.table.written(self.time, slice(row, row + 1))[0])
 
     def place(self, row: int) -> str:
         """Returns a row (counted from 0) in the words of messages."""

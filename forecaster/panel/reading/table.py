@@ -14,7 +14,7 @@ import polars as pl
 
 from forecaster.errors import DataError
 from forecaster.panel.building.order import Order, find_order
-from forecaster.panel.clock.stamps import parse_times
+from forecaster.panel.clock.stamps import parse_times, write_times
 from forecaster.panel.finding import Finding
 
 
@@ -65,10 +65,26 @@ class Table:
         asked = (name, time_format, strict)
         if self._found.get("times", (None, None))[0] != asked:
             where = f"{self.name}, column '{name}'"
-            column = self.frame[name].cast(pl.String)
-            self._found["times"] = asked, parse_times(column, where, time_format, strict=strict)
+            column = self.written(name).cast(pl.String)
+            found = parse_times(column, where, time_format, strict=strict)
+            self._found["times"] = asked, found
+            # The text of a large file takes four times the memory of its stamps. That of several
+            # offsets from UTC is kept, for stamps do not tell them.
+            if self.kind == "file" and self.is_text(name) and not found[1].endswith("%:z"):
+                self._found["text"] = name, found[1]
+                object.__setattr__(self, "frame", self.frame.with_columns(found[0].alias(name)))
         times: tuple[pl.Series, str] = self._found["times"][1]
         return times
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column came as text; `parsed` may have put stamps in its place."""
+        return self.frame.schema[name] == pl.String or self._found.get("text", ("",))[0] == name
+
+    def written(self, name: str, rows: slice = slice(None)) -> pl.Series:
+        """Returns rows of a column as they came, stamps in the format that they were read in."""
+        column = self.frame[name][rows]
+        released, time_format = self._found.get("text", ("", ""))
+        return write_times(column, time_format).cast(pl.String) if released == name else column
 
     def order(self, keys: Sequence[str], times: pl.Series) -> Order:
         """Returns the order of the rows by key columns and int64 times: see `find_order`."""

@@ -123,9 +123,9 @@ def time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[str, s
             time_format = integer_format(column, f"{table.name}, column '{time}'")
         if time_format is None:
             return "integer", None
-    if column.dtype == pl.String or column.dtype.is_integer():
+    if table.is_text(time) or column.dtype.is_integer():
         # Whether a file holds dates or stamps is known once it is parsed.
-        kept = "string" if column.dtype == pl.String else "digits"
+        kept = "string" if table.is_text(time) else "digits"
         return ("datetime" if table.kind == "file" else kept), time_format
     return "date" if column.dtype == pl.Date else "datetime", None
 
@@ -143,7 +143,7 @@ def date_like(frame: pl.DataFrame) -> list[str]:
 def comparable_times(table: Table, time: str, data: DataConfig) -> pl.Series | None:
     """Returns the times of a column as int64; None where they cannot be read, as rows will tell."""
     column, (kind, time_format) = table.frame[time], time_facts(table, time, data)
-    if column.dtype == pl.String or (column.dtype.is_integer() and kind != "integer"):
+    if table.is_text(time) or (column.dtype.is_integer() and kind != "integer"):
         try:
             column, _ = table.parsed(time, time_format, strict=data.time_format is not None)
         except DataError:

@@ -1,8 +1,8 @@
 """Trials that fall behind are stopped early.
 
 What comes in: the validation losses of a fit, step by step. What goes out: a training that ends where a
-pruner says so, and a trial marked as pruned. Promised: under several devices all ranks stop at the same
-step; rank 0 alone talks to the study.
+pruner says so, and a trial marked as pruned. Promised: rank 0 alone talks to the study; under several
+devices all ranks stop at the same step, whether they have this callback or not (`Learner` sees to it).
 """
 
 from __future__ import annotations
@@ -30,30 +30,19 @@ class PruneBehind(pl.Callback):
     def __init__(self, trial: Trial, spared: bool = False):
         """Takes the trial; one that is spared reports, so that others compare, and is never stopped."""
         self._trial, self._spared = trial, spared
+        self.step: int | None = None
+        """Step at which the trial was stopped; None = it was not."""
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Reports the validation just run, on rank 0, and tells all ranks what follows from it."""
+        """Reports the validation just run, on rank 0."""
+        if not trainer.is_global_zero:
+            return
         step, loss = learner.curves["validation_loss"][-1]
-        behind = trainer.is_global_zero and self._report(step, loss, step >= trainer.max_steps)
-        if trainer.strategy.broadcast(behind):
-            trainer.should_stop = True
-
-    @property
-    def step(self) -> int | None:
-        """Step at which the trial was stopped; None = it was not."""
-        # From the study, not from here: a rank that was forked told the study, but not its parent.
-        trial = self._trial.study.get_trials(deepcopy=False)[self._trial.number]
-        found: int | None = trial.user_attrs.get(_BEHIND)
-        return found
-
-    def _report(self, step: int, loss: float, ended: bool) -> bool:
-        trial = self._trial
-        trial.report(loss, step)
+        self._trial.report(loss, step)
         # Nothing is saved by stopping what has ended.
-        behind = not self._spared and not ended and trial.should_prune()
-        if behind:
-            trial.set_user_attr(_BEHIND, step)
-        return behind
+        if not self._spared and step < trainer.max_steps and self._trial.should_prune():
+            self._trial.set_user_attr(_BEHIND, step)
+            self.step, trainer.should_stop = step, True
 
 
 def pruner_of(plan: SweepPlan) -> BasePruner:

@@ -1,14 +1,20 @@
 """Trials that fall behind are stopped early, on one device and on several."""
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import optuna
 import pytest
 
 from forecaster.config import Config
 from forecaster.panel.panel import Panel
+from forecaster.runs.devices import find_place
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.train import Surroundings
 from forecaster.runs.tune.objective import Objective
 from forecaster.runs.tune.plan import SweepPlan
 from forecaster.runs.tune.pruning import first_rung, pruner_of
@@ -85,55 +91,71 @@ def test_a_pruner_stops_the_worse_trials_and_spares_the_best(name):
     assert sum(ended.values()) < 0.75 * 12 * 90
 
 
-_TWO = """
-import sys, torch, optuna, pytorch_lightning as pl
-from torch.utils.data import DataLoader
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from forecaster.runs.tune.pruning import PruneBehind
-
-class Tiny(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.curves = torch.nn.Linear(1, 1), {}
-    def training_step(self, batch, index):
-        return self.layer(batch).square().mean()
-    def validation_step(self, batch, index):
-        self.layer(batch)
-    def on_validation_epoch_end(self):
-        self.curves.setdefault("validation_loss", []).append((self.global_step, 1.0))
-    def on_train_end(self):
-        print("ended", self.global_rank, self.global_step, flush=True)
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
-
-storage = JournalStorage(JournalFileBackend(sys.argv[1]))
-pruner = optuna.pruners.ThresholdPruner(upper=0.5, n_warmup_steps=4)
-study = optuna.create_study(storage=storage, pruner=pruner)
-trial = study.ask()
-watch = PruneBehind(trial)
-data = DataLoader(torch.ones(64, 1), batch_size=4)
-trainer = pl.Trainer(
-    accelerator="cpu", devices=2, strategy="ddp_fork", max_steps=8, val_check_interval=2,
-    callbacks=[watch], logger=False, enable_checkpointing=False, enable_progress_bar=False,
-    enable_model_summary=False, num_sanity_val_steps=0,
-)
-trainer.fit(Tiny(), data, data)
-print("pruned at", watch.step, study.trials[0].intermediate_values)
-"""  # fmt: skip
+def _stopped(panel: Panel, config: Config, trial: optuna.Trial | None) -> tuple[int, int | None]:
+    """Returns the steps of a fit on two devices, and the step at which its trial was stopped."""
+    watch = PruneBehind(trial)
+    config, split = prepare(panel, config)
+    around = Surroundings(callbacks=(watch,), place=find_place(2, None))
+    return fit_panel(panel, config, split, around).metrics["steps"], watch.step
 
 
 @pytest.mark.slow
-def test_all_ranks_stop_at_the_same_step_and_the_launching_process_knows(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", _TWO, str(tmp_path / "study.journal")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=tmp_path,
-    )
-    said = done.stdout.splitlines()
-    assert {line for line in said if line.startswith("ended")} == {"ended 0 4", "ended 1 4"}, (
-        done.stderr
-    )
-    assert said[-1] == "pruned at 4 {2: 1.0, 4: 1.0}"
+def test_a_process_that_was_started_without_a_watcher_stops_too(make_panel, make_config):
+    config = make_config(4, fit={"steps": 9, "validate_every": 3, "batch_size": 8})
+    study = optuna.create_study(pruner=ALWAYS)
+    trial = study.ask()
+    assert _stopped(make_panel(n_rows=120), config, trial) == (3, 3)
+    assert study.trials[0].intermediate_values.keys() == {3}
+
+
+_RANK = """
+import os, sys, optuna
+from conftest import _make_config, _make_panel
+from runs.tune.test_pruning import _stopped
+
+panel = _make_panel(n_rows=120)
+config = _make_config(4, fit={"steps": 9, "validate_every": 2, "batch_size": 8})
+trial, reports = None, []
+if os.environ["RANK"] == "0":
+    pruner = optuna.pruners.ThresholdPruner(upper=-1e9, n_warmup_steps=4)
+    study = optuna.create_study(pruner=pruner, storage="sqlite:///study.db")
+    trial = study.ask()
+    report = trial.report
+    trial.report = lambda loss, step: (reports.append(step), report(loss, step))
+steps, behind = _stopped(panel, config, trial)
+if trial:
+    study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+    print([(each.state.name, list(each.intermediate_values)) for each in study.trials])
+print(steps, behind, reports)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_stop_at_the_same_step_and_the_first_alone_reports(tmp_path):
+    """As under torchrun; the trial of the second is None: it must not be asked."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    tests = Path(__file__).parents[2]
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    common |= {"MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    common |= {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
+    ranks = []
+    try:
+        for rank in ("0", "1"):
+            env = os.environ | common | {"RANK": rank, "LOCAL_RANK": rank}
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", _RANK], cwd=tmp_path, env=env, text=True,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                )
+            )  # fmt: skip
+        answers = [rank.communicate(timeout=300) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], answers
+    told, first = answers[0][0].splitlines()[-2:]
+    assert told == "[('PRUNED', [2, 4])]"
+    assert first == "4 4 [2, 4]"
+    assert answers[1][0].splitlines()[-1] == "4 None []"
