@@ -14,13 +14,15 @@ median of the processes' peaks. Both write nine quantiles of 240,000 rows.
 the store, each in a process of its own: seconds, series per second, peak memory in all and without the
 pages of mapped files, which the system takes back when it needs them.
 
---growth: seconds for 10,000 to 100,000 series from a store, and what each further 10,000 cost.
+--growth: seconds for 10,000 to 100,000 series from a store, and what each further 10,000 cost; in
+wall time, and in processor time, which other work on the machine changes less.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import resource
 import statistics
 import subprocess
 import sys
@@ -151,19 +153,29 @@ def growth(folder: Path, rows: int, repeats: int) -> None:
         measured([*FORECASTER, "convert", str(part), store, "--freq", "1h"], folder)
         part.unlink()
         commands[count] = [*FORECASTER, "predict", "model", store, "--out", "forecasts.parquet"]
-    spent = dict.fromkeys(counts, float("inf"))
+    walls, works = (dict.fromkeys(counts, float("inf")) for _ in range(2))
     for _ in range(repeats):
         for count, command in commands.items():
-            spent[count] = min(spent[count], measured(command, folder)[0])
-    print("series:", ", ".join(f"{count:,} {spent[count]:.2f} s" for count in counts))
-    marginal = [
-        (spent[more] - spent[less]) / (more - less) * 10_000
-        for less, more in itertools.pairwise(counts)
-    ]
-    mean = (spent[counts[-1]] - spent[counts[0]]) / (counts[-1] - counts[0]) * 10_000
-    apart = max(abs(own / mean - 1) for own in marginal)
-    print("s per further 10,000:", ", ".join(f"{own:.3f}" for own in marginal), f"mean {mean:.3f}")
-    print(f"apart by {apart:.0%}, target {GROWTH_TARGET:.0%}: {verdict(apart <= GROWTH_TARGET)}")
+            before = _worked()
+            walls[count] = min(walls[count], measured(command, folder)[0])
+            works[count] = min(works[count], _worked() - before)
+    for name, spent in (("wall time", walls), ("processor time", works)):
+        print(f"{name}:", ", ".join(f"{count:,} series {spent[count]:.2f} s" for count in counts))
+        marginal = [
+            (spent[more] - spent[less]) / (more - less) * 10_000
+            for less, more in itertools.pairwise(counts)
+        ]
+        mean = (spent[counts[-1]] - spent[counts[0]]) / (counts[-1] - counts[0]) * 10_000
+        apart = max(abs(own / mean - 1) for own in marginal)
+        each = ", ".join(f"{own:.3f}" for own in marginal)
+        print(f"s per further 10,000: {each}, mean {mean:.3f}")
+        print(f"apart by {apart:.0%}, target {GROWTH_TARGET:.0%}: {verdict(apart <= GROWTH_TARGET)}")
+
+
+def _worked() -> float:
+    """Returns the processor seconds of all processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def name_of(number: int) -> str:

@@ -176,4 +176,5 @@ def _is_empty_folder(path: Path) -> bool:
 
 
 def _explain(path: Path, error: OSError) -> str:
-    return f"{path}: cannot be written: {error.strerror or error}"
+    said = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # as Rust's libraries say it
+    return f"{path}: cannot be written: {said}"

@@ -19,7 +19,7 @@ class ForecasterError(Exception):
     """Base of every fault that the caller can mend."""
 
     told_elsewhere: bool | None = None
-    """Whether another process of the same work, on the same machine, tells it; None = nobody knows yet."""
+    """Whether another process of the same work, on this machine, tells it; None = nobody knows yet."""
 
 
 class DataError(ForecasterError):

@@ -120,8 +120,15 @@ def _hardware(place: Place) -> dict[str, Any]:
         "num_nodes": place.nodes,
         "use_distributed_sampler": False,  # the windows are shared out already
         # All processes hold the same buffers, since none changes in training.
-        "strategy": DDPStrategy(cluster_environment=_Met(place), broadcast_buffers=False),
+        "strategy": _Together(cluster_environment=_Met(place), broadcast_buffers=False),
     }
+
+
+class _Together(DDPStrategy):
+    """Starts nothing: Lightning's own launcher is refused in a notebook, and there is none to need."""
+
+    def _configure_launcher(self) -> None:
+        self._launcher = None
 
 
 class _Met(ClusterEnvironment):

@@ -1,6 +1,7 @@
 """Forecasts of many series in parts: bit-equal however they are shared out, nothing mixed or lost."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -242,6 +243,22 @@ def test_a_store_and_a_table_too_large_for_the_memory_give_the_same_bytes(
     assert len(converted) == 1
     assert out.read_bytes() == whole
     assert not (tmp_path / "out.parquet.parts").exists()
+
+
+def test_the_memory_of_a_table_is_told_by_its_cells_and_by_all_that_is_joined(tmp_path):
+    rows = 300_000
+    constant = pl.DataFrame({"id": ["a"], "day": [0], "y": [1.5]})[np.zeros(rows, int)]
+    tight, text = tmp_path / "tight.parquet", tmp_path / "text.csv"
+    constant.write_parquet(tight)
+    text.write_text("day,price\n1,2\n")
+    schema = tiny.plain_model().artifact.schema
+    assert tight.stat().st_size < rows / 50
+    alone = source.needed_memory(source.Source(tight), schema)
+    assert alone == 40 * 3 * rows
+    assert source.needed_memory(source.Source(tight), replace(schema, layout="rows")) == 4 * alone
+    joined = source.Source(tight, future=tight, covariates=text)
+    assert source.needed_memory(joined, schema) == 2 * alone + 4 * text.stat().st_size
+    assert source.needed_memory(source.Source(constant), schema) == 0
 
 
 def test_known_covariates_are_asked_of_all_series_before_the_first_part(tmp_path):

@@ -1,4 +1,4 @@
-"""A disk that is full, a folder that takes nothing, a file that vanishes: one line, and nothing is left."""
+"""A disk that is full, a folder that takes nothing, a file that vanishes: one line, nothing left."""
 
 import os
 import resource
@@ -103,7 +103,6 @@ def test_a_file_that_vanishes_once_it_was_found_is_one_line(folder, shell, monke
     for place in (files, scan):
         monkeypatch.setattr(place, "find_files", vanishing)
     answer = shell(*words)
-    print(answer)
     (line,) = answer.err.splitlines()
     assert answer.code == 2 and line.startswith("error: gone.csv: cannot be read (")
     assert tiny.tree(folder) == before
@@ -113,16 +112,16 @@ def test_a_file_that_vanishes_after_the_audit_is_one_line(folder, shell, monkeyp
     """A table too large for the memory is looked through first, and read in parts afterwards."""
     tiny.plain().write_csv("gone.csv")
     before = {name: text for name, text in tiny.tree(folder).items() if name != "gone.csv"}
-    looked = convert.scan
+    looked = convert.scan_table
 
-    def vanishing(*words, **more):
-        answer = looked(*words, **more)
+    def vanishing(*words):
+        answer = looked(*words)
         Path("gone.csv").unlink()
         return answer
 
-    monkeypatch.setattr(convert, "scan", vanishing)
+    monkeypatch.setattr(convert, "WHOLE", 100)
+    monkeypatch.setattr(convert, "scan_table", vanishing)
     answer = shell("convert", "gone.csv", "new")
-    print(answer)
     (line,) = answer.err.splitlines()
     assert answer.code == 2 and "gone.csv" in line
     assert tiny.tree(folder) == before

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from forecast.tiny import tree
+from forecast import tiny
 
+import forecaster as fc
 from forecaster import atomic
 
 KILLED = """
@@ -66,13 +67,13 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_of_that_name(t
 def test_a_process_killed_between_the_two_names_costs_nothing(tmp_path):
     store = tmp_path / "store"
     _write(store, "folder")
-    before = tree(tmp_path)
+    before = tiny.tree(tmp_path)
     process = _started(store, "swap")
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL and not store.exists()
     with pytest.raises(ZeroDivisionError), atomic.atomic_folder(store, "card", "store"):
         raise ZeroDivisionError
-    assert tree(tmp_path) == before
+    assert tiny.tree(tmp_path) == before
 
 
 def test_what_a_living_process_is_writing_is_left_alone(tmp_path):
@@ -90,6 +91,22 @@ def test_what_a_living_process_is_writing_is_left_alone(tmp_path):
         process.communicate()
     _write(tmp_path / "store", "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_conversion_that_is_killed_leaves_one_thing_and_the_next_removes_it(tmp_path):
+    program = """
+import os, signal
+from forecaster.panel.stores import convert
+convert.WHOLE, convert.BLOCK = 100, 50
+convert._Pieces.write = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
+convert.convert_table("plain.csv", convert.Path("new"), convert.DataConfig())
+"""
+    tiny.plain().write_csv(tmp_path / "plain.csv")
+    killed = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    fc.convert(tmp_path / "plain.csv", tmp_path / "new", quiet=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"plain.csv", "new"}
 
 
 def test_a_number_that_comes_again_is_in_nobodys_way(tmp_path):

@@ -1,6 +1,7 @@
 """Rows are sorted and settled, never in silence: order, repeats, gaps, overlaps, all faults at once."""
 
 import math
+from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from panel.panel_tables import TWO, days, same, table
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
+from forecaster.panel.read import read_table
 
 
 def notes(panel, rule):
@@ -23,6 +25,23 @@ def faults(source, data=None, **tables):
     with pytest.raises(DataError) as caught:
         open_panel(source, data or DataConfig(), **tables)
     return str(caught.value).splitlines(), caught.value.findings
+
+
+@pytest.mark.parametrize(
+    "time_format", ["%d.%m.%Y", "%-d/%-m/%Y", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M+02:00", "%b %d, %Y"]
+)
+def test_times_of_a_file_are_told_as_they_were_written(tmp_path, time_format):
+    stamps = [datetime(2024, 1, 1) + timedelta(days=day) for day in (0, 1, 20, 40, 20, 41)]
+    text = pl.Series("when", stamps).dt.strftime(time_format)
+    path = tmp_path / "table.csv"
+    pl.DataFrame([text, pl.Series("y", [1.0, 2, 3, 4, 5, 6])]).write_csv(path)
+    read = read_table(path, DataConfig())
+    read.parsed("when", None, strict=False)
+    assert read.frame["when"].dtype.is_temporal()
+    assert read.is_text("when")
+    assert read.written("when").to_list() == text.to_list()
+    lines, _ = faults(path, DataConfig(series=()))
+    assert f"found 2 that disagree at {text[2]} in all rows (row 3, row 5;" in lines[0]
 
 
 def test_rows_out_of_order_are_sorted_and_that_is_said():

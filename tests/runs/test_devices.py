@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from pytorch_lightning.trainer.connectors import accelerator_connector
 from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
@@ -135,8 +136,11 @@ def fitted(panel, config, devices):
 
 
 @pytest.mark.slow
-def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(make_panel, make_config):
-    """Also where they see unlike numbers of observed cells, as here; without noise from dropout."""
+def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
+    make_panel, make_config, monkeypatch
+):
+    """Also in a notebook, and where they see unlike numbers of observed cells; without dropout."""
+    monkeypatch.setattr(accelerator_connector, "_IS_INTERACTIVE", True)
     panel = make_panel(3, 60, missing=0.5, known=1, categories=True)
     fit = {"steps": 7, "validate_every": 3, "validation_windows": 33, "lead_decay": 0.9}
     config = make_config(4, fit=fit)

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -92,8 +91,8 @@ def convert_table(
         table = read_table(source, data)
         panel = build_panel(table, data, covariates=others[0], future=others[1])
         return write_store(panel, folder, data)
-    beside: dict[str, Any] = {"dir": folder.parent, "prefix": f".{folder.name}."}
-    with writing(folder) as store, tempfile.TemporaryDirectory(**beside) as scratch:
+    # In what is being written: a kill leaves one thing, which the next conversion removes.
+    with writing(folder) as store, tempfile.TemporaryDirectory(dir=store.folder) as scratch:
         _Pieces(scan, data, others[0], others[1], Path(scratch), progress).write(store)
     return open_store(folder)
 

@@ -50,7 +50,7 @@ def scan_table(source: object, data: DataConfig) -> Scan | None:
     if not isinstance(source, str | Path) or "://" in str(source) or data.layout == "rows":
         return None
     files, notes = find_files(str(source))
-    heads = [first_bytes(Path(file.name), _HEAD) for file in files]
+    heads = [_head(file.name) for file in files]
     if any(head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")) for head in heads):
         return None
     kinds = [format_of(head, file.name) for head, file in zip(heads, files, strict=True)]
@@ -63,6 +63,13 @@ def scan_table(source: object, data: DataConfig) -> Scan | None:
     if len(files) > 1 or files[0].keys or not _is_plain_text(heads[0]):
         return None
     return _scan_text(Path(files[0].name), heads[0], data, notes)
+
+
+def _head(name: str) -> bytes:
+    try:
+        return first_bytes(Path(name), _HEAD)
+    except OSError as error:  # it was there a moment ago
+        raise unreadable(name, error) from error
 
 
 def _scan_columnar(file: PlacedFile, kind: str) -> pl.LazyFrame:
@@ -136,7 +143,7 @@ def reading(name: str, path: Path | None = None, dialect: Dialect | None = None)
     try:
         yield
     except (pl.exceptions.ComputeError, pl.exceptions.NoDataError, FileNotFoundError) as error:
-        if path is not None and dialect is not None:
+        if path is not None and dialect is not None and path.exists():
             refuse_encoding(path, name, dialect.separator)
             refuse_uneven(path, name, dialect)
         raise unreadable(name, error) from error

@@ -56,7 +56,7 @@ class StoreWriter:
     """Gathers the panels of neighbouring series in a folder."""
 
     def __init__(self, folder: Path, files: Mapping[str, BinaryIO]):
-        self._folder, self._files = folder, files
+        self.folder, self._files = folder, files
         self._first: Panel | None = None
         self._rows = 0
         self._small: dict[str, list[NDArray[Any]]] = {name: [] for name in ("indptr", *_SERIES)}
@@ -95,9 +95,9 @@ class StoreWriter:
             file.flush()
         self._small["indptr"].append(np.array([self._rows], np.int64))
         for name, arrays in self._small.items():
-            np.save(self._folder / f"{name}.npy", np.concatenate(arrays))
+            np.save(self.folder / f"{name}.npy", np.concatenate(arrays))
         keys = pl.concat(self._keys) if panel.keys.width else panel.keys
-        with (self._folder / "keys.arrow").open("wb") as file:
+        with (self.folder / "keys.arrow").open("wb") as file:
             keys.write_ipc(file)
         card = {
             "format": FORMAT,
@@ -112,8 +112,8 @@ class StoreWriter:
             "data": data.model_dump(mode="json"),
             "notes": [asdict(note) for note in notes],
         }
-        _write(self._folder, card)
-        _write(self._folder, {**card, "fingerprint": open_store(self._folder).fingerprint()})
+        _write(self.folder, card)
+        _write(self.folder, {**card, "fingerprint": open_store(self.folder).fingerprint()})
 
 
 @contextmanager

@@ -23,14 +23,16 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.batch.parts import SHARED
 from forecaster.forecast.batch.plan import open_for
 from forecaster.panel.panel import Panel
-from forecaster.panel.reading.files import find_files
+from forecaster.panel.reading.files import find_files, parquet_cells
 from forecaster.panel.schema import Schema
 from forecaster.panel.stores.convert import convert_table
 from forecaster.panel.stores.store import is_store, write_store
 
 _STORE, _STAMP, _MODEL = SHARED
-_TEXT, _PACKED = 4, 16
-"""Bytes of memory per byte of a text file, and of a packed or columnar one, at most."""
+_TEXT, _PACKED, _CELL = 4, 16, 40
+"""Bytes of memory per byte of a text file, of a packed one, and per cell of a columnar one."""
+_UNROLLED = 4
+"""How many times as many where rows are whole series: each cell becomes a row."""
 _SHARE = 0.5
 """Of the free memory that a table may need."""
 _TOLD = ("time", "series", "target", "known", "past", "static", "categorical", "freq", "layout")
@@ -75,7 +77,7 @@ def opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) -> 
     """
     if is_store(source.data):
         return source.panel(artifact), str(source.data)
-    need, free = needed_memory(source.data), free_memory()
+    need, free = needed_memory(source, artifact.schema), free_memory()
     if need <= _SHARE * free:
         return source.panel(artifact), ""
     if not alone:
@@ -106,14 +108,16 @@ def shared(
     return str((folder / _MODEL).resolve()), str(Path(store).resolve())
 
 
-def needed_memory(data: object) -> float:
-    """Returns the bytes that reading a table takes at most, by the size of its files; 0 for a frame."""
-    if not isinstance(data, str | Path) or "://" in str(data):
-        return 0
-    sizes = [Path(file.name).stat().st_size for file in find_files(str(data))[0]]
-    names = [file.name for file in find_files(str(data))[0]]
-    plain = [name.lower().endswith((".csv", ".tsv", ".tab", ".txt")) for name in names]
-    return sum(size * (_TEXT if text else _PACKED) for size, text in zip(sizes, plain, strict=True))
+def needed_memory(source: Source, schema: Schema) -> float:
+    """Returns the bytes that reading tables takes, by the size of their files; 0 for a frame.
+
+    Args:
+        source: the table, and what is joined to it.
+        schema: of the model.
+    """
+    more = _UNROLLED if schema.layout == "rows" else 1
+    joined = sum(map(_file_memory, (*_files(source.future), *_files(source.covariates))))
+    return more * sum(map(_file_memory, _files(source.data))) + joined
 
 
 def free_memory() -> float:
@@ -157,13 +161,23 @@ def _as_declared(schema: Schema, reading: DataConfig) -> DataConfig:
     return reading.model_copy(update={**told, "time": schema.time or "row"})
 
 
+def _files(table: object) -> list[Path]:
+    """Returns the files of a table; none of one that is a frame or comes from afar."""
+    if not isinstance(table, str | Path) or "://" in str(table) or is_store(table):
+        return []
+    return [Path(file.name) for file in find_files(str(table))[0]]
+
+
+def _file_memory(file: Path) -> float:
+    cells = parquet_cells(file)
+    if cells is not None:
+        return _CELL * cells
+    text = file.name.lower().endswith((".csv", ".tsv", ".tab", ".txt"))
+    return file.stat().st_size * (_TEXT if text else _PACKED)
+
+
 def _stamps(source: Source) -> list[tuple[str, int, int]]:
     """Returns name, size and time of change of every file that a table is read from."""
-    files = [source.data, source.future, source.covariates]
-    names = [
-        Path(file.name)
-        for given in files
-        if isinstance(given, str | Path)
-        for file in find_files(str(given))[0]
-    ]
+    tables = (source.data, source.future, source.covariates)
+    names = [file for table in tables for file in _files(table)]
     return [(str(name.resolve()), name.stat().st_size, name.stat().st_mtime_ns) for name in names]

@@ -17,7 +17,7 @@ from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.train import Surroundings
 from forecaster.runs.tune.objective import Objective
 from forecaster.runs.tune.plan import SweepPlan
-from forecaster.runs.tune.pruning import first_rung, pruner_of
+from forecaster.runs.tune.pruning import PruneBehind, first_rung, pruner_of
 
 SPACE = {"fit.learning_rate": {"float": [0.001, 0.02], "log": True}}
 ALWAYS = optuna.pruners.ThresholdPruner(upper=-1e9)
@@ -91,30 +91,30 @@ def test_a_pruner_stops_the_worse_trials_and_spares_the_best(name):
     assert sum(ended.values()) < 0.75 * 12 * 90
 
 
-def _stopped(panel: Panel, config: Config, trial: optuna.Trial | None) -> tuple[int, int | None]:
-    """Returns the steps of a fit on two devices, and the step at which its trial was stopped."""
-    watch = PruneBehind(trial)
-    config, split = prepare(panel, config)
-    around = Surroundings(callbacks=(watch,), place=find_place(2, None))
-    return fit_panel(panel, config, split, around).metrics["steps"], watch.step
-
-
 @pytest.mark.slow
 def test_a_process_that_was_started_without_a_watcher_stops_too(make_panel, make_config):
     config = make_config(4, fit={"steps": 9, "validate_every": 3, "batch_size": 8})
     study = optuna.create_study(pruner=ALWAYS)
-    trial = study.ask()
-    assert _stopped(make_panel(n_rows=120), config, trial) == (3, 3)
+    watch, panel = PruneBehind(study.ask()), make_panel(n_rows=120)
+    config, split = prepare(panel, config)
+    around = Surroundings(callbacks=(watch,), place=find_place(2, None))
+    assert fit_panel(panel, config, split, around).metrics["steps"] == watch.step == 3
     assert study.trials[0].intermediate_values.keys() == {3}
 
 
 _RANK = """
 import os, sys, optuna
-from conftest import _make_config, _make_panel
-from runs.tune.test_pruning import _stopped
+from forecaster.config import Config
+from forecaster.panel.build import open_panel
+from forecaster.runs.devices import find_place
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.train import Surroundings
+from forecaster.runs.tune.pruning import PruneBehind
 
-panel = _make_panel(n_rows=120)
-config = _make_config(4, fit={"steps": 9, "validate_every": 2, "batch_size": 8})
+fit = {"steps": 9, "validate_every": 2, "batch_size": 8}
+config = Config().replaced(horizon=4, model={"width": 8, "heads": 2, "feed_forward": 8}, fit=fit)
+panel = open_panel(sys.argv[1], config.data)
+config, split = prepare(panel, config)
 trial, reports = None, []
 if os.environ["RANK"] == "0":
     pruner = optuna.pruners.ThresholdPruner(upper=-1e9, n_warmup_steps=4)
@@ -122,11 +122,13 @@ if os.environ["RANK"] == "0":
     trial = study.ask()
     report = trial.report
     trial.report = lambda loss, step: (reports.append(step), report(loss, step))
-steps, behind = _stopped(panel, config, trial)
+watch = PruneBehind(trial)
+around = Surroundings(callbacks=(watch,), place=find_place(2, None))
+steps = fit_panel(panel, config, split, around).metrics["steps"]
 if trial:
     study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     print([(each.state.name, list(each.intermediate_values)) for each in study.trials])
-print(steps, behind, reports)
+print(steps, watch.step, reports)
 """
 
 
@@ -136,17 +138,16 @@ def test_two_processes_stop_at_the_same_step_and_the_first_alone_reports(tmp_pat
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    tests = Path(__file__).parents[2]
+    words = sys.executable, "-c", _RANK, str(Path(__file__).parents[3] / "data" / "demo.csv")
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     common |= {"MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    common |= {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
     ranks = []
     try:
         for rank in ("0", "1"):
             env = os.environ | common | {"RANK": rank, "LOCAL_RANK": rank}
             ranks.append(
                 subprocess.Popen(
-                    [sys.executable, "-c", _RANK], cwd=tmp_path, env=env, text=True,
+                    words, cwd=tmp_path, env=env, text=True,
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 )
             )  # fmt: skip
