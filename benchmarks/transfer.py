@@ -29,6 +29,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.train import Surroundings
 from forecaster.runs.transfer import Start
 
 TARGET = 0.5  # of the steps that random weights take to their best
@@ -99,7 +100,8 @@ def fitted(panel: Panel, settings: list[str], parent: Artifact | None = None) ->
     curve = Curve()
     config, split = prepare(panel, load_config(None, settings), parent)
     start = None if parent is None else Start(parent)
-    return fit_panel(panel, config, split, callbacks=[curve], start=start), curve
+    watched = Surroundings(callbacks=(curve,))
+    return fit_panel(panel, config, split, watched, start), curve
 
 
 def report(seeds: list[int], cold: list[Curve], warm: dict[str, list[Curve]]) -> None:
