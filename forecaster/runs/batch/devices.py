@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import IO
 
 from forecaster.errors import ConfigError, ForecasterError, OutputError
@@ -98,8 +98,9 @@ def _started(
         "device": device,
         "lanes": max(1, cores() // shares),
     }
-    worker.stdin.write(json.dumps(order) + "\n")
-    worker.stdin.flush()  # and left open: its end tells the worker that this process is gone
+    with suppress(BrokenPipeError):  # it died at once: whoever listens to it says so
+        worker.stdin.write(json.dumps(order) + "\n")
+        worker.stdin.flush()  # and left open: its end tells the worker that this process is gone
     return worker
 
 
@@ -125,4 +126,5 @@ def _ended(worker: subprocess.Popen[str]) -> None:
     worker.wait()
     for pipe in (worker.stdin, worker.stdout):
         if pipe is not None:
-            pipe.close()
+            with suppress(BrokenPipeError):  # of what a dead worker never read
+                pipe.close()
