@@ -135,12 +135,12 @@ def main() -> None:
     if given.sweep:
         sweep(given.sweep, given.workers)
         return
-    console, steps = Console(width=100), 6 if given.quick else 120
+    console, steps = Console(width=100), 6 if given.quick else 60
     with tempfile.TemporaryDirectory(prefix="forecaster-bench-") as scratch:
         folder = Path(scratch)
         spans = overhead(folder, trials=WARM + (4 if given.quick else 20), steps=20)
         show_overhead(console, spans)
-        trials = 6 if given.quick else 48
+        trials = 6 if given.quick else 36
         taken: dict[int, list[float]] = {1: [], 2: []}
         for round_ in range(given.rounds):
             for workers in (1, 2) if round_ % 2 == 0 else (2, 1):
