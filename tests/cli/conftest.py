@@ -1,7 +1,9 @@
 """The command line, called in this process; a folder with the shop in it."""
 
+import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,3 +48,14 @@ def folder(tmp_path, monkeypatch) -> Path:
     tiny.model().save("model")
     tiny.plain_model().save("plain_model")
     return tmp_path
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As on a full disk, a write beyond so many bytes fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -2,12 +2,11 @@
 
 import json
 import os
-import resource
-from contextlib import contextmanager
 
 import polars as pl
 import pytest
 import yaml
+from cli.conftest import files_of_at_most
 from forecast import tiny
 
 FIT = ("--config", "tiny.yaml", "--out", "new")
@@ -390,24 +389,13 @@ def test_a_folder_without_permission_is_refused_before_any_work(folder, shell):
     assert _is_refused(answer, ["closed/new.csv: cannot be written: no permission in closed"])
 
 
-@contextmanager
-def _files_of_at_most(size):
-    """As on a full disk, a write beyond so many bytes fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("there_before", [False, True], ids=["new", "replacing"])
 @pytest.mark.parametrize("name", ["new.csv", "new.parquet"])
 def test_a_full_disk_leaves_no_half_forecast_and_what_was_there(folder, shell, name, there_before):
     if there_before:
         (folder / name).write_text("before")
     before = tiny.tree(folder)
-    with _files_of_at_most(1024):
+    with files_of_at_most(1024):
         answer = shell("predict", "plain_model", "plain.csv", "--out", name)
     assert _is_refused(answer, [f"{name}: cannot be written: File too large"])
     assert tiny.tree(folder) == before
@@ -417,7 +405,7 @@ def test_a_full_disk_leaves_no_half_picture(folder, shell):
     words = ["predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.png"]
     assert shell(*words).code == 0
     before = tiny.tree(folder)
-    with _files_of_at_most(16 * 1024):
+    with files_of_at_most(16 * 1024):
         answer = shell(*words)
     assert _is_refused(answer, ["new.png: cannot be written: File too large"])
     assert tiny.tree(folder) == before
@@ -428,7 +416,7 @@ def test_a_full_disk_leaves_no_half_model_and_the_old_one(folder, shell, there_b
     if there_before:
         tiny.model().save("new")
     before = tiny.tree(folder)
-    with _files_of_at_most(4096):
+    with files_of_at_most(4096):
         answer = shell("fit", "plain.csv", "--horizon", 7, *FIT)
     assert _is_refused(answer, ["new.run", "cannot be written: File too large"])
     assert tiny.tree(folder) == before

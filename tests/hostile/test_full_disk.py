@@ -1,14 +1,12 @@
 """A disk that is full, a folder that takes nothing, a file that vanishes: one line, nothing left."""
 
 import os
-import resource
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cli.conftest import folder, shell  # noqa: F401
+from cli.conftest import files_of_at_most, folder, shell  # noqa: F401
 from forecast import tiny
 
 from forecaster.panel.reading import files
@@ -34,21 +32,10 @@ VERBS = {
 }
 
 
-@contextmanager
-def _files_of_at_most(size):
-    """As on a full disk, a write beyond so many bytes fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize(("words", "most"), VERBS.values(), ids=VERBS)
 def test_a_full_disk_is_one_line_and_leaves_nothing(folder, shell, words, most):  # noqa: F811
     before = tiny.tree(folder)
-    with _files_of_at_most(most):
+    with files_of_at_most(most):
         answer = shell(*(str(word).replace("OUT", "new") for word in words))
     (line,) = [line for line in answer.err.splitlines() if line.startswith("error: ")]
     assert answer.code == 2 and "Traceback" not in answer.out + answer.err
