@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.errors import ArtifactError
 from forecaster.runs.fit import fit_panel, prepare
@@ -43,6 +44,29 @@ class _StopAt(pl.Callback):
     def on_train_batch_start(self, trainer, learner, batch, batch_index):
         if trainer.global_step == self._step:
             raise _Stopped
+
+
+class _Told(Logger):
+    """What a logger is told, in the order of name and step."""
+
+    name = version = "told"
+
+    def __init__(self):
+        super().__init__()
+        self._told, self.finished = set(), False
+
+    @property
+    def points(self):
+        return sorted(self._told)
+
+    def log_metrics(self, metrics, step=None):
+        self._told |= {(name, step, value) for name, value in metrics.items()}
+
+    def log_hyperparams(self, *args, **kwargs):
+        pass
+
+    def finalize(self, status):
+        self.finished = True
 
 
 def _prepared(make_panel, make_config, known=1, **sections):
@@ -84,6 +108,18 @@ def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
     again = fit(surroundings=Surroundings(callbacks=(_StopAt(STEPS - 1),), checkpoints=files))
     _assert_same(again, whole)
+
+
+def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_panel, make_config):
+    # What the process before had told may have died with it, before it was sent.
+    fit = partial(fit_panel, *_prepared(make_panel, make_config))
+    told = []
+    for _ in range(2):
+        told.append(_Told())
+        files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+        fit(surroundings=Surroundings(logger=told[-1], checkpoints=files))
+    assert told[0].points and told[1].points == told[0].points
+    assert told[1].finished
 
 
 @pytest.mark.parametrize("fit", [{}, {"freeze_encoder": True}, {"adapters": 2}], ids=str)

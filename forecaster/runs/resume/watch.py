@@ -59,7 +59,15 @@ class Checkpointing(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, learner: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keeps the state of the random numbers until the first step."""
+        """Keeps the state of the random numbers until the first step, and tells the curves again.
+
+        What was told before may have died with its process. A training that has no step left starts
+        none, so it is told here.
+        """
+        for logger in trainer.loggers:
+            for name, curve in checkpoint["curves"].items():
+                for step, value in curve:
+                    logger.log_metrics({name: value}, step=step)
         self._random = {
             # A copy: torch reads the state of a row as that of the first.
             name: states[min(trainer.global_rank, len(states) - 1)].clone()
@@ -67,15 +75,11 @@ class Checkpointing(pl.Callback):
         }
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Puts random numbers and curves back, and listens to signals."""
+        """Puts random numbers back, and listens to signals."""
         if "cpu" in self._random:
             torch.set_rng_state(self._random["cpu"])
         if "cuda" in self._random and learner.device.type == "cuda":
             torch.cuda.set_rng_state(self._random["cuda"], learner.device)
-        for logger in trainer.loggers:
-            for name, curve in learner.curves.items():
-                for step, value in curve:
-                    logger.log_metrics({name: value}, step=step)
         self._step = trainer.global_step
         self._saved = time.monotonic()
         self._listen()
