@@ -31,7 +31,7 @@ from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.runs.fit import prepare
-from forecaster.runs.train import Surroundings, train
+from forecaster.runs.training.train import Surroundings, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import WindowStore
 

@@ -24,7 +24,7 @@ from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import prepare
-from forecaster.runs.train import Surroundings, train
+from forecaster.runs.training.train import Surroundings, train
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import WindowStore
 

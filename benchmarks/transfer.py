@@ -29,7 +29,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.train import Surroundings
 from forecaster.runs.transfer import Start
 
 TARGET = 0.5  # of the steps that random weights take to their best

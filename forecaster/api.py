@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.finding import Finding
     from forecaster.panel.panel import Panel
-    from forecaster.runs.devices import Place
     from forecaster.runs.resume.asked import Asked
     from forecaster.runs.resume.under_way import UnderWay
+    from forecaster.runs.training.devices import Place
     from forecaster.tuned import Study
 
 
@@ -52,9 +52,9 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
     """
     from forecaster.forecast.artifact import check_target
-    from forecaster.runs.devices import find_place, said_once
     from forecaster.runs.resume.asked import Asked
     from forecaster.runs.resume.under_way import under_way
+    from forecaster.runs.training.devices import find_place, said_once
 
     roles = {name: value for name, value in options.items() if name not in SETTINGS}
     config = config_of(options.get("config"), horizon, roles)

@@ -114,6 +114,27 @@ class FitConfig(Section):
     """Validations without a better loss before training stops; null = never."""
     stride: int = Field(1, ge=1, le=LONGEST)
     """Steps between the cutoffs of neighbouring training windows."""
+    loss: Literal["pinball", "mae", "huber"] = "pinball"
+    """What the median learns from. pinball: with all quantiles alike; mae: the absolute error alone;
+    huber: the squared error where it is small. The other quantiles learn their distance from it."""
+    frequency_weight: float | None = Field(None, gt=0)
+    """Weight of the absolute error of the median's spectrum over the leads; null = off."""
+    linear_rate: float | None = Field(None, gt=0)
+    """Learning rate at which linear maps go on from their solution; null = they stay."""
+    members: int = Field(1, ge=1, le=100)
+    """Networks of different seeds whose quantiles are averaged, weighted by validation."""
+    member_lengths: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
+        None, max_length=100
+    )
+    """`model.attention_length` of each member in turn; null = that of the model."""
+    refit: bool = False
+    """Fit again on all rows, validation's too, what validation has chosen: steps, shares, widths."""
+    budget_seconds: float | None = Field(None, gt=0)
+    """Bounds the training: 20 steps are measured, and the steps are lowered to what fits in.
+    The resolved config says how many; null = no bound."""
+    calibration: float | None = Field(0.5, gt=0, lt=1)
+    """Share of the validated cutoffs, at their end, that early stopping leaves to the calibration of
+    quantiles; null = quantiles stay as they are."""
     lead_decay: float | None = Field(None, gt=0, lt=1)
     """Weight of each lead in the training loss, relative to the lead before; null = all alike."""
     noise: float | None = Field(None, gt=0)
@@ -139,6 +160,23 @@ class FitConfig(Section):
     from (`--from`) staying as they are. Null = off: they learn whole."""
 
 
+class TargetConfig(Section):
+    """What values of the target can be; applied to forecasts only."""
+
+    lower: float | None = None
+    """No forecast is below it; null = no bound."""
+    upper: float | None = None
+    """No forecast is above it; null = no bound."""
+    integer: bool = False
+    """Forecasts are rounded to whole numbers."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+            raise ValueError(f"lower {self.lower} is not below upper {self.upper}")
+        return self
+
+
 class TrackingConfig(Section):
     """Where a run is recorded."""
 
@@ -157,6 +195,8 @@ class Config(Section):
     """Steps to forecast after the cutoff; required to fit."""
     data: DataConfig = DataConfig()
     """Roles of the columns."""
+    target: TargetConfig = TargetConfig()
+    """What its values can be."""
     model: ModelConfig = ModelConfig()
     """The network."""
     fit: FitConfig = FitConfig()

@@ -6,7 +6,7 @@ refused here, with its numbers, before any work.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -78,6 +78,24 @@ class ModelConfig(Section):
     """Tokens of context and horizon that learned positions cover; null = as many as there are."""
     context_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps read before the cutoff; null = chosen from the horizon and the season."""
+    attention_length: int | None = Field(None, ge=1, le=LONGEST)
+    """Steps before the cutoff that attention reads, `context_length` at most; null = all of them."""
+    linear: Literal["skip", "blend", "none"] | None = None
+    """A linear forecast solved in closed form beside attention. skip: attention learns, through a gate,
+    what is left to correct; blend: it learns by itself; validation weighs the two in either case.
+    Null = skip where head and decoder allow it, quantile and direct; none = attention alone."""
+    lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
+    """Steps before the cutoff that linear maps read, a map for each, averaged; null = chosen."""
+    linear_spans: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
+        None, max_length=32
+    )
+    """Training steps that linear maps are solved on, counted from the last, a map for each (and each
+    lookback), averaged; null = all there are."""
+    linear_phases: int | None = Field(None, ge=1, le=10_000)
+    """Places of the shortest calendar cycle that have linear maps of their own, by where the cutoff
+    falls, as 24 for the hours of a day; 1 = one map for all; null = chosen on validation."""
+    linear_strength: float | None = Field(None, ge=0)
+    """Ridge penalty of linear maps, per training window; null = chosen on validation, lead by lead."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the context; null = chosen from the season."""
     scale_inputs: bool = False

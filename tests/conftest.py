@@ -113,6 +113,7 @@ def make_config() -> Callable[..., Config]:
             "context_length": context_length,
             "patch": 4,
             "decoder_patch": 2,
+            "linear": "none",
         }
         small = {"steps": 6, "batch_size": 8, "validate_every": 2}
         return Config().replaced(

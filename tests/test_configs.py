@@ -56,7 +56,13 @@ def test_a_config_opens_with_its_command_hardware_minutes_and_score(path):
 
 @every_config
 def test_a_config_fits_the_demo_data(path):
-    few = ["fit.steps=2", "fit.batch_size=8", "fit.validation_windows=16", "tracking.enabled=false"]
+    few = [
+        "fit.steps=2",
+        "fit.members=1",
+        "fit.batch_size=8",
+        "fit.validation_windows=16",
+        "tracking.enabled=false",
+    ]
     model = fc.fit(
         ROOT / "data" / "demo.csv",
         horizon=28,

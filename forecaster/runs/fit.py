@@ -31,12 +31,14 @@ from forecaster.model.threads import spare_threads
 from forecaster.panel.building.codes import with_categories
 from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
+from forecaster.runs.calibration import calibrated
 from forecaster.runs.counts import refuse_what_is_no_count
-from forecaster.runs.devices import joined
-from forecaster.runs.launch import workers
-from forecaster.runs.precision import settle_precision
+from forecaster.runs.linear import settle_linear, solve_linear
 from forecaster.runs.scales import learn_scales
-from forecaster.runs.train import ALONE, Surroundings, train
+from forecaster.runs.training.devices import joined
+from forecaster.runs.training.launch import workers
+from forecaster.runs.training.precision import settle_precision
+from forecaster.runs.training.train import ALONE, Surroundings, train
 from forecaster.runs.transfer import (
     Start,
     ancestry,
@@ -78,12 +80,14 @@ def fit_panel(
     if parent is not None:
         panel = with_words_of(panel, parent)
     place = surroundings.place
+    config = settle_linear(panel, config, split)
     with torch.random.fork_rng(devices=[]), spare_threads(place.devices):
         torch.manual_seed(config.fit.seed)
         network = Network(config.model, started_shape(panel, config.horizon, parent))
         learn_scales(network, panel, split.train_end)
         if start is not None:
             take_weights(network, panel, config, start)
+        solve_linear(network, panel, config, split.train)
         store = training_store(panel, config)
         learner = Learner(network, config.fit, panel.labels)
         with workers(place, learner, panel, split, config, surroundings.checkpoints), joined(place):
@@ -102,6 +106,7 @@ def fit_panel(
         versions=versions(),
         parent=ancestry(parent) if parent else None,
     )
+    artifact = calibrated(artifact, panel, split)
     found: dict[str, Any] = {
         "steps": learner.global_step,
         "best_step": best.step if best.weights is not None else learner.global_step,

@@ -29,13 +29,13 @@ from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce
-from forecaster.runs.devices import SINGLE, Place, windows_per_step
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume.under_way import Opened, UnderWay
 from forecaster.runs.tracking.content import log_artifact, score_points
 from forecaster.runs.tracking.run import open_run
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.devices import SINGLE, Place, windows_per_step
+from forecaster.runs.training.train import Surroundings
 from forecaster.runs.transfer import Start, from_scratch, started_config
 
 if TYPE_CHECKING:

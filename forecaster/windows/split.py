@@ -36,6 +36,8 @@ class Split:
     """Without windows when validation is off, or the table too short for one."""
     held: Int64
     """[n] numbers of the validation windows that are watched: all, or an even draw of them."""
+    calibration: Int64
+    """[n] numbers of the validation windows left to the calibration of quantiles; all after `held`."""
     split: int
     """Time of the last row that trains."""
     end: int
@@ -80,7 +82,7 @@ def split_panel(panel: Panel, config: Config) -> Split:
     first = np.maximum(panel.row_at(split), begin + patch - 1)
     validation = _between(first, last - horizon, 1, channels)
     held = _drawn(len(validation), config.fit.validation_windows)
-    return Split(train, validation, held, split, end, panel.rows_until(split))
+    return Split(train, validation, held, held[:0], split, end, panel.rows_until(split))
 
 
 def split_time(panel: Panel, config: Config) -> int:

@@ -16,7 +16,7 @@ from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.panel.build import open_panel
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.train import Surroundings
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import WindowStore
 

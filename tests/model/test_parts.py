@@ -15,7 +15,7 @@ from forecaster.model.network import Network
 from forecaster.model.parts import Parts, is_lack_of_memory
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.train import Surroundings
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
 

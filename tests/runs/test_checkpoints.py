@@ -14,7 +14,7 @@ from pytorch_lightning.loggers.logger import Logger
 from forecaster.errors import ArtifactError
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.resume.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.train import Surroundings
 from forecaster.runs.transfer import Start
 
 STEPS = 5

@@ -17,9 +17,9 @@ from pytorch_lightning.trainer.connectors import accelerator_connector
 from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
-from forecaster.runs.devices import Place, find_place, windows_per_step
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.devices import Place, find_place, windows_per_step
+from forecaster.runs.training.train import Surroundings
 
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"

@@ -33,7 +33,7 @@ from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking.content import score_points
 from forecaster.runs.tracking.sweep import open_trial
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.train import Surroundings
 from forecaster.runs.tune.entries import Values
 from forecaster.runs.tune.plan import Metric, SweepPlan
 from forecaster.runs.tune.pruning import PruneBehind

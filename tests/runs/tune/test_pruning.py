@@ -12,9 +12,9 @@ import pytest
 
 from forecaster.config import Config
 from forecaster.panel.panel import Panel
-from forecaster.runs.devices import find_place
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.devices import find_place
+from forecaster.runs.training.train import Surroundings
 from forecaster.runs.tune.objective import Objective
 from forecaster.runs.tune.plan import SweepPlan
 from forecaster.runs.tune.pruning import PruneBehind, first_rung, pruner_of
@@ -106,9 +106,9 @@ _RANK = """
 import os, sys, optuna
 from forecaster.config import Config
 from forecaster.panel.build import open_panel
-from forecaster.runs.devices import find_place
+from forecaster.runs.training.devices import find_place
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.train import Surroundings
+from forecaster.runs.training.train import Surroundings
 from forecaster.runs.tune.pruning import PruneBehind
 
 fit = {"steps": 9, "validate_every": 2, "batch_size": 8}

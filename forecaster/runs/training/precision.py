@@ -19,7 +19,7 @@ from forecaster.config import Config
 from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
-from forecaster.runs.devices import Place, of_the_first, windows_per_step
+from forecaster.runs.training.devices import Place, of_the_first, windows_per_step
 from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.split import Split

@@ -21,9 +21,9 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import Config
 from forecaster.model.learner import KeepBest, Learner
-from forecaster.runs.devices import SINGLE, Place, windows_per_step
 from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.resume.watch import Checkpointing
+from forecaster.runs.training.devices import SINGLE, Place, windows_per_step
 from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore

@@ -16,11 +16,11 @@ import threading
 from forecaster.errors import ForecasterError
 from forecaster.model.threads import spare_threads
 from forecaster.panel.stores.store import open_store
-from forecaster.runs.devices import joined
-from forecaster.runs.launch import READY, Work
-from forecaster.runs.precision import settle_precision
 from forecaster.runs.resume.checkpoints import Checkpoints
-from forecaster.runs.train import Surroundings, train
+from forecaster.runs.training.devices import joined
+from forecaster.runs.training.launch import READY, Work
+from forecaster.runs.training.precision import settle_precision
+from forecaster.runs.training.train import Surroundings, train
 from forecaster.windows.store import training_store
 
 

@@ -28,8 +28,8 @@ from forecaster.errors import FitError
 from forecaster.model.learner import Learner
 from forecaster.panel.panel import Panel
 from forecaster.panel.stores.store import writing
-from forecaster.runs.devices import Place
 from forecaster.runs.resume.checkpoints import Checkpoints
+from forecaster.runs.training.devices import Place
 from forecaster.windows.split import Split
 
 READY = b"ready\n"
@@ -125,7 +125,7 @@ def _start(work: Work) -> _Worker:
     paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "forecaster.runs.worker"],
+            [sys.executable, "-P", "-m", "forecaster.runs.training.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
