@@ -74,13 +74,13 @@ def fit_panel(
         ConfigError: the weights to start from do not fit.
         FitError: the loss is not finite; names the series.
     """
-    assert config.horizon is not None
     fingerprint = panel.fingerprint()
     panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
     if parent is not None:
         panel = with_words_of(panel, parent)
     place = surroundings.place
     config = settle_linear(panel, config, split)
+    assert config.horizon is not None
     with torch.random.fork_rng(devices=[]), spare_threads(place.devices):
         torch.manual_seed(config.fit.seed)
         network = Network(config.model, started_shape(panel, config.horizon, parent))

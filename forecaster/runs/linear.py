@@ -1,7 +1,7 @@
 """The linear forecast beside attention: settled on validation, solved over training windows.
 
-What comes in: a panel, a config and a split. What goes out: a config that says which maps there are, and
-a network that holds their solution.
+What comes in: a panel, a config and a split. What goes out: a config that says which maps there are,
+and a network that holds their solution.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def test_a_run_has_the_resolved_config_as_dotted_parameters(tracked):
     assert params["horizon"] == "7" and params["fit.steps"] == "20"
     assert params["model.context_length"] == str(model.config.model.context_length) == "28"
     assert params["data.known"] == "['price']" and params["data.freq"] == "1d"
-    sections = ("data", "model", "fit")
+    sections = ("data", "target", "model", "fit")
     wanted = {
         f"{part}.{name}" for part in sections for name in getattr(model.config, part).model_dump()
     }
