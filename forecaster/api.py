@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from rich.console import Console
 
-from forecaster.arguments import SETTINGS, FitOptions, Roles, TuneOptions, config_of
+from forecaster.arguments import SETTINGS, FitOptions, Roles, TuneOptions, config_of, seconds_of
 from forecaster.config import Config, DataConfig, TrackingConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.fitted import Forecaster
@@ -39,8 +39,9 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
             whose weights the training starts from), `checkpoint_every` (steps between checkpoints),
             `resume` (the `out` of a fit that was stopped, which then goes on), `restart` (give up a
             fit that was stopped in `out`), `devices` (processes that train together on each machine),
-            `nodes` (machines), `precision` and `compile` (as in the config's `fit`), `quiet` (say
-            nothing).
+            `nodes` (machines), `precision` and `compile` (as in the config's `fit`), `budget` (a
+            duration, as "10m", that bounds the training), `report` (a page about the validation
+            windows, of which `out` has one anyway), `quiet` (say nothing).
 
     Raises:
         DataError: the table cannot be understood.
@@ -60,23 +61,27 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
     config = config_of(options.get("config"), horizon, roles)
     every = options.get("checkpoint_every")
     training = {name: options.get(name) for name in ("checkpoint_every", "precision", "compile")}
+    training["budget_seconds"] = seconds_of(options.get("budget"), "--budget")
     config = config.replaced(fit={name: value for name, value in training.items() if value is not None})
     place = find_place(options.get("devices"), options.get("nodes"))
     tables = (options.get("future"), options.get("covariates"), options.get("until"))
     told = Asked(config, data, *tables, options.get("warm_start"))
     out, resume = _path(options.get("out")), _path(options.get("resume"))
     quiet, restart = options.get("quiet", False), options.get("restart", False)
+    report = _page(options.get("report"), data)
     if out is None and resume is None:
         if every is not None or restart:
             raise ConfigError("checkpoint_every and restart need out, a folder to save to")
-        return _fitted(told, None, quiet, place)
+        return _fitted(told, None, quiet, place, report)
     if out is not None:
         check_target(out)
     with said_once(place), under_way(told, out, resume, restart, place.leads) as begun:
-        return _fitted(begun.asked, begun, quiet, place)
+        return _fitted(begun.asked, begun, quiet, place, report)
 
 
-def _fitted(asked: Asked, begun: UnderWay | None, quiet: bool, place: Place) -> Forecaster:
+def _fitted(
+    asked: Asked, begun: UnderWay | None, quiet: bool, place: Place, report: Path | None
+) -> Forecaster:
     """Returns the model of a fit whose folder, if it has one, is claimed."""
     from forecaster.runs.job import run_fit
 
@@ -86,7 +91,19 @@ def _fitted(asked: Asked, begun: UnderWay | None, quiet: bool, place: Place) -> 
     config, panel = _opened(asked)
     out = None if begun is None else begun.folder.out
     console = Console(quiet=quiet or not place.leads)
-    return Forecaster(run_fit(panel, config, out, console, start, begun, place))
+    return Forecaster(run_fit(panel, config, out, console, start, begun, place, report=report))
+
+
+def _page(path: str | Path | None, data: object) -> Path | None:
+    """Returns where a page goes, once it is sure that it can be written."""
+    from forecaster.atomic import check_writable
+    from forecaster.forecast.writer import check_report
+
+    if path is None:
+        return None
+    check_report(Path(path))
+    check_writable(Path(path), str(data) if isinstance(data, str | Path) else None)
+    return Path(path)
 
 
 def _opened(asked: Asked) -> tuple[Config, Panel]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 from forecaster.config import COLUMN_LISTS, Config, DataConfig, load_config, parse_config
+from forecaster.errors import ConfigError
 
 Names = str | Sequence[str]
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Reading(TypedDict, total=False):
@@ -75,6 +78,8 @@ class FitOptions(Roles, total=False):
     nodes: int | None
     precision: str | None
     compile: bool | None
+    budget: str | float | None
+    report: str | Path | None
     quiet: bool
 
 
@@ -107,6 +112,24 @@ class TuneOptions(Roles, total=False):
 
 SETTINGS = FitOptions.__annotations__.keys() - Roles.__annotations__.keys()
 """Options of `fit` that are no roles."""
+
+
+def seconds_of(duration: str | float | None, flag: str) -> float | None:
+    """Returns a duration in seconds: 90, "90", "45m", "2h", "1d"; None stays None.
+
+    Args:
+        duration: as told.
+        flag: it was told by, for the message.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if duration is None:
+        return None
+    told = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(duration).strip())
+    if told is None or float(told[1]) <= 0:
+        raise ConfigError(f"{flag} {duration}: expected a duration, as 90s, 45m or 2h")
+    return float(told[1]) * _UNITS[told[2] or "s"]
 
 
 def config_of(

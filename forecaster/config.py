@@ -113,7 +113,8 @@ class FitConfig(Section):
     patience: int | None = Field(5, ge=1, le=MANY)
     """Validations without a better loss before training stops; null = never."""
     stride: int = Field(1, ge=1, le=LONGEST)
-    """Steps between the cutoffs of neighbouring training windows."""
+    """Steps between the cutoffs of neighbouring windows, counted back from each series' last row; a
+    day's steps learn from the hour of the day alone at which the table ends."""
     loss: Literal["pinball", "mae", "huber"] = "pinball"
     """What the median learns from. pinball: with all quantiles alike; mae: the absolute error alone;
     huber: the squared error where it is small. The other quantiles learn their distance from it."""

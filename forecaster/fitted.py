@@ -1,4 +1,4 @@
-"""`Forecaster`, a fitted model: predict, backtest, explain, save, export.
+"""`Forecaster`, a fitted model: predict, backtest, detect, explain, save, export.
 
 What comes in: an artifact, then tables of the same columns. What goes out: forecasts and scores as the
 caller's own kind of frame. Everything heavy loads when it is needed.
@@ -19,6 +19,7 @@ from forecaster.errors import ConfigError
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
+    from forecaster.forecast.detect import Labels
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
@@ -161,6 +162,35 @@ class Forecaster:
         plan = BacktestPlan(windows, refit, stride)  # type: ignore[arg-type]
         panel = self.open(data, covariates=covariates, **roles)
         return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+
+    def detect(
+        self,
+        data: object,
+        beyond: float = 1.0,
+        covariates: object | None = None,
+        progress: Progress | None = None,
+        **roles: Unpack[Roles],
+    ) -> Labels:
+        """Returns a label for each observed step: inside, above or below the band forecast before it.
+
+        Args:
+            data: history, with the columns the model was fitted to.
+            beyond: half-widths from the median at which a value is outside; 1 = the band itself.
+            covariates: a second table, joined on series and time.
+            progress: called with (series done, series wanted).
+            roles: columns that are called otherwise in this table, in the model's order.
+
+        Raises:
+            DataError: the table does not fit the model.
+            ConfigError: the model has no band, or `beyond` is no number above 0.
+
+        Example:
+            >>> model.detect("sales.csv").write("labels.parquet")   # doctest: +SKIP
+        """
+        from forecaster.forecast.detect import detect
+
+        panel = self.open(data, covariates=covariates, **roles)
+        return detect(self.artifact, panel, beyond, progress)
 
     def explain(
         self,

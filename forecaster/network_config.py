@@ -94,8 +94,19 @@ class ModelConfig(Section):
     linear_phases: int | None = Field(None, ge=1, le=10_000)
     """Places of the shortest calendar cycle that have linear maps of their own, by where the cutoff
     falls, as 24 for the hours of a day; 1 = one map for all; null = chosen on validation."""
-    linear_strength: float | None = Field(None, ge=0)
-    """Ridge penalty of linear maps, per training window; null = chosen on validation, lead by lead."""
+    linear_calendar: bool | None = None
+    """Whether linear maps read where in each calendar cycle the cutoff falls, as three harmonics;
+    null = chosen on validation."""
+    linear_lags: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
+        None, max_length=32
+    )
+    """Steps before the horizon from which linear maps read known covariates once more, as 24 and 168
+    for those of a day and of a week before; null = the season and the shorter calendar cycles."""
+    linear_strength: (
+        Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None
+    ) = None
+    """Ridge penalty of linear maps, per training window; a list has one for each horizon patch.
+    Null = chosen on validation."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the context; null = chosen from the season."""
     scale_inputs: bool = False
@@ -144,12 +155,36 @@ class ModelConfig(Section):
             )
         if self.decoder == "autoregressive":
             self._can_follow_itself()
+        if self.linear in ("skip", "blend"):
+            self._can_be_linear()
+        longest, reads = self.context_length, self.attention_length
+        if longest is not None and reads is not None and reads > longest:
+            raise ValueError(
+                f"attention_length {reads} is longer than context_length {longest}: lengthen the "
+                "context, or set it to null"
+            )
         levels = self.quantile_levels
         if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
             raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
         if 0.5 not in levels:
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self
+
+    def _can_be_linear(self) -> None:
+        """Refuses a linear forecast beside what it cannot be added to, or that reads too far back."""
+        if self.head != "quantile" or self.decoder != "direct":
+            raise ValueError(
+                f"linear {self.linear} gives quantiles of all leads at once, which head {self.head} "
+                f"with decoder {self.decoder} has no place for: take linear none, or head quantile and "
+                "decoder direct"
+            )
+        reads = {"lookbacks": self.lookbacks, "linear_lags": self.linear_lags}
+        for name, steps in reads.items():
+            if steps and self.context_length is not None and max(steps) > self.context_length:
+                raise ValueError(
+                    f"{name} {list(steps)} reach further back than context_length "
+                    f"{self.context_length}: lengthen the context, or set it to null"
+                )
 
     @property
     def reads_words(self) -> bool:

@@ -20,6 +20,7 @@ from forecaster.cli import (
     check,
     convert,
     demo,
+    detect,
     explain,
     export,
     fit,
@@ -46,6 +47,7 @@ app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("backtest")(backtest.backtest)
 app.command("tune")(tune.tune)
+app.command("detect")(detect.detect)
 app.command("explain")(explain.explain)
 app.command("export")(export.export)
 app.add_typer(runs.app, name="runs")

@@ -24,6 +24,7 @@ def backtest(
     covariates: options.Covariates = None,
     out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
     *,
     told: options.Told,
 ) -> None:
@@ -37,8 +38,11 @@ def backtest(
     from forecaster import api
     from forecaster.runs import announce
 
-    results.refuse_unwritable(out, plot, data, covariates)
+    results.refuse_unwritable(out, plot, data, covariates, page=report)
     roles = options.declared(told)
     result = api.load(model).backtest(data, windows, refit, stride, covariates, **roles)
     announce.summary(Console(), result)
     results.put(result, out, plot)
+    if report is not None:
+        result.report(report)
+        typer.echo(f"wrote {report}")

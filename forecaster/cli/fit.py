@@ -47,6 +47,12 @@ def fit(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Let torch compile the network before training.")
     ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Page about the validation windows: .html.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Time for the training, as 90s, 10m or 1h.")
+    ] = None,
     *,
     told: options.Told,
 ) -> None:
@@ -78,4 +84,6 @@ def fit(
         nodes=nodes,
         precision=precision,
         compile=compiled or None,
+        budget=budget,
+        report=report,
     )

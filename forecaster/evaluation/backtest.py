@@ -1,35 +1,45 @@
 """Rolling cutoffs: forecasts made then, compared with what followed.
 
-What comes in: a panel, the cutoffs, and a function `forecast_at(cutoff)`. What goes out: a row per
-(series, cutoff, channel, lead) with the truth beside it, and scores of the model and of seasonal naive
-over the same cells. Promised: baselines are always in the table; no cell is dropped in silence.
+What comes in: a panel, the cutoffs, and a function that makes forecasts at them. What goes out: a row
+per (series, cutoff, channel, lead) with the truth beside it, and scores of the model and of the
+baselines over the same cells. Promised: baselines are always in the table; no cell is dropped in
+silence; beside the forecasts themselves, memory does not grow with leads, levels and models.
 
 Axes: N forecast (series at one cutoff) · H lead · C channel · Q quantile level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.evaluation import metrics
-from forecaster.evaluation.baselines import seasonal_naive
+from forecaster.evaluation.bootstrap import Skill
+from forecaster.evaluation.groups import Axis, rows_at, skill_over, table_by, truth_of
+from forecaster.evaluation.rivals import BASELINES, rivals_at, tallies_of
+from forecaster.evaluation.rivals import MODEL as MODEL
+from forecaster.evaluation.rivals import NAIVE as NAIVE
+from forecaster.evaluation.scales import Scales
+from forecaster.evaluation.tally import Scores, Tally, joined, names_of
+from forecaster.evaluation.verdict import verdict_of
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.panel import Panel
 from forecaster.panel.read import frame_of, to_kind
 
-MODEL = "forecaster"
-NAIVE = "seasonal naive"
+if TYPE_CHECKING:
+    from forecaster.evaluation.report.origin import Origin
 
-Scores = dict[str, float]
+Said = Mapping[str, Forecast]
+"""By model, the forecast of all series at one cutoff: "forecaster", and rivals that were fitted."""
+
+_PART_CELLS = 1 << 22  # quantiles of a model that are worked on at a time: 16 MB
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,14 +49,25 @@ class Backtest:
     forecasts: tuple[Forecast, ...]
     """One per cutoff, each with the truth that followed."""
     scores: dict[str, Scores]
-    """By model: MAE, RMSE, MASE, sMAPE, WQL, coverage, and the skill against seasonal naive."""
+    """By model, ours first: all metrics, and the skill against seasonal naive with its interval."""
     scored: int
     """Cells (series, cutoff, channel, lead) that were scored."""
     unscored: int
     """Cells without a truth or without a forecast: in the rows, not in the scores."""
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    """By model, what the scores follow from; windows as in `forecasts`, one after the other."""
+    scales: Scales | None = None
+    """What scaled metrics of these windows divide by."""
+    origin: Origin | None = None
+    """How it came about, for its report; None = nobody said."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Quantile levels."""
+        return self.forecasts[0].levels
 
     @property
     def rows(self) -> Any:
@@ -60,28 +81,36 @@ class Backtest:
 
     @property
     def summary(self) -> Any:
-        """A row per model with its scores, as the kind of frame the caller came with."""
+        """A row per model with all its scores, as the kind of frame the caller came with."""
         columns: dict[str, list[Any]] = {"model": list(self.scores)}
-        for name in self.scores[MODEL]:
-            columns[name] = [scores[name] for scores in self.scores.values()]
+        for name in names_of(self.scores.values()):
+            columns[name] = [scores.get(name, np.nan) for scores in self.scores.values()]
         return to_kind(frame_of(columns), self.forecasts[0].panel.kind)
+
+    def by(self, axis: Axis) -> Any:
+        """Returns a row per (series, lead, cutoff or channel) and model with the metrics of its cells.
+
+        Args:
+            axis: "series" (keyed in the caller's own columns), "lead", "cutoff" or "channel".
+
+        Returns:
+            The caller's kind of frame: what the row is about, `model`, `cells` (how many were scored),
+            and the metrics; null where nothing was scored.
+
+        Raises:
+            ConfigError: there is no such axis.
+            DataError: a key column has the name of a metric.
+        """
+        return table_by(self.forecasts, self.tallies, axis)
+
+    def skill(self, model: str = MODEL, rival: str = NAIVE) -> Skill:
+        """Returns 1 − WQL / WQL of a rival, with its 95 % bootstrap interval (`paired_skill`)."""
+        return skill_over(self.forecasts, self.tallies[model], self.tallies[rival])
 
     @property
     def verdict(self) -> str:
         """One sentence that says whether the model is worth having."""
-        mine, naive = self.scores[MODEL], self.scores[NAIVE]
-        word, skill = compared(mine["WQL"], naive["WQL"]), mine["skill"]
-        if word == "loses to" and naive["WQL"] == 0:
-            said = f"loses to seasonal naive: its WQL is {mine['WQL']:.4g}, that of seasonal naive 0"
-        elif word in ("beats", "loses to"):
-            direction = "lower" if skill > 0 else "higher"
-            said = f"{word} seasonal naive: its WQL is {abs(100 * skill):.1f} % {direction}"
-        else:
-            return f"{word} seasonal naive"
-        if word == "beats" and mine["MASE"] > naive["MASE"]:
-            # Better bands can hide worse medians.
-            said += f", but its MASE is {100 * (mine['MASE'] / naive['MASE'] - 1):.1f} % higher"
-        return said
+        return verdict_of(self.scores)
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.
@@ -91,6 +120,18 @@ class Backtest:
         """
         write_rows(self.rows, Path(path))
 
+    def report(self, path: str | Path) -> None:
+        """Writes a page for a browser that needs no other file: verdict, scores, pictures, settings.
+
+        Raises:
+            OutputError: the name does not end in .html, or the file cannot be written.
+        """
+        from forecaster.evaluation.report.report import page_of
+        from forecaster.forecast.writer import check_report, write_page
+
+        check_report(Path(path))
+        write_page(page_of(self), Path(path))
+
     def plot(self, series: str | None = None) -> Any:
         """Returns a figure of the last cutoff's forecast with the truth.
 
@@ -98,13 +139,6 @@ class Backtest:
             series: the key of one series; None = the first few.
         """
         return self.forecasts[-1].plot(series)
-
-
-def compared(wql: float, naive: float) -> str:
-    """Returns "beats", "matches", "loses to", or what to say where the truth is all zeros."""
-    if np.isnan(wql) or np.isnan(naive):
-        return "cannot be compared (its WQL is not defined) with"
-    return "beats" if wql < naive else "matches" if wql == naive else "loses to"
 
 
 def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None = None) -> list[int]:
@@ -137,99 +171,79 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
 
 
 def run_backtest(
-    panel: Panel, cutoffs: Sequence[int], forecast_at: Callable[[int], Forecast]
+    cutoffs: Sequence[int],
+    forecasts_at: Callable[[Sequence[int]], Iterable[Said]],
+    baselines: Sequence[str] = BASELINES,
 ) -> Backtest:
     """Returns forecasts and scores at rolling cutoffs.
 
     Args:
-        panel: the whole table.
         cutoffs: times of the last steps that may be seen, rising.
-        forecast_at: makes the forecast of all series at a cutoff, with the truth beside it.
+        forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with the truth
+            beside them; called with all cutoffs in turn, as many at a time as memory is bounded for.
+        baselines: which stand beside the model.
     """
-    forecasts = tuple(forecast_at(cutoff) for cutoff in cutoffs)
-    levels = forecasts[0].levels
-    actual, model, naive, scale = [], [], [], []
-    for cutoff, forecast in zip(cutoffs, forecasts, strict=True):
-        assert forecast.actual is not None
-        at = forecast.panel.row_at(cutoff)
-        rivals, scales = naive_at(forecast.panel, forecast.series, at, forecast.time.shape[1], levels)
-        actual.append(forecast.actual)
-        model.append(forecast.quantiles)
-        naive.append(rivals)
-        scale.append(scales)
-    scores, scored = score_models(
-        np.concatenate(actual),
-        {MODEL: np.concatenate(model), NAIVE: np.concatenate(naive)},
-        levels,
-        np.concatenate(scale),
+    kept: list[Forecast] = []
+    parts: list[_Part] = []
+    size = 0
+    waiting = list(cutoffs)
+    while waiting:
+        # How many cells a cutoff has is known after the first.
+        count = max(1, _PART_CELLS // size) if size else 1
+        said = list(forecasts_at(waiting[:count]))
+        size, waiting = said[0][MODEL].quantiles.size, waiting[count:]
+        parts += _parts(said, baselines)
+        kept += [one[MODEL] for one in said]
+    return _scored(kept, parts)
+
+
+def score_forecasts(said: Sequence[Said], baselines: Sequence[str] = BASELINES) -> Backtest:
+    """Returns the scores of forecasts that have their truth beside them.
+
+    Args:
+        said: of any windows; the cutoffs of one forecast may differ from series to series.
+        baselines: which stand beside the model.
+    """
+    parts = [part for one in said for part in _parts([one], baselines)]
+    return _scored([one[MODEL] for one in said], parts)
+
+
+class _Part(NamedTuple):
+    """What was found at some cutoffs."""
+
+    tallies: dict[str, Tally]
+    scales: Scales
+
+
+def _parts(said: Sequence[Said], baselines: Sequence[str]) -> Iterator[_Part]:
+    """Yields what forecasts sum to, in their order; those of the same panel together."""
+    for _, group in groupby(said, key=lambda one: id(one[MODEL].panel)):
+        some = list(group)
+        mine = [one[MODEL] for one in some]
+        panel, horizon = mine[0].panel, mine[0].time.shape[1]
+        series, cutoff, actual = (
+            np.concatenate(parts)
+            for parts in zip(*((one.series, one.cutoff, truth_of(one)) for one in mine), strict=True)
+        )
+        at = rows_at(panel, series, cutoff)
+        beside = rivals_at(panel, series, at, horizon, mine[0].levels, baselines)
+        quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
+        paths = None if mine[0].paths is None else np.concatenate([one.paths for one in mine])
+        together = {MODEL: quantiles.pop(MODEL), **beside.quantiles, **quantiles}
+        tallies = tallies_of(actual, together, mine[0].levels, beside.scales, paths)
+        yield _Part(tallies, beside.scales)
+
+
+def _scored(forecasts: Sequence[Forecast], parts: Sequence[_Part]) -> Backtest:
+    tallies = {name: joined([part.tallies[name] for part in parts]) for name in parts[0].tallies}
+    scores: dict[str, Scores] = {}
+    for name, mine in tallies.items():
+        skill = skill_over(forecasts, mine, tallies[NAIVE])
+        bounds = {"skill": skill.skill, "skill_low": skill.low, "skill_high": skill.high}
+        scores[name] = mine.overall() | bounds
+    scales = Scales(
+        *(np.concatenate(all_of) for all_of in zip(*(p.scales for p in parts), strict=True))
     )
-    cells = sum(forecast.time.size * panel.n_channels for forecast in forecasts)
-    return Backtest(forecasts, scores, scored, cells - scored)
-
-
-def naive_at(
-    panel: Panel,
-    series: NDArray[np.int64],
-    cutoff: NDArray[np.int64],
-    horizon: int,
-    levels: tuple[float, ...],
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Returns seasonal naive quantiles [N, H, C, Q] and MASE scales [N, C] at given cutoffs.
-
-    Args:
-        panel: the table.
-        series: [N] number of each series.
-        cutoff: [N] row of the last step that may be seen; one before its series' first = no history.
-        horizon: leads.
-        levels: quantile levels.
-    """
-    values = panel.values[:, : panel.n_channels]
-    season = panel.calendar.season_length
-    at = np.maximum(cutoff, panel.indptr[series] - 1)
-    quantiles = seasonal_naive(values, panel.indptr, at, series, horizon, season, levels)
-    return quantiles, metrics.mase_scales(values, panel.indptr, at, season, series)
-
-
-def score_models(
-    actual: NDArray[np.float32],
-    quantiles: dict[str, NDArray[np.float32]],
-    levels: tuple[float, ...],
-    scale: NDArray[np.float64],
-) -> tuple[dict[str, Scores], int]:
-    """Returns each model's scores over the cells that all models forecast, and how many these are.
-
-    Args:
-        actual: [N, H, C] the truth, NaN = missing.
-        quantiles: by model, [N, H, C, Q]; "seasonal naive" among them.
-        levels: quantile levels.
-        scale: [N, C] in-sample seasonal error, the denominator of MASE.
-    """
-    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
-    shared = np.where(everywhere, actual, np.nan).transpose(0, 2, 1)  # [N, C, H]
-    scored = int(np.isfinite(shared).sum())
-    scores = {
-        name: _scores(shared, q.transpose(0, 2, 1, 3), levels, scale) for name, q in quantiles.items()
-    }
-    for mine in scores.values():
-        mine["skill"] = metrics.skill(mine["WQL"], scores[NAIVE]["WQL"])
-    return scores, scored
-
-
-def _scores(
-    actual: NDArray[np.float32],
-    quantiles: NDArray[np.float32],
-    levels: tuple[float, ...],
-    scale: NDArray[np.float64],
-) -> Scores:
-    median = quantiles[..., levels.index(0.5)]
-    share = round(100 * (levels[-1] - levels[0]))
-    # A series that never varied has no MASE; it still counts everywhere else.
-    usable = np.where(scale > 0, scale, np.nan)
-    return {
-        "MAE": metrics.mae(actual, median),
-        "RMSE": metrics.rmse(actual, median),
-        "MASE": metrics.mase(actual, median, usable),
-        "sMAPE": metrics.smape(actual, median),
-        "WQL": metrics.wql(actual, quantiles, levels),
-        f"coverage_{share}": metrics.coverage(actual, quantiles[..., 0], quantiles[..., -1]),
-    }
+    scored = int(tallies[MODEL].windows["cells"].sum())
+    cells = sum(truth_of(one).size for one in forecasts)
+    return Backtest(tuple(forecasts), scores, scored, cells - scored, tallies, scales)

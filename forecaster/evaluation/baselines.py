@@ -1,4 +1,4 @@
-"""Forecasts that any model has to beat: naive and seasonal naive, each with quantiles.
+"""Forecasts that any model has to beat: naive, seasonal naive and drift, each with quantiles.
 
 Comes in: the flat store of a panel and pairs (series, cutoff). Goes out: quantiles of the leads
 after each cutoff.
@@ -22,12 +22,13 @@ Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels, 
 season that the leads meet, min(m, H), with m = season_length.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+
+from forecaster.evaluation.changes import change_sums, seasonal_sums
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.float32]
@@ -66,11 +67,7 @@ def seasonal_naive(
     point = _last_of_phase(values, indptr[series], cutoff, horizon, season_length)
     spread = _residual_rms(values, indptr, cutoff, series, season_length)
     growth = np.sqrt(np.arange(horizon) // season_length + 1.0)
-    z = np.array([NormalDist().inv_cdf(level) for level in levels])
-    quantiles = spread[:, None, :, None] * growth[:, None, None] * z  # [n, H, C, Q]
-    quantiles += point[..., None]
-    result: Values = quantiles.astype(np.float32)
-    return result
+    return gaussian(point, spread[:, None] * growth[:, None], levels)
 
 
 def naive(
@@ -91,66 +88,52 @@ def naive(
     return seasonal_naive(values, indptr, cutoff, series, horizon, 1, levels)
 
 
-def seasonal_sums(
-    values: Values, indptr: Rows, ends: Rows, series: Rows, season_length: int, power: int
-) -> tuple[Floats, Rows]:
-    """Σ|y_t − y_{t−m}|^power and the number of pairs, both observed, up to each end.
+def drift(
+    values: Values, indptr: Rows, cutoff: Rows, series: Rows, horizon: int, levels: Sequence[float]
+) -> Values:
+    """Quantiles [n, H, C, Q] around the line through the first and the last observed value.
 
-    Args:
-        values, indptr, series: as in the contract above.
-        ends: [n]; the cutoffs.
-        season_length: m, the steps between the two values of a pair.
-        power: 1 for absolute, 2 for squared differences.
+    Spread: point + z_τ · σ · √(k · (1 + k / T)), σ the rms of one-step changes less the slope, k the
+    steps since the last observed value, T those between the first and the last; one value alone has
+    neither slope nor spread. Source: Hyndman and Athanasopoulos, 3rd ed., 5.2 and 5.5.
 
-    Returns:
-        float64 [n, C] and int64 [n, C].
+    Raises:
+        ValueError: a cutoff lies outside its series, or a level outside (0, 1).
+
+    >>> store = np.array([[1.0], [4.0], [3.0], [7.0]], np.float32)
+    >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
+    >>> drift(store, indptr, cutoff, series, 2, [0.5])[0, :, 0, 0].tolist()
+    [9.0, 11.0]
     """
-    channels = values.shape[1]
-    total = np.zeros((len(ends), channels))
-    count = np.zeros((len(ends), channels), np.int64)
-    block_rows = max(1, _BLOCK_CELLS // max(1, channels))
-    for pairs, begins, lengths, owner in _blocks(indptr, ends, series, block_rows):
-        bounds = np.concatenate([[0], np.cumsum(lengths)])
-        step = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)  # within its series
-        block = values[np.repeat(begins, lengths) + step].astype(np.float64)
-        change = np.full_like(block, np.nan)
-        change[season_length:] = block[season_length:] - block[:-season_length]
-        change[step < season_length] = np.nan  # the earlier value was another series'
-        paired = ~np.isnan(change)
-        sums = np.where(paired, np.abs(change) ** power, 0.0)
-        # A running sum over the whole block would let a series of billions eat the digits of the
-        # next one, so each series starts its own. Counts are whole numbers and lose nothing.
-        for first, last in pairwise(bounds):
-            np.cumsum(sums[first:last], axis=0, out=sums[first:last])
-        counts = np.concatenate([np.zeros((1, channels), np.int64), np.cumsum(paired, axis=0)])
-        history = ends[pairs] - begins[owner] + 1  # rows up to the end
-        at = bounds[owner] + history
-        count[pairs] = counts[at] - counts[bounds[owner]]
-        some = history > 0
-        total[pairs[some]] = sums[at[some] - 1]
-    return total, count
+    _check(indptr, cutoff, series, horizon, 1, levels)
+    shape = (len(cutoff), values.shape[1])
+    begin, end, channel = (
+        np.broadcast_to(array, shape).ravel()
+        for array in (indptr[series][:, None], cutoff[:, None], np.arange(shape[1]))
+    )
+    first, last = _look(values, begin, end, channel, -1), _look(values, end, begin, channel, 1)
+    ends = (_values_at(values, row, channel).reshape(shape).astype(np.float64) for row in (first, last))
+    low, high = ends
+    span = (last - first).reshape(shape)
+    slope = (high - low) / np.maximum(span, 1)
+    squares, count = seasonal_sums(values, indptr, cutoff, series, 1, np.square)
+    changes, _ = seasonal_sums(values, indptr, cutoff, series, 1, np.positive)
+    around = np.maximum(squares - 2 * slope * changes + count * slope**2, 0)
+    sigma = np.sqrt(around / np.maximum(count, 1))
+    steps = (end - last).reshape(shape)[:, None] + np.arange(1, horizon + 1)[:, None]
+    growth = np.sqrt(steps * (1 + steps / np.maximum(span, 1)[:, None]))
+    return gaussian(high[:, None] + slope[:, None] * steps, sigma[:, None] * growth, levels)
 
 
-def _blocks(
-    indptr: Rows, ends: Rows, series: Rows, block_rows: int
-) -> Iterator[tuple[Rows, Rows, Rows, Rows]]:
-    """Parts of a call whose series hold about `block_rows` rows together, so memory is bounded.
-
-    Yields the pairs of the part, the first row and the number of rows to read of each of its
-    series, and for each pair the number of its series within the part.
-    """
-    needed, owner = np.unique(series, return_inverse=True)
-    begins = indptr[needed]
-    stops = begins.copy()
-    np.maximum.at(stops, owner, ends + 1)
-    lengths = stops - begins
-    part = np.cumsum(lengths) // block_rows  # of each series, never falling
-    by_owner = np.argsort(owner, kind="stable")
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(part)) + 1, [len(needed)]])
-    for first, last in pairwise(edges):
-        low, high = np.searchsorted(owner, [first, last], sorter=by_owner)
-        pairs = by_owner[low:high]
-        yield pairs, begins[first:last], lengths[first:last], owner[pairs] - first
+def gaussian(
+    point: NDArray[np.floating], spread: NDArray[np.floating], levels: Sequence[float]
+) -> Values:
+    """Quantiles [n, H, C, Q] of a normal distribution: point + z_τ · spread, both [n, H, C]."""
+    z = np.array([NormalDist().inv_cdf(level) for level in levels])
+    quantiles = np.asarray(spread)[..., None] * z
+    quantiles = quantiles + point[..., None]
+    result: Values = quantiles.astype(np.float32)
+    return result
 
 
 def _check(
@@ -185,45 +168,53 @@ def _last_of_phase(
         np.broadcast_to(array, shape).ravel()
         for array in (latest[:, :, None], begin[:, None, None], np.arange(shape[2]))
     )
-    point = _look_back(values, row, first, channel, season_length).reshape(shape)
+    rows = _look(values, row, first, channel, season_length)
+    point = _values_at(values, rows, channel).reshape(shape)
     pair, _, gone = lacking = np.nonzero(np.isnan(point))
     if pair.size and season_length > 1:
         # The last value is the same at each phase: look it up once per (pair, channel).
         asked, place = np.unique(pair * shape[2] + gone, return_inverse=True)
         n, c = np.divmod(asked, max(1, shape[2]))
-        point[lacking] = _look_back(values, cutoff[n], begin[n], c, 1)[place]
+        last = _look(values, cutoff[n], begin[n], c, 1)
+        point[lacking] = _values_at(values, last, c)[place]
     return point[:, np.arange(horizon) % season_length]
 
 
-def _look_back(values: Values, row: Rows, begin: Rows, channel: Rows, step: int) -> Values:
-    """[i]: the first observed value at row, row − step, row − 2·step, … down to begin, else NaN.
+def _look(values: Values, row: Rows, stop: Rows, channel: Rows, step: int) -> Rows:
+    """[i]: the first row at which the channel is observed of row, row − step, … up to stop, else −1.
 
-    Most are found at once; for the rest the reach doubles, so a channel that is empty over a
-    million rows costs twenty rounds, not a million.
+    A negative step looks ahead. Most are found at once; for the rest the reach doubles, so a channel
+    that is empty over a million rows costs twenty rounds, not a million.
     """
-    found = np.full(len(row), np.nan, np.float32)
-    pending = np.flatnonzero(row >= begin)
+    side = 1 if step > 0 else -1
+    found = np.full(len(row), -1, np.int64)
+    pending = np.flatnonzero(side * (row - stop) >= 0)
     tried, reach = 0, 1
     while pending.size:
         rows = row[pending, None] - step * np.arange(tried, tried + reach)
-        own = rows >= begin[pending, None]
-        seen = values[np.where(own, rows, begin[pending, None]), channel[pending, None]]
+        own = side * (rows - stop[pending, None]) >= 0
+        seen = values[np.where(own, rows, stop[pending, None]), channel[pending, None]]
         observed = own & ~np.isnan(seen)
         hit = observed.any(axis=1)
-        found[pending[hit]] = seen[hit, observed[hit].argmax(axis=1)]
+        found[pending[hit]] = rows[hit, observed[hit].argmax(axis=1)]
         tried += reach
         pending = pending[~hit]
-        pending = pending[row[pending] - step * tried >= begin[pending]]
+        pending = pending[side * (row[pending] - step * tried - stop[pending]) >= 0]
         reach = max(1, min(2 * reach, _BLOCK_CELLS // max(1, pending.size)))
     return found
+
+
+def _values_at(values: Values, row: Rows, channel: Rows) -> Values:
+    """The values of rows, NaN where a row is −1."""
+    found: Values = (
+        values[np.maximum(row, 0), channel] if len(values) else np.zeros(len(row), np.float32)
+    )
+    return np.where(row < 0, np.float32(np.nan), found)
 
 
 def _residual_rms(
     values: Values, indptr: Rows, cutoff: Rows, series: Rows, season_length: int
 ) -> Floats:
     """[n, C]: root mean square of the in-sample seasonal residuals, 0 where there are none."""
-    total, count = seasonal_sums(values, indptr, cutoff, series, season_length, power=2)
-    if season_length > 1 and (count == 0).any():
-        shorter, pairs = seasonal_sums(values, indptr, cutoff, series, 1, power=2)
-        total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, pairs)
+    total, count = change_sums(values, indptr, cutoff, series, season_length, np.square)
     return np.sqrt(total / np.maximum(count, 1))

@@ -1,7 +1,7 @@
 """How far forecasts are from the truth.
 
 Comes in: numpy arrays of actuals and forecasts in data units. Goes out: one number per call (from
-`pinball` and `mase_scales`: an array), in float64.
+`pinball` and `crps`: an array), in float64. What scaled metrics divide by is in `scales.py`.
 
 Promised:
 - a NaN actual is not scored, whatever the forecast says there;
@@ -18,8 +18,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from forecaster.evaluation.baselines import seasonal_sums
 
 Floats = NDArray[np.float64]
 
@@ -106,6 +104,27 @@ def wql(actual: ArrayLike, quantiles: ArrayLike, levels: Sequence[float]) -> flo
     return float(np.nansum(loss)) / total if total > 0 else float("nan")
 
 
+def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
+    """Continuous ranked probability score of each cell, E|X − y| − ½·E|X − X′|, in data units.
+
+    [N, H] and [N, H, S] → [N, H], NaN where the actual is; X and X′ are any two of the S draws, the
+    same one included: the integral of (share of draws ≤ x − 1{y ≤ x})² over x. Where there are only
+    quantiles, the mean of `pinball` over evenly spaced levels approaches it as they grow in number.
+    Source: Gneiting and Raftery 2007.
+
+    >>> crps([1.0], [[0.0, 4.0]]).tolist()
+    [1.0]
+    """
+    y, x = np.asarray(actual, np.float64), np.sort(np.asarray(paths, np.float64), axis=-1)
+    if x.shape[:-1] != y.shape or not x.shape[-1]:
+        raise ValueError(f"draws of shape {(*y.shape, 'S')} expected, found {x.shape}")
+    _refuse_missing(y[..., None], x)
+    draws = x.shape[-1]
+    rank = 2 * np.arange(1, draws + 1) - draws - 1
+    score: Floats = np.abs(x - y[..., None]).mean(axis=-1) - (x @ rank) / draws**2
+    return score
+
+
 def coverage(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     """Share of actuals with lower ≤ actual ≤ upper, 0 to 1. Axes [N, H].
 
@@ -124,28 +143,6 @@ def interval_width(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> flo
     """
     _, low, high = _scored(actual, lower, upper)
     return _mean(high - low)
-
-
-def mase_scale(history: ArrayLike, season_length: int) -> float:
-    """Mean |y_t − y_{t−m}| over pairs both observed, in data units: the in-sample seasonal error.
-
-    `history` is one series, rows up to the cutoff, NaN = missing. Without any pair m apart, the
-    season is 1. NaN where there is no pair at all, or the mean is 0 (nothing to scale by).
-    Source: Hyndman and Koehler 2006.
-
-    >>> mase_scale([1.0, 2.0, 4.0, 7.0], season_length=2)
-    4.0
-    """
-    return _scale(np.abs(_differences(history, season_length)))
-
-
-def rmsse_scale(history: ArrayLike, season_length: int = 1) -> float:
-    """Root mean (y_t − y_{t−m})², with the rules of `mase_scale`, in data units.
-
-    >>> round(rmsse_scale([0.0, 1.0, 8.0]), 6)
-    5.0
-    """
-    return float(np.sqrt(_scale(_differences(history, season_length) ** 2)))
 
 
 def mase(actual: ArrayLike, forecast: ArrayLike, scale: ArrayLike) -> float:
@@ -205,39 +202,6 @@ def skill(score: float, baseline: float) -> float:
     return 1 - score / baseline if baseline != 0 else float("nan")
 
 
-def mase_scales(
-    values: NDArray[np.float32],
-    indptr: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    season_length: int,
-    series: NDArray[np.int64] | None = None,
-) -> Floats:
-    """`mase_scale` of many histories of a flat store, in data units.
-
-    Args:
-        values: [row, channel]; NaN = missing.
-        indptr: [series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1.
-        ends: [n]; the global row of the last step that may be read, inclusive.
-        season_length: steps between the rows compared.
-        series: [n]; the series of each end. Left out: one end per series, in order.
-
-    Returns:
-        [n, channel] float64, NaN by the rules of `mase_scale`.
-
-    >>> store = np.array([[1.0], [2.0], [4.0], [7.0], [5.0], [5.5]], np.float32)
-    >>> mase_scales(store, np.array([0, 4, 6]), np.array([3, 5]), season_length=2).tolist()
-    [[4.0], [0.5]]
-    """
-    if series is None:
-        series = np.arange(len(indptr) - 1, dtype=np.int64)
-    total, count = seasonal_sums(values, indptr, ends, series, season_length, power=1)
-    if season_length > 1 and (count == 0).any():
-        shorter, pairs = seasonal_sums(values, indptr, ends, series, 1, power=1)
-        total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, pairs)
-    scale = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    return np.where(scale > 0, scale, np.nan)
-
-
 def _scored(actual: ArrayLike, *forecasts: ArrayLike) -> list[Floats]:
     """The scored cells of the actual and of each forecast, as flat float64 arrays."""
     y = np.asarray(actual, np.float64)
@@ -276,22 +240,6 @@ def _cell_scale(scale: ArrayLike, actual: Floats) -> Floats:
     if (size <= 0).any():
         raise ValueError(f"a scale above 0, or NaN, expected, found {np.nanmin(size)}")
     return np.broadcast_to(size[..., None], actual.shape)
-
-
-def _differences(history: ArrayLike, season_length: int) -> Floats:
-    """y_t − y_{t−m} of the pairs both observed; of season 1 when there are none."""
-    y = np.asarray(history, np.float64)
-    for step in (season_length, 1):
-        change: Floats = y[step:] - y[:-step]
-        change = change[~np.isnan(change)]
-        if change.size:
-            break
-    return change
-
-
-def _scale(errors: Floats) -> float:
-    scale = _mean(errors)
-    return scale if scale > 0 else float("nan")
 
 
 def _mean(cells: NDArray[np.float64] | NDArray[np.bool_]) -> float:

@@ -8,6 +8,7 @@ folder is refused with the reason; older formats keep loading.
                     trained_until, fingerprint of the data, versions
     config.json     the resolved config
     member-00.safetensors …
+    calibration.safetensors   where quantiles are calibrated
     metrics.json    validation scores, loss curves
     card.md         the same for people
 """
@@ -18,21 +19,26 @@ import hashlib
 import json
 import math
 import os
+import reprlib
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from forecaster.atomic import atomic_folder, check_replaceable, check_writable
 from forecaster.config import Config, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.forecast.card import card_of
 from forecaster.forecast.contract import (
     CONTRACT,
+    Calibration,
     Member,
     checked_metrics,
     counts,
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """The format this version writes; it reads every earlier one."""
+_WIDTHS = "calibration.safetensors"
 _FLOAT, _MOST_HEADER = 4, 100_000_000
 
 
@@ -106,14 +113,19 @@ class Artifact:
                 name = f"member-{number:02d}.safetensors"
                 weights = save_tensors({k: v.contiguous() for k, v in member.state_dict().items()})
                 (folder / name).write_bytes(weights)
-                members.append({"file": name, "sha256": hashlib.sha256(weights).hexdigest()})
+                entry: dict[str, Any] = {"file": name, "sha256": hashlib.sha256(weights).hexdigest()}
+                length = member.config.attention_length  # type: ignore[union-attr]
+                if length != self.config.model.attention_length:
+                    entry["attention_length"] = length
+                members.append(entry)
+            widths = self.ensemble.widths
             contract = {
                 "format": FORMAT,
                 "columns": self.schema.to_dict(),
                 "shape": asdict(self.shape),
                 "members": members,
                 "weights": list(self.ensemble.weights),
-                "calibration": None,
+                "calibration": None if widths is None else _write_widths(folder, widths),
                 "trained_until": self.trained_until,
                 "data": self.data,
                 "fingerprint": self.fingerprint,
@@ -123,7 +135,7 @@ class Artifact:
             _write_json(folder / CONTRACT, contract)
             _write_json(folder / "config.json", self.config.model_dump(mode="json"))
             _write_json(folder / "metrics.json", self.metrics)
-            (folder / "card.md").write_text(_card(self), encoding="utf-8")
+            (folder / "card.md").write_text(card_of(self), encoding="utf-8")
             for name, figure in (figures or {}).items():
                 figure.savefig(folder / name)
 
@@ -152,11 +164,7 @@ def load_artifact(path: str | Path) -> Artifact:
             f"{folder}: artifact format {found!r}; this version reads formats 1 to {FORMAT}: "
             "upgrade attention-forecaster, or fit the model again"
         )
-    if stored.get("calibration") is not None:
-        raise ArtifactError(
-            f"{folder}: holds calibration widths, which this version cannot apply: "
-            "upgrade attention-forecaster"
-        )
+    _refuse_other_calibrations(folder, stored.get("calibration"))
     file = folder / "config.json"
     try:
         config = parse_config(read_json(folder, file.name), source=str(file))
@@ -169,12 +177,17 @@ def load_artifact(path: str | Path) -> Artifact:
     except (KeyError, TypeError, ValueError, DataError) as error:
         raise ArtifactError(f"{file}: damaged ({first_fault(error)}); save it again") from error
     members = [_load_member(folder, entry, config, shape) for entry in contract.members]
+    widths = None
+    if contract.calibration is not None:
+        widths = _load_widths(folder, contract.calibration, config, shape)
     return Artifact(
         schema=schema,
         config=config,
         shape=shape,
         # As in the fit that wrote it: torch picks some products by whether weights learn.
-        ensemble=Ensemble(members, contract.weights or [1 / len(members)] * len(members))
+        ensemble=Ensemble(
+            members, contract.weights or [1 / len(members)] * len(members), widths, config.target
+        )
         .eval()
         .requires_grad_(False),
         trained_until=contract.trained_until,
@@ -192,86 +205,79 @@ def shape_of(panel: Panel, horizon: int) -> Shape:
 
 
 def _load_member(folder: Path, member: Member, config: Config, shape: Shape) -> Network:
-    file = folder / member.file
+    model = member.model(config)
+    size = parameters(model, shape)
+    weights = _load_tensors(folder, member, size, "a network of this config", "weights")
     try:
-        size, expected = os.stat(file), _FLOAT * parameters(config.model, shape)
+        network = Network(model, shape)
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"{folder / member.file}: does not fit its contract ({reason})") from error
+    return network
+
+
+def _load_widths(folder: Path, stored: Calibration, config: Config, shape: Shape) -> Tensor:
+    expected = (shape.horizon, shape.channels, len(config.model.quantile_levels))
+    loaded = _load_tensors(
+        folder, stored, math.prod(expected), "a calibration of this config", "widths"
+    )
+    widths = loaded.get("widths")
+    if widths is None or tuple(widths.shape) != expected or widths.dtype != torch.float32:
+        raise ArtifactError(
+            f"{folder / stored.file}: does not fit its contract (expected float32 widths of "
+            f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
+        )
+    if not bool(widths.isfinite().all()):
+        raise ArtifactError(f"{folder / stored.file}: damaged (widths that are not finite)")
+    return widths
+
+
+def _write_widths(folder: Path, widths: Tensor) -> dict[str, str]:
+    content = save_tensors({"widths": widths.contiguous()})
+    (folder / _WIDTHS).write_bytes(content)
+    return {"method": "additive", "file": _WIDTHS, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _refuse_other_calibrations(folder: Path, stored: Any) -> None:
+    """Refuses what a later version has thought of, before it is called damaged."""
+    known = get_args(Calibration.model_fields["method"].annotation)
+    if isinstance(stored, dict) and stored.get("method") not in known:
+        raise ArtifactError(
+            f"{folder}: holds a calibration by the method {reprlib.repr(stored.get('method'))}, which "
+            f"this version cannot apply (it knows {', '.join(known)}): upgrade attention-forecaster"
+        )
+
+
+def _load_tensors(
+    folder: Path, stored: Member | Calibration, numbers: int, owner: str, what: str
+) -> dict[str, Tensor]:
+    """Returns the tensors of a file whose size and checksum are what the contract says."""
+    file, expected = folder / stored.file, _FLOAT * numbers
+    try:
+        size = os.stat(file)
         if not stat.S_ISREG(size.st_mode):
             raise ArtifactError(f"{file}: expected a file, found something else")
         # Asked before memory is taken, for the file or for the network: both come from strangers.
         if not expected <= size.st_size <= expected + _MOST_HEADER:
             raise ArtifactError(
-                f"{file}: does not fit its contract ({size.st_size:,} bytes; a network of this config "
-                f"has {expected:,} bytes of weights)"
+                f"{file}: does not fit its contract ({size.st_size:,} bytes; {owner} "
+                f"has {expected:,} bytes of {what})"
             )
-        weights = file.read_bytes()
-        found = hashlib.sha256(weights).hexdigest()
-        if found != member.sha256:
+        content = file.read_bytes()
+        found = hashlib.sha256(content).hexdigest()
+        if found != stored.sha256:
             raise ArtifactError(
-                f"{file}: damaged: expected sha256 {member.sha256[:12]}…, found {found[:12]}…; "
+                f"{file}: damaged: expected sha256 {stored.sha256[:12]}…, found {found[:12]}…; "
                 "copy the artifact again, or fit it again"
             )
-        network = Network(config.model, shape)
-        network.load_state_dict(load_tensors(weights))
+        return load_tensors(content)
     except OSError as error:
         raise ArtifactError(f"{file}: cannot be read ({error.strerror})") from error
-    except (SafetensorError, RuntimeError) as error:
+    except SafetensorError as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{file}: does not fit its contract ({reason})") from error
-    return network
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _descent(parent: dict[str, Any] | None) -> list[str]:
-    """Returns a line per artifact that the weights come from, the nearest first."""
-    if parent is None:
-        return []
-    line = (
-        f"- started from weights fitted to {parent['data']} ({parent['freq']}) until "
-        f"{parent['until']}, fingerprint {parent['fingerprint']}"
-    )
-    return [line, *_descent(parent["parent"])]
-
-
-def _patches_written(config: Config) -> str:
-    size = config.model.decoder_patch or 1
-    if config.model.decoder == "direct" or size == 1:
-        return ""
-    return f" (given what came before, the {size} steps of a patch are drawn independently)"
-
-
-def _card(artifact: Artifact) -> str:
-    schema, config = artifact.schema, artifact.config
-    scores = artifact.metrics.get("validation", {}).get("scores", {})
-    lines = [
-        "# Forecast model",
-        "",
-        f"Forecasts {', '.join(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
-        f"last {artifact.context_length} steps.",
-        "",
-        f"- series: {', '.join(schema.series) or 'one'} · layout {schema.layout}",
-        f"- known in advance: {', '.join(schema.known) or 'nothing'}",
-        f"- past covariates: {', '.join(schema.past) or 'none'}",
-        f"- static covariates: {', '.join(schema.static) or 'none'}",
-        f"- decoder: {config.model.decoder}, mask {config.model.decoder_mask}"
-        + (" (a forecast sees the covariates of later leads)" * (config.model.decoder_mask == "full"))
-        + _patches_written(config),
-        f"- head: {config.model.head}",
-        f"- members: {len(artifact.ensemble.members)}",
-        f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
-        *_descent(artifact.parent),
-        "",
-        "## Validation",
-        "",
-    ]
-    if scores:
-        lines += [f"| | {' | '.join(scores)} |", "|---" * (1 + len(scores)) + "|"]
-        for name in next(iter(scores.values())):
-            lines.append(
-                f"| {name} | {' | '.join(f'{s.get(name, math.nan):.4g}' for s in scores.values())} |"
-            )
-    else:
-        lines.append("No rows were set aside for validation: no scores.")
-    return "\n".join(lines) + "\n"

@@ -11,11 +11,11 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from forecaster.config import Config
+from forecaster.config import Config, ModelConfig
 from forecaster.errors import ArtifactError
 from forecaster.model.shape import Shape
 from forecaster.panel.calendar import Calendar
@@ -41,6 +41,24 @@ class Member(_Stored):
     """A plain name inside the folder."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """Of the file."""
+    attention_length: int | None = Field(None, ge=1)
+    """Its own; None = that of the config."""
+
+    def model(self, config: Config) -> ModelConfig:
+        """Returns what its network is made of."""
+        own = {} if self.attention_length is None else {"attention_length": self.attention_length}
+        return config.model.model_copy(update=own)
+
+
+class Calibration(_Stored):
+    """What is added to quantiles so that they hold what they say."""
+
+    method: Literal["additive"]
+    """additive: widths [H, C, Q] in scaled units, added to the blended quantiles."""
+    file: str = Field(pattern=r"^[\w-][\w.-]*$", max_length=255)
+    """A plain name inside the folder."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Of the file."""
 
 
 class Parent(_Stored):
@@ -60,6 +78,8 @@ class Contract(_Stored):
     """At least one."""
     weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None
     """How much each member counts; None = all alike."""
+    calibration: Calibration | None = None
+    """None = quantiles are as the members say them."""
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
     """Time of the last target that was seen."""
     data: str = "unknown"
@@ -76,7 +96,21 @@ class _Validation(BaseModel):
     scores: dict[str, dict[str, _Number]] = {}
 
 
+class _Quality(BaseModel):
+    coverage: _Number
+    width: _Number
+    pinball: _Number
+
+
+class _Calibrated(BaseModel):
+    cutoffs: StrictInt
+    strength: _Number
+    before: _Quality
+    after: _Quality
+
+
 class _Metrics(BaseModel):
+    calibration: _Calibrated | None = None
     curves: dict[str, list[list[_Number]]] = {}
     validation: _Validation = _Validation()
 
@@ -136,6 +170,12 @@ def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, 
     if None in (config.model.context_length, config.model.patch, config.model.decoder_patch):
         raise ValueError("config.json: context_length, patch and decoder_patch must be numbers")
     _require_equal("horizon", shape.horizon, config.horizon)
+    for member in contract.members:
+        if (member.attention_length or 0) > (config.model.context_length or 0):
+            raise ValueError(
+                f"{member.file} reads {member.attention_length:,} steps, the context has "
+                f"{config.model.context_length:,}"
+            )
     integer = schema.time_dtype == "integer"
     calendar = Calendar(schema.freq, schema.time_zone, integer, *schema.cycles(config.data))
     for name, count in asdict(counts(schema, calendar, shape.horizon)).items():

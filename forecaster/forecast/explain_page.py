@@ -13,6 +13,7 @@ import numpy as np
 
 from forecaster.forecast import svg
 from forecaster.forecast.explain_words import READING, STYLE, TITLES, heads_of, notes
+from forecaster.forecast.page import page
 
 if TYPE_CHECKING:
     from forecaster.forecast.explain import AttentionMap, Explanation, Token
@@ -42,12 +43,7 @@ def page_of(told: Explanation) -> str:
                 parts.append(f"<h3>{title}, layer {one.layer} <small>({one.kind})</small></h3>")
                 parts.append(f'<div class="maps">{"".join(_heads(told, one))}</div>')
     parts += ["<h2>How to read this</h2>", READING]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(told.title)}</title><style>{STYLE}</style></head>"
-        f"<body>{svg.HATCH}{''.join(parts)}</body></html>\n"
-    )
+    return page(told.title, STYLE, svg.HATCH + "".join(parts))
 
 
 def _legend(told: Explanation) -> str:

@@ -1,4 +1,4 @@
-"""What page and picture of an `Explanation` say in words, and the page's style sheet."""
+"""What page and picture of an `Explanation` say in words."""
 
 from __future__ import annotations
 
@@ -40,18 +40,8 @@ shows what this model does without it at this one cutoff: not what would happen 
 changed, and not how much it matters elsewhere.</p>
 """
 
-STYLE = """
-:root{color-scheme:light dark;--ink:light-dark(#24292f,#d8dde3);--paper:light-dark(#fff,#14181c);
---blue:light-dark(#2f80d0,#5aa5ea);--orange:light-dark(#d1662c,#f0935a)}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1140px;
-margin:1.5rem auto;padding:0 1rem}
-h1{font-size:1.6rem;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}
-h3{font-size:1rem;margin:1.1rem 0 .3rem}small{font-weight:normal;opacity:.75}
-p{max-width:62rem;margin:.4rem 0}figure{margin:.4rem 0}figcaption{font-size:.85rem;opacity:.85}
-svg{max-width:100%;height:auto}.maps{display:flex;flex-wrap:wrap;gap:.4rem}
-.tick{font-size:11px;fill:var(--ink);fill-opacity:.8}.name{font-size:12.5px;fill:var(--ink)}
-.rule{stroke:var(--ink);stroke-opacity:.25;stroke-width:1}
-"""
+STYLE = ".maps{display:flex;flex-wrap:wrap;gap:.4rem}"
+"""Beside that of every page."""
 
 _KINDS = {
     "local": "A token of a local attention meets neighbours alone: the map is a band.",

@@ -177,6 +177,35 @@ class Forecast:
         return plot_forecast(self, np.flatnonzero(self.series == labels.index(str(series))))
 
 
+def known_forecast(
+    panel: Panel,
+    series: NDArray[np.int64],
+    cutoff: NDArray[np.int64],
+    quantiles: NDArray[np.float32],
+    levels: tuple[float, ...],
+) -> Forecast:
+    """Returns quantiles of a past that is known by now as a forecast, with the truth beside it.
+
+    Args:
+        panel: with all rows of every horizon.
+        series: [N] numbers.
+        cutoff: [N] rows.
+        quantiles: [N, H, C, Q].
+        levels: [Q].
+    """
+    ahead = cutoff[:, None] + np.arange(1, quantiles.shape[1] + 1)
+    return Forecast(
+        panel=panel,
+        series=series,
+        cutoff=panel.time[cutoff],
+        time=panel.time[ahead],
+        quantiles=quantiles,
+        levels=levels,
+        status=("ok",) * len(series),
+        actual=panel.values[ahead, : panel.n_channels],
+    )
+
+
 def outcome(
     panel: Panel,
     cutoff: NDArray[np.int64],

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
 
 _PANELS = 6  # more do not fit a screen
-_HISTORY, _FORECAST, _TRUTH = "#33373d", "#1f6fb2", "#d1662c"
+VALUES, BAND, TRUTH = "#33373d", "#1f6fb2", "#d1662c"
+"""Colours of what was observed, of what is forecast, and of the truth that followed."""
 _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
@@ -29,21 +30,39 @@ def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
         forecast: quantiles and the panel they belong to.
         which: numbers of the forecasts to show.
     """
-    from matplotlib.figure import Figure
-
     channels = forecast.panel.schema.target
     shown = [(int(n), c) for n in which for c in range(len(channels))][:_PANELS]
-    columns = 1 if len(shown) == 1 else 2
-    rows = max(1, -(-len(shown) // columns))
-    figure = Figure(figsize=(6.4 * columns, 2.9 * rows + 0.4), dpi=110, layout="constrained")
-    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    figure, axes = grid_of(len(shown))
     for axis, (number, channel) in zip(axes, shown, strict=False):
         _draw(axis, forecast, number, channel)
-    for axis in axes[len(shown) :]:
-        axis.set_visible(False)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return figure
+
+
+def grid_of(count: int) -> tuple[Figure, list[Axes]]:
+    """Returns a figure and its panels, two in a row, at most six."""
+    from matplotlib.figure import Figure
+
+    count = min(count, _PANELS)
+    columns = 1 if count == 1 else 2
+    rows = max(1, -(-count // columns))
+    figure = Figure(figsize=(6.4 * columns, 2.9 * rows + 0.4), dpi=110, layout="constrained")
+    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, list(axes)
+
+
+def tidy(axis: Axes, clock: bool) -> None:
+    """Takes away what distracts, and writes dates short where the axis has any."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    _quiet(axis)
+    if clock:
+        locator = AutoDateLocator()
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
@@ -56,7 +75,7 @@ def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
 
     figure = Figure(figsize=(6.4, 3.2), dpi=110, layout="constrained")
     axis = figure.subplots()
-    for (name, points), color in zip(curves.items(), (_HISTORY, _FORECAST), strict=False):
+    for (name, points), color in zip(curves.items(), (VALUES, BAND), strict=False):
         steps, losses = zip(*points, strict=True)
         axis.plot(steps, losses, color=color, label=name.replace("_", " "), linewidth=1.4)
     axis.set_xlabel("step")
@@ -68,8 +87,6 @@ def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
 
 
 def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
     panel, series = forecast.panel, int(forecast.series[number])
     horizon = forecast.time.shape[1]
     begin, end = int(panel.indptr[series]), int(panel.indptr[series + 1])
@@ -82,7 +99,7 @@ def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
     axis.plot(
         _stamps(forecast, panel.time[rows]),
         panel.values[rows, channel],
-        color=_HISTORY,
+        color=VALUES,
         linewidth=1.1,
         label="history",
     )
@@ -92,27 +109,23 @@ def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
             time,
             quantiles[:, low],
             quantiles[:, high],
-            color=_FORECAST,
+            color=BAND,
             alpha=alpha,
             linewidth=0,
             label=f"{100 * (forecast.levels[high] - forecast.levels[low]):.0f} % band",
         )
     median = forecast.median[number, :, channel]
-    axis.plot(time, median, color=_FORECAST, linewidth=1.5, label="forecast")
+    axis.plot(time, median, color=BAND, linewidth=1.5, label="forecast")
     if forecast.actual is not None:
         truth = forecast.actual[number, :, channel]
-        axis.plot(time, truth, color=_TRUTH, linewidth=1.1, label="actual")
+        axis.plot(time, truth, color=TRUTH, linewidth=1.1, label="actual")
     name = panel.labels[series]
     channels = panel.schema.target
     title = f"{name} · {channels[channel]}" if len(channels) > 1 or panel.n_series > 1 else channels[0]
     if forecast.status[number] != "ok":
         title += f" — {forecast.status[number]}"
     axis.set_title(title, fontsize=10, loc="left")
-    _quiet(axis)
-    if not panel.calendar.integer:
-        locator = AutoDateLocator()
-        axis.xaxis.set_major_locator(locator)
-        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    tidy(axis, clock=not panel.calendar.integer)
 
 
 def _bands(levels: tuple[float, ...]) -> list[tuple[int, int]]:

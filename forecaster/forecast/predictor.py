@@ -7,8 +7,9 @@ order of series does not; neither Lightning nor MLflow nor Optuna is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
 from forecaster.forecast.paths import NO_PATHS, Draws, path_keys
 from forecaster.model.paths import Outlook
+from forecaster.model.scaling import Scale
 from forecaster.model.threads import cores, side_by_side
 from forecaster.panel.audit import check_panel
 from forecaster.panel.finding import refuse_errors
@@ -107,29 +109,80 @@ class Predictor:
             panel: with rows after the cutoff.
             cutoff: time of the last step that may be seen.
         """
-        task = Task(self.artifact.horizon, cutoff, cutoff)
-        ahead = reach(panel, task, self.artifact.context_length, task.horizon)
-        forecast = self._forecast(ahead, task)
-        truth = ahead.panel.values[ahead.rows, : panel.n_channels]
-        return replace(forecast, actual=np.where(ahead.rows[..., None] < 0, np.nan, truth))
+        return self.forecasts_at(panel, [cutoff])[0]
 
-    def quantiles(self, panel: Panel, series: Int64, cutoff: Int64) -> NDArray[np.float32]:
+    def forecasts_at(self, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
+        """Returns `forecast_at` of each of some past cutoffs, whose windows share batches.
+
+        Args:
+            panel: with rows after the cutoffs.
+            cutoffs: times of the last steps that may be seen.
+        """
+        horizon, length = self.artifact.horizon, self.artifact.context_length
+        if panel.regular:  # the rows that the last cutoff needs serve all of them
+            panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), horizon)
+        tasks = [Task(horizon, cutoff, cutoff) for cutoff in cutoffs]
+        aheads = [reach(panel, task, length, horizon) for task in tasks]
+        forecasts: list[Forecast] = []
+        for _, group in groupby(aheads, key=lambda ahead: id(ahead.panel)):
+            some = list(group)
+            chosen = [np.flatnonzero(ahead.usable) for ahead in some]
+            rows = [ahead.at[series] for ahead, series in zip(some, chosen, strict=True)]
+            said = self._outlook(some[0].panel, np.concatenate(chosen), np.concatenate(rows), horizon)
+            ends = np.cumsum([len(series) for series in chosen])
+            for ahead, end, series in zip(some, ends, chosen, strict=True):
+                own = slice(end - len(series), end)
+                part = Outlook(said.quantiles[own], None if said.mean is None else said.mean[own], None)
+                task = tasks[len(forecasts)]
+                truth = ahead.panel.values[ahead.rows, : panel.n_channels]
+                truth = np.where(ahead.rows[..., None] < 0, np.nan, truth)
+                forecasts.append(
+                    replace(self._placed(ahead, task, chosen=series, said=part), actual=truth)
+                )
+        return forecasts
+
+    def quantiles(
+        self, panel: Panel, series: Int64, cutoff: Int64, leads: int | None = None
+    ) -> NDArray[np.float32]:
         """Returns [N, H, C, Q] quantiles at given cutoffs, data units.
 
         Args:
             panel: every cutoff has the model's horizon in rows after it.
             series: [N] number of the series.
             cutoff: [N] row of the last step that may be seen.
+            leads: the first so many alone; None = all.
         """
-        return self._outlook(panel, series, cutoff, self.artifact.horizon).quantiles.numpy()
+        horizon = self.artifact.horizon
+        if leads is not None and self.artifact.config.model.decoder == "autoregressive":
+            horizon = leads  # patch after patch: what is not wanted need not be drawn
+        return self._outlook(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
+
+    def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
+        """Returns the units that windows are scaled by, [N, C] each, on the processor.
+
+        Args:
+            panel, series, cutoff: as in `quantiles`.
+        """
+        store = self._store(panel, self.artifact.horizon)
+
+        def one(start: int) -> Scale:
+            part = slice(start, start + _BATCH)
+            inputs = store.batch(series[part], None, cutoff[part]).inputs.to(self._device)
+            return Scale(*(unit.cpu() for unit in self._ensemble.scale(inputs)))
+
+        found = [one(start) for start in range(0, max(1, len(series)), _BATCH)]
+        return Scale(*(torch.cat(units) for units in zip(*found, strict=True)))
+
+    def _store(self, panel: Panel, horizon: int) -> WindowStore:
+        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may call its columns otherwise
+        return WindowStore(panel, self.artifact.context_length, horizon, codes)
 
     def _outlook(
         self, panel: Panel, series: Int64, cutoff: Int64, horizon: int, draws: Draws = NO_PATHS
     ) -> Outlook:
         """What the ensemble says at given cutoffs; the paths of it only where they are to be kept."""
         model, channels = self.artifact.config.model, panel.n_channels
-        codes = np.arange(1, channels + 1)  # by place: a table may call its columns otherwise
-        store = WindowStore(panel, self.artifact.context_length, horizon, codes)
+        store = self._store(panel, horizon)
         cells = channels * (self.artifact.context_length + horizon)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
@@ -148,17 +201,24 @@ class Predictor:
         if not found:
             return Outlook(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
         quantiles, mean, paths = (
-            None if part[0] is None else torch.cat(part) for part in zip(*found, strict=True)
+            # By numpy: torch would wake threads for this, and on a busy machine wait for them.
+            None if part[0] is None else torch.from_numpy(np.concatenate([*map(np.asarray, part)]))
+            for part in zip(*found, strict=True)
         )
         assert quantiles is not None
         return Outlook(quantiles, mean, paths)
 
     def _forecast(self, ahead: Ahead, task: Task) -> Forecast:
-        panel, farthest, horizon = ahead.panel, ahead.rows.shape[1], task.horizon
         chosen = np.flatnonzero(ahead.usable)
-        said = self._outlook(panel, chosen, ahead.at[chosen], farthest, task.draws)
+        farthest = ahead.rows.shape[1]
+        said = self._outlook(ahead.panel, chosen, ahead.at[chosen], farthest, task.draws)
+        return self._placed(ahead, task, chosen, said)
+
+    def _placed(self, ahead: Ahead, task: Task, chosen: Int64, said: Outlook) -> Forecast:
+        """Returns what was said of chosen series as the forecast of all of them."""
+        panel, horizon = ahead.panel, task.horizon
         finite = np.zeros(panel.n_series, dtype=np.bool_)
-        finite[chosen] = said.quantiles.isfinite().all(dim=3).all(dim=2).all(dim=1).numpy()
+        finite[chosen] = np.isfinite(said.quantiles.numpy()).all(axis=(1, 2, 3))
 
         def spread(part: Tensor | None) -> NDArray[np.float32] | None:
             """[usable, …] → [series, …], NaN where there is no forecast."""

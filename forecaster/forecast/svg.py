@@ -24,6 +24,16 @@ HATCH = (
     "</svg>"
 )
 """The pattern "url(#masked)", once per page."""
+MARKS = {
+    "circle": "M-3.2,0a3.2,3.2 0 1,0 6.4,0a3.2,3.2 0 1,0 -6.4,0",
+    "square": "M-2.9,-2.9h5.8v5.8h-5.8z",
+    "triangle": "M0,-3.8L3.7,2.8H-3.7z",
+    "diamond": "M0,-4.2L4,0L0,4.2L-4,0z",
+    "cross": "M-3.6,-2.2L-2.2,-3.6L0,-1.4L2.2,-3.6L3.6,-2.2L1.4,0L3.6,2.2L2.2,3.6L0,1.4L-2.2,3.6"
+    "L-3.6,2.2L-1.4,0z",
+    "drop": "M0,3.8L3.7,-2.8H-3.7z",
+}
+"""Outlines of marks by name, around 0."""
 
 
 def svg(width: float, height: float, label: str, parts: Iterable[str]) -> str:
@@ -53,8 +63,11 @@ def rule(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="rule"/>'
 
 
-def line(x: NDArray[np.floating], y: NDArray[np.floating], color: str, width: float = 1.5) -> str:
-    """Returns a line through points, with gaps where y is NaN."""
+def line(
+    x: NDArray[np.floating], y: NDArray[np.floating], color: str, width: float = 1.5, dash: str = ""
+) -> str:
+    """Returns a line through points, with gaps where y is NaN; `dash` as SVG's stroke-dasharray."""
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
     real = np.isfinite(y)
     runs = np.split(np.arange(len(y)), np.flatnonzero(np.diff(real)) + 1)
     drawn = [
@@ -64,8 +77,22 @@ def line(x: NDArray[np.floating], y: NDArray[np.floating], color: str, width: fl
     ]
     return (
         f'<path d="{"".join(drawn)}" fill="none" stroke="{color}" stroke-width="{width}" '
-        'stroke-linejoin="round" stroke-linecap="round"/>'
+        f'stroke-linejoin="round" stroke-linecap="round"{dashed}/>'
     )
+
+
+def mark(x: float, y: float, shape: str, color: str, title: str = "") -> str:
+    """Returns a small mark that says `title` when pointed at.
+
+    Args:
+        x, y: its middle.
+        shape: one of `MARKS`.
+        color: of its inside.
+        title: may be empty.
+    """
+    said = f"<title>{escape(title)}</title>" if title else ""
+    path = f'<path transform="translate({x:.1f} {y:.1f})" d="{MARKS[shape]}"'
+    return f'{path} fill="{color}" stroke="{color}">{said}</path>' if said else f'{path} fill="{color}"/>'
 
 
 def band(

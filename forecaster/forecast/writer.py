@@ -44,6 +44,12 @@ def check_page(path: Path) -> None:
         raise OutputError(f"{path}: expected a name ending in .html, .png, .svg or .pdf")
 
 
+def check_report(path: Path) -> None:
+    """Raises `OutputError` when the suffix of `path` is not that of a page for a browser."""
+    if not is_page(path):
+        raise OutputError(f"{path}: expected a page's name, ending in .html")
+
+
 def write_rows(frame: Any, path: Path) -> None:
     """Writes a polars frame to CSV or Parquet, by suffix, whole or not at all.
 

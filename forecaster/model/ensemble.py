@@ -1,39 +1,58 @@
 """Members as one module: Inputs → quantiles.
 
-What comes in: `Inputs` in data units. What goes out: the weighted mean of what the members say, in
-data units. Everything that forecasts — files, backtests, servers — runs this module and nothing else.
+What comes in: `Inputs` in data units. What goes out: the weighted mean of what the members say,
+calibrated, within the bounds of the target, in data units. Everything that forecasts — files,
+backtests, servers — runs this module and nothing else.
+
+    members ─▶ weighted mean ─▶ + widths · scale of the window ─▶ bounds of the target
+
+Axes: B batch of windows · H horizon · C channel · Q quantile level.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from forecaster.config import TargetConfig
 from forecaster.model.network import Network
 from forecaster.model.paths import Outlook, outlook_of
+from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
 
 class Ensemble(nn.Module):
-    """A weighted mean of networks that were trained for the same task."""
+    """A weighted mean of networks that were trained for the same task, calibrated and bounded."""
 
-    def __init__(self, members: Sequence[Network], weights: Sequence[float]):
+    def __init__(
+        self,
+        members: Sequence[Network],
+        weights: Sequence[float],
+        widths: Tensor | None = None,
+        target: TargetConfig | None = None,
+    ):
         """Takes members and how much each counts.
 
         Args:
             members: at least one, of equal horizon and quantile levels.
             weights: one per member, summing to 1.
+            widths: [H, C, Q] what calibration adds to the quantiles, scaled units; None = nothing.
+            target: what values can be; None = anything.
         """
         super().__init__()
         self.members = nn.ModuleList(members)
         self.weights = tuple(weights)
         self.levels = members[0].config.quantile_levels
+        self.widths: Tensor | None
+        self.register_buffer("widths", widths)
+        self.target = target or TargetConfig()
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
-        """Returns quantiles in data units; a mean of rising quantiles rises.
+        """Returns quantiles in data units; they rise.
 
         Args:
             inputs: windows.
@@ -48,12 +67,48 @@ class Ensemble(nn.Module):
         """Returns quantiles and mean in data units, and the paths they come from where there are any.
 
         Path s of the ensemble is the mean of the members' paths s, which share their random numbers.
+        Calibration moves the quantiles alone: it has measured each lead by itself, not whole paths.
 
         Args:
             inputs: windows.
             key: as in `forward`.
             paths: how many; None = as the config says.
         """
+        quantiles, mean, drawn = self._blended(inputs, key, paths)
+        if self.widths is not None:
+            quantiles = self._calibrated(quantiles, inputs, self.widths)
+        return Outlook(
+            self._whole(self._bounded(quantiles)),
+            # The mean of whole numbers is none: it is bounded, not rounded.
+            None if mean is None else self._bounded(mean),
+            None if drawn is None else self._whole(self._bounded(drawn)),
+        )
+
+    def scale(self, inputs: Inputs) -> Scale:
+        """Returns the units of widths and residuals: what the members scale these windows by."""
+        scaler = self.members[0].scaler
+        found: Scale = scaler(inputs.context, inputs.observed, inputs.channel)  # type: ignore[operator]
+        return found
+
+    def of(self, members: Sequence[Network]) -> Ensemble:
+        """Returns other members with the same weights, widths and bounds."""
+        return Ensemble(members, self.weights, self.widths, self.target).train(self.training)
+
+    def floor(self) -> Ensemble | None:
+        """Returns the linear parts of all members alone, uncalibrated; None where one has none."""
+        members = [copy.deepcopy(member) for member in self.members]
+        for member in members:
+            if member.linear is None:
+                return None
+            member.share.zero_()  # type: ignore[operator]
+        return Ensemble(members, self.weights, target=self.target).train(self.training)  # type: ignore[arg-type]
+
+    def calibrated(self, widths: Tensor | None) -> Ensemble:
+        """Returns the same members with other widths, which have the axes of those in `__init__`."""
+        members: list[Network] = list(self.members)  # type: ignore[arg-type]
+        return Ensemble(members, self.weights, widths, self.target).train(self.training)
+
+    def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Outlook:
         found = [member.outlook(inputs, key, paths) for member in self.members]  # type: ignore[operator]
         if len(found) == 1:
             only: Outlook = found[0]
@@ -69,3 +124,28 @@ class Ensemble(nn.Module):
             part * weight for part, weight in zip(parts, self.weights, strict=True) if part is not None
         ]
         return torch.stack(weighted).sum(dim=0) if weighted else None
+
+    def _calibrated(
+        self, quantiles: Float[Tensor, "B H C Q"], inputs: Inputs, widths: Float[Tensor, "T C Q"]
+    ) -> Float[Tensor, "B H C Q"]:
+        """Returns the quantiles moved by widths; the median stays, and they still rise.
+
+        A lead beyond those that were measured has the widths of the last one. Levels that would cross
+        are put in order, which never makes their loss larger (Chernozhukov, Fernández-Val and
+        Galichon, "Quantile and probability curves without crossing", 2010).
+        """
+        scale = self.scale(inputs).scale
+        horizon = quantiles.shape[1]
+        lead = torch.arange(horizon, device=widths.device).clamp(max=len(widths) - 1)
+        moved = quantiles + widths[lead] * scale[:, None, :, None]
+        m = self.levels.index(0.5)
+        median = quantiles[..., m : m + 1]
+        below, above = moved[..., :m].minimum(median), moved[..., m + 1 :].maximum(median)
+        return torch.cat([below.sort(dim=-1).values, median, above.sort(dim=-1).values], dim=-1)
+
+    def _bounded(self, values: Tensor) -> Tensor:
+        lower, upper = self.target.lower, self.target.upper
+        return values if lower is None and upper is None else values.clamp(lower, upper)
+
+    def _whole(self, values: Tensor) -> Tensor:
+        return values.round() if self.target.integer else values

@@ -13,6 +13,7 @@ Axes: B batch · T step · C channel · Q quantile level.
 from __future__ import annotations
 
 from statistics import NormalDist
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,8 @@ from forecaster.model.densities import NegativeBinomialHead, StudentTHead
 from forecaster.model.head import Head, inverse_softplus
 from forecaster.model.scaling import Scale
 from forecaster.model.vocabulary import BinnedHead, Vocabulary
+
+_LEAST_STEP = 1e-6  # between two quantiles whose raw numbers are asked for, scaled units
 
 
 def pinball(
@@ -71,6 +74,12 @@ class QuantileHead(Head):
         above = center + F.softplus(raw[..., m + 1 :]).cumsum(-1)
         return torch.cat([below, center, above], dim=-1)
 
+    def inverse(self, quantiles: Float[Tensor, "*B Q"]) -> Float[Tensor, "*B Q"]:
+        """Returns the raw numbers of quantiles in scaled units; equal ones are moved apart a little."""
+        steps = inverse_softplus(quantiles.diff(dim=-1).clamp(min=_LEAST_STEP))
+        m = self.median
+        return torch.cat([steps[..., :m], quantiles[..., m : m + 1], steps[..., m:]], dim=-1)
+
     def loss(
         self, raw: Float[Tensor, "B T C Q"], scale: Scale, target: Float[Tensor, "B T C"]
     ) -> Float[Tensor, "B T C"]:
@@ -79,6 +88,38 @@ class QuantileHead(Head):
         # Masked before the loss, not after: NaN times 0 is NaN, in the gradient too.
         safe = torch.where(observed, scale.apply(target), 0.0)
         return torch.where(observed, pinball(self(raw), safe, self.levels), 0.0)
+
+    def median_loss(
+        self,
+        raw: Float[Tensor, "B T C Q"],
+        scale: Scale,
+        target: Float[Tensor, "B T C"],
+        loss: Literal["mae", "huber"],
+    ) -> Float[Tensor, "B T C"]:
+        """Returns a loss that teaches the median by itself, scaled units.
+
+        The other quantiles have their pinball loss, and learn their distance from the median by it:
+        they pull it nowhere.
+
+        Args:
+            raw, scale, target: as in `loss`.
+            loss: of the median. mae: |e|; huber: e² / 2 up to 1, |e| − 1/2 beyond.
+        """
+        m = self.median
+        observed = ~target.isnan()
+        safe = torch.where(observed, scale.apply(target), 0.0)
+        error = (safe - raw[..., m]).abs()
+        if loss == "huber":
+            error = torch.where(error < 1, error.square() / 2, error - 0.5)
+        still = torch.cat([raw[..., :m], raw[..., m : m + 1].detach(), raw[..., m + 1 :]], dim=-1)
+        others = [number for number in range(self.size) if number != m]
+        if others:
+            error = error + pinball(self(still)[..., others], safe, self.levels[others])
+        return torch.where(observed, error, 0.0)
+
+    def center(self, raw: Float[Tensor, "B T C Q"]) -> Float[Tensor, "B T C"]:
+        """Returns the median in scaled units."""
+        return raw[..., self.median]
 
     def quantiles(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C Q"]:
         """Returns quantiles in data units, rising along the last axis."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from forecaster.config import FitConfig
 from forecaster.errors import FitError
 from forecaster.model.augment import augmented
-from forecaster.model.loss import window_losses
+from forecaster.model.loss import Teaching, window_losses
 from forecaster.model.network import Network
 from forecaster.model.parts import Parts
 from forecaster.windows.batch import Batch
@@ -34,16 +34,19 @@ _BEST = ("loss", "step", "waited", "checked", "weights")
 class Learner(pl.LightningModule):
     """Teaches a network; `average` holds the weights that are validated and kept."""
 
-    def __init__(self, network: Network, config: FitConfig, series: Sequence[str]):
+    def __init__(self, network: Network, config: FitConfig, series: Sequence[str], name: str = ""):
         """Takes the network to train.
 
         Args:
             network: its weights are changed in place.
             config: rates, steps, decay.
             series: the caller's name of each series, for messages.
+            name: of the training, before the names of its curves; empty: the first one of a fit.
         """
         super().__init__()
-        self.network, self.config, self.series = network, config, series
+        self.network, self.config, self.series, self.name = network, config, series, name
+        if network.linear is not None:
+            network.linear.requires_grad_(config.linear_rate is not None)
         self.average = copy.deepcopy(network).requires_grad_(False).eval()
         self.curves: dict[str, list[tuple[int, float]]] = {}
         self.latest_loss = math.nan
@@ -54,6 +57,8 @@ class Learner(pl.LightningModule):
         self._averaged: tuple[list[Tensor], list[Tensor]] = [], []
         self.parts = Parts()
         """How much of a batch is computed at once."""
+        self.ended = False
+        """Whether early stopping or a watcher has ended the training after its last validation."""
 
     def on_fit_start(self) -> None:
         """Lets torch compile what training computes; the network and its names stay as they are."""
@@ -65,8 +70,14 @@ class Learner(pl.LightningModule):
         network, config = self.network, self.config
         inputs = augmented(batch.inputs, config, network.scaler, network.patch)
         batch = replace(batch, inputs=inputs)
-        settings = config.lead_decay, self._share_drawn(), config.precision == "bf16"
-        total, count = self.parts.scored(lambda part: self._losses_of(network, part, *settings), batch)
+        teaching = Teaching(
+            lead_decay=config.lead_decay,
+            drawn=self._share_drawn(),
+            cast=config.precision == "bf16",
+            loss=config.loss,
+            frequency_weight=config.frequency_weight,
+        )
+        total, count = self.parts.scored(lambda part: self._losses_of(network, part, teaching), batch)
         sums = self._of_all_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells
@@ -133,13 +144,19 @@ class Learner(pl.LightningModule):
     def on_validation_end(self) -> None:
         """Lets all processes stop where one of them wants to: its watchers may be its alone."""
         trainer = self.trainer
-        trainer.should_stop = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
+        self.ended = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
+        trainer.should_stop = self.ended
 
     def record(self, name: str, value: float) -> None:
         """Adds a point to a curve and hands it to the loggers."""
         self.curves.setdefault(name, []).append((self.global_step, value))
+        self.tell(name, value, self.global_step)
+
+    def tell(self, name: str, value: float, step: int) -> None:
+        """Hands a point of a curve to the loggers."""
+        full = f"{self.name}/{name}" if self.name else name
         for logger in self.loggers:
-            logger.log_metrics({name: value}, step=self.global_step)
+            logger.log_metrics({full: value}, step=step)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the curves, the losses since their last point, and how many windows fit."""
@@ -162,19 +179,29 @@ class Learner(pl.LightningModule):
         self._averaged = [*self.average.parameters()], [*self.network.parameters()]
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """Returns AdamW (fused) with warm-up and cosine decay; only matrices decay."""
-        config = self.config
+        """Returns AdamW (fused) with warm-up and cosine decay; only matrices decay.
+
+        Linear maps, where they learn, go on from their solution at a rate of their own; they do not
+        decay, since their penalty is in the solution.
+        """
+        config, linear = self.config, self.network.linear
+        maps = [] if linear is None else [*linear.parameters()]
+        solved = {id(parameter) for parameter in maps}
         matrices: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for module in self.network.modules():
             for name, parameter in module.named_parameters(recurse=False):
                 decays = isinstance(module, nn.Linear) and name == "weight"
-                (matrices if decays else others).append(parameter)
+                if id(parameter) not in solved:
+                    (matrices if decays else others).append(parameter)
+        groups: list[dict[str, Any]] = [
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        if config.linear_rate is not None and maps:
+            groups.append({"params": maps, "weight_decay": 0.0, "lr": config.linear_rate})
         optimizer = torch.optim.AdamW(
-            [
-                {"params": matrices, "weight_decay": config.weight_decay},
-                {"params": others, "weight_decay": 0.0},
-            ],
+            groups,
             lr=config.learning_rate,
             fused=True,
         )
@@ -245,7 +272,7 @@ class KeepBest(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Ends a training at once that goes on from where it had been waited long enough."""
-        trainer.should_stop |= self._waited_enough
+        trainer.should_stop |= self.waited_enough
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Compares the validation just run with the best so far."""
@@ -257,8 +284,9 @@ class KeepBest(pl.Callback):
             self.weights = {k: v.clone() for k, v in learner.average.state_dict().items()}
         else:
             self.waited += 1
-            trainer.should_stop |= self._waited_enough
+            trainer.should_stop |= self.waited_enough
 
     @property
-    def _waited_enough(self) -> bool:
+    def waited_enough(self) -> bool:
+        """Whether no validation has been better for as long as patience lasts."""
         return self.patience is not None and self.waited >= self.patience

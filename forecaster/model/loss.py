@@ -2,53 +2,117 @@
 
 What comes in: a network and a batch with its truth. What goes out: for each window the sum of its
 losses and the weight of the targets that are there. Promised: the loss is computed in float32, whatever
-the products of matrices before it are.
+the products of matrices before it are; what validation compares by is the head's own loss.
 
-Axes: B batch · H horizon · T step · C channel.
+Axes: B batch · H horizon · T step · C channel · Q quantile level.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from forecaster.model.embedding import shifted
+from forecaster.model.heads import QuantileHead
 from forecaster.model.memory import Memory
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
 
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """What training adds to the head's own loss."""
+
+    lead_decay: float | None = None
+    """Weight of a lead relative to the one before; None = all leads count 1."""
+    drawn: float = 0.0
+    """Share of previous patches that the network draws itself."""
+    cast: bool = False
+    """Multiply matrices in bfloat16."""
+    loss: Literal["pinball", "mae", "huber"] = "pinball"
+    """What the median of a quantile head learns from."""
+    frequency_weight: float | None = None
+    """Weight of the error of the median's spectrum; None = it does not count."""
+
+
+NOTHING = Teaching()
+"""The head's own loss."""
+
 
 def window_losses(
-    network: Network,
-    batch: Batch,
-    lead_decay: float | None = None,
-    drawn: float = 0.0,
-    cast: bool = False,
+    network: Network, batch: Batch, teaching: Teaching = NOTHING
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Returns the sum of losses and the weight of observed targets of each window.
 
     Args:
         network: to be scored.
         batch: with the truth.
-        lead_decay: weight of a lead relative to the one before; None = all leads count 1.
-        drawn: share of previous patches that the network draws itself.
-        cast: multiply matrices in bfloat16.
+        teaching: how it is taught; nothing of it where it is validated.
     """
     inputs, target = batch.inputs, batch.target
-    with torch.autocast(target.device.type, torch.bfloat16, enabled=cast):
+    with torch.autocast(target.device.type, torch.bfloat16, enabled=teaching.cast):
         memory = network.encode(inputs)
         previous = None
         if network.config.decoder == "autoregressive":
-            previous = _previous(network, memory, batch, drawn)
+            previous = _previous(network, memory, batch, teaching.drawn)
         raw = network.decode(memory, inputs, previous)
-    losses = network.head.loss(raw.float(), memory.scale, target)
+    raw = raw.float()
+    losses = _cell_losses(network, raw, memory, target, teaching)
     weights = (~target.isnan()).float()
-    if lead_decay is not None:
+    if teaching.lead_decay is not None:
         lead = torch.arange(target.shape[1], device=target.device)
-        decay = (lead_decay**lead)[:, None]
+        decay = (teaching.lead_decay**lead)[:, None]
         losses, weights = losses * decay, weights * decay
-    return losses.sum(dim=(1, 2)), weights.sum(dim=(1, 2))
+    total = losses.sum(dim=(1, 2))
+    if teaching.frequency_weight is not None:
+        assert isinstance(network.head, QuantileHead)
+        median = network.head.center(raw)
+        of_spectrum = spectral_losses(median, memory.scale.apply(target)).sum(dim=1)
+        total = total + teaching.frequency_weight * of_spectrum
+    return total, weights.sum(dim=(1, 2))
+
+
+def spectral_losses(
+    median: Float[Tensor, "B H C"], truth: Float[Tensor, "B H C"]
+) -> Float[Tensor, "B C"]:
+    """Returns H times the mean absolute error of the spectrum over the leads, scaled units.
+
+    The transform is the orthonormal one, so that an error counts about as much here as lead by lead.
+    A channel of a window that lacks a lead has no spectrum, and no loss. Source: Wang et al., "FreDF:
+    learning to forecast in the frequency domain" (2025).
+
+    Args:
+        median: forecast.
+        truth: NaN = missing.
+    """
+    whole = ~truth.isnan().any(dim=1, keepdim=True)
+    error = torch.where(whole, median - truth.nan_to_num(), 0.0)
+    spectrum = torch.fft.rfft(error, dim=1, norm="ortho")
+    # The root of 0 has no slope; a number this small changes no loss.
+    size = (spectrum.real.square() + spectrum.imag.square() + _TINY).sqrt() * whole
+    return truth.shape[1] * size.mean(dim=1)
+
+
+def _cell_losses(
+    network: Network, raw: Tensor, memory: Memory, target: Tensor, teaching: Teaching
+) -> Float[Tensor, "B H C"]:
+    """Returns the loss of each cell; linear maps that learn beside attention have one of their own."""
+    head = network.head
+    if teaching.loss == "pinball":
+        losses: Tensor = head.loss(raw, memory.scale, target)
+    else:
+        assert isinstance(head, QuantileHead)
+        losses = head.median_loss(raw, memory.scale, target, teaching.loss)
+    if network.config.linear == "blend" and memory.floor is not None and memory.floor.requires_grad:
+        assert isinstance(head, QuantileHead)
+        losses = losses + head.loss(head.inverse(memory.floor), memory.scale, target)
+    return losses
 
 
 def _previous(network: Network, memory: Memory, batch: Batch, drawn: float) -> Float[Tensor, "B T C"]:

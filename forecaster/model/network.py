@@ -5,10 +5,11 @@ decoder is autoregressive. Promised: nothing after a horizon patch changes its f
 "causal"); what an unobserved cell holds changes nothing; y → a·y + b maps the forecast the same way
 (all heads but that of counts and that of words).
 
-    context ─▶ scale ─▶ patches + time encodings ─▶ ENCODER ─▶ memory
-                                                                 │
-    known covariates, phases, elapsed ─▶ horizon tokens ─▶ DECODER ─▶ head ─▶ quantiles
-              [values of the patch before ─▶ +]
+    context ─▶ scale ─┬─▶ patches + time encodings ─▶ ENCODER ─▶ memory
+                      │                                            │
+    known covariates, phases, elapsed ─▶ horizon tokens ─▶ DECODER ─▶ [· gate +] head ─▶ quantiles
+              [values of the patch before ─▶ +]                         ▲                  │ share
+                      └─▶ [linear forecast] ────────────────────────────┴──────────────────┘
 
 Axes: B batch · S path · L context · H horizon · T step · C channel · P raw number · Q quantile level ·
 D width · N, M tokens.
@@ -30,8 +31,9 @@ from forecaster.model.embedding import (
     repeat,
     shifted,
 )
-from forecaster.model.heads import make_head
+from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer, make_norm
+from forecaster.model.linear import LinearSkip
 from forecaster.model.memory import Cache, Memory
 from forecaster.model.paths import Outlook, outlook_of, uniforms
 from forecaster.model.scaling import Scale
@@ -64,6 +66,15 @@ class Network(Tokens):
         self.decoder_norm = make_norm(config)
         self.head = make_head(config)
         self.output = nn.Linear(config.width, self.decoder_patch * self.head.size)
+        self.linear: LinearSkip | None = None
+        self.gate: nn.Parameter | None = None
+        if config.linear in ("skip", "blend"):
+            self.linear = LinearSkip(config, shape)
+            self.share: Tensor
+            """How much of the forecast is attention's; the rest is the linear one."""
+            self.register_buffer("share", torch.ones(()))
+        if config.linear == "skip":
+            self.gate = nn.Parameter(torch.zeros(self.head.size))
         if not self.output.weight.is_meta:  # one that is only counted has no values
             self._initialise()
 
@@ -84,6 +95,8 @@ class Network(Tokens):
             nn.init.normal_(self.words.embedding.weight, std=self.config.width**-0.5)
         if self.time.learned is not None:
             nn.init.normal_(self.time.learned, std=0.02)
+        if self.gate is not None:  # closed at first: a map of zeros behind it would never learn
+            return
         # The first forecast is the context's own mean and spread, whatever the tokens say.
         nn.init.zeros_(self.output.weight)
         with torch.no_grad():
@@ -109,12 +122,9 @@ class Network(Tokens):
             key: as in `forward`.
             paths: how many; None = as the config says.
         """
-        memory = self.encode(inputs)
         if self.config.decoder == "direct":
-            raw = self.decode(memory, inputs)
-            return Outlook(
-                self.head.quantiles(raw, memory.scale), self.head.mean(raw, memory.scale), None
-            )
+            return self._at_once(inputs)
+        memory = self.encode(inputs)
         count = paths or self.config.paths
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key
 
@@ -123,6 +133,37 @@ class Network(Tokens):
             return self.head.sample(raw, scale, numbers)
 
         return outlook_of(self.generate(memory, inputs, draw, count), self.config.quantile_levels)
+
+    def _at_once(self, inputs: Inputs) -> Outlook:
+        """What a direct decoder and the linear forecast say, each as much as validation gave it."""
+        if self.linear is None:
+            memory = self.encode(inputs)
+            raw = self.decode(memory, inputs)
+            return Outlook(
+                self.head.quantiles(raw, memory.scale), self.head.mean(raw, memory.scale), None
+            )
+        share = float(self.share)
+        if share == 0:
+            scale = self.scaler(inputs.context, inputs.observed, inputs.channel)
+            return Outlook(scale.invert(self.straight(inputs, scale)), None, None)
+        memory = self.encode(inputs)
+        assert memory.floor is not None
+        said = self.head.quantiles(self.decode(memory, inputs), memory.scale)
+        if share < 1:
+            said = torch.lerp(memory.scale.invert(memory.floor), said, share)
+        return Outlook(said, None, None)
+
+    def straight(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
+        """Returns the quantiles of the linear forecast alone, scaled units.
+
+        Args:
+            inputs: windows.
+            scale: of their contexts.
+        """
+        assert self.linear is not None
+        known = self.known_scaler(inputs.known, inputs.known_observed)
+        quantiles: Tensor = self.linear(inputs, scale, known)
+        return quantiles
 
     def greedy(self, inputs: Inputs) -> Float[Tensor, "B H C"]:
         """Returns the one path that always takes what the head finds likeliest, data units."""
@@ -138,7 +179,8 @@ class Network(Tokens):
         tokens, seen = self.read_context(inputs, scale)
         about = self.read_about(inputs)
         channels = tokens.shape[0] // inputs.elapsed.shape[0]
-        first = (self.context_length % self.patch or self.patch) - 1
+        first = (self.attention_length % self.patch or self.patch) - 1
+        first += self.context_length - self.attention_length
         ends = slice(first, self.context_length, self.patch)  # the last cell of each patch
         elapsed = inputs.elapsed[:, ends]
         time = self.time(elapsed, inputs.phase[:, ends], first=0)
@@ -148,7 +190,8 @@ class Network(Tokens):
             tokens = layer(tokens, seen, angles, channels)
         # What is known only up to the cutoff has no place in the horizon.
         kept = channels - len(self.context_covariates) + len(self.horizon_covariates)
-        memory = Memory(self.encoder_norm(tokens), seen, angles, about, scale)
+        floor = None if self.linear is None else self.straight(inputs, scale)
+        memory = Memory(self.encoder_norm(tokens), seen, angles, about, scale, floor)
         return memory.of_channels(channels, kept)
 
     def decode(
@@ -172,7 +215,11 @@ class Network(Tokens):
         tokens = self.dropout(tokens)
         for layer in self.decoder:
             tokens = layer(tokens, memory, causal, shown, angles, channels)
-        return self._raw(tokens, channels, inputs.context.shape[2])[:, :horizon]
+        raw = self._raw(tokens, channels, inputs.context.shape[2])[:, :horizon]
+        if self.gate is None:
+            return raw
+        assert memory.floor is not None and isinstance(self.head, QuantileHead)
+        return self.head.inverse(memory.floor) + self.gate * raw
 
     def generate(
         self, memory: Memory, inputs: Inputs, choose: Choose, paths: int

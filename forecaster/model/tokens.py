@@ -68,6 +68,7 @@ class Tokens(nn.Module):
         self.config, self.shape = config, shape
         self.context_length, self.patch = config.context_length, config.patch
         self.decoder_patch = config.decoder_patch
+        self.attention_length = config.attention_length or config.context_length
         self.scaler = ContextScaler(shape.channels)
         self.past_scaler = Standardizer(shape.past)
         self.known_scaler = Standardizer(shape.known)
@@ -91,7 +92,7 @@ class Tokens(nn.Module):
         self.horizon_patch = nn.Linear(self.decoder_patch * ahead, width) if ahead else None
         self.horizon_token = None if follows else nn.Parameter(torch.zeros(width))
         self.about = nn.Linear(about, width) if about else None
-        self.context_tokens = -(-self.context_length // self.patch)
+        self.context_tokens = -(-self.attention_length // self.patch)
         self.horizon_tokens = -(-shape.horizon // self.decoder_patch)
         tokens = (self.context_tokens, self.horizon_tokens)
         self.time = TimeEncoding(config, shape.cycles, *tokens)
@@ -110,8 +111,9 @@ class Tokens(nn.Module):
             inputs: for the context.
             scale: of its values.
         """
-        observed, size = inputs.observed, self.patch
-        values = fold(scale.apply(inputs.context).masked_fill(~observed, torch.nan))
+        tail, size = self._span(future=False), self.patch
+        observed = inputs.observed[:, tail]
+        values = fold(scale.apply(inputs.context[:, tail]).masked_fill(~observed, torch.nan))
         past, known = self._past(inputs), self._known(inputs, future=False)
         mixed = [] if self.config.channel_attention else [past.together(), known.together()]
         shared = [
@@ -158,8 +160,9 @@ class Tokens(nn.Module):
         return Horizon(tokens, shown, self.time.angles(repeat(elapsed, channels)))
 
     def _past(self, inputs: Inputs) -> Covariates:
-        observed, codes = inputs.past_observed, inputs.past_category
-        numbers = self.past_scaler(inputs.past, observed)
+        tail = self._span(future=False)
+        observed, codes = inputs.past_observed[:, tail], inputs.past_category[:, tail]
+        numbers = self.past_scaler(inputs.past[:, tail], observed)
         return Covariates(numbers, observed, codes, looked_up(self.past_embedding, codes))
 
     def _known(self, inputs: Inputs, future: bool) -> Covariates:
@@ -176,7 +179,9 @@ class Tokens(nn.Module):
         return [gap.clamp(min=0).log1p()[:, self._span(future), None]]
 
     def _span(self, future: bool) -> slice:
-        return slice(self.context_length, None) if future else slice(0, self.context_length)
+        """The horizon, or the end of the context that attention reads."""
+        length = self.context_length
+        return slice(length, None) if future else slice(length - self.attention_length, length)
 
     def read_about(self, inputs: Inputs) -> Float[Tensor, "BC 1 D"]:
         """Returns what is known of series and channel whatever the time.

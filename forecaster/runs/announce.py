@@ -15,19 +15,25 @@ from rich.table import Table
 from rich.text import Text
 
 from forecaster.config import Config
-from forecaster.evaluation.backtest import MODEL, NAIVE, Backtest, compared
+from forecaster.evaluation.backtest import Backtest
+from forecaster.evaluation.rivals import MODEL, NAIVE
+from forecaster.evaluation.verdict import compared
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.card import calibration_line
 from forecaster.model.transfer import Part
 from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.finding import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.reading.table import listing
+from forecaster.runs.calibration import uncalibrated
 from forecaster.runs.tracking.run import TrackedRun
 from forecaster.runs.tracking.spool import FOLDER
 from forecaster.runs.tracking.store import where_to_look
 from forecaster.runs.tracking.sync import pending
 from forecaster.runs.transfer import ancestry, comparable
 from forecaster.windows.split import Split
+
+_MOST_LINES = 32  # more cutoffs than that are told by the first and the last
 
 
 def roles(console: Console, panel: Panel) -> None:
@@ -95,12 +101,18 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
     )
     train, held, every = len(split.train), len(split.held), len(split.validation)
     if held:
-        drawn = f" of {every:,}" if held < every else ""
+        reason, later = uncalibrated(config), len(split.calibration)
+        drawn = f" of {every:,}" if held + later < every else ""
+        calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
         _say(
             console,
             f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
-            f"windows until {text(split.end)}",
+            f"windows{calibrates} until {text(split.end)}",
         )
+        if reason is None and not later:
+            reason = f"too few cutoffs after {text(split.split)}"
+        if reason is not None and config.fit.calibration is not None:
+            _say(console, f"quantiles are not calibrated: {reason}")
     else:
         _say(
             console,
@@ -172,6 +184,15 @@ def scores(console: Console, artifact: Artifact) -> None:
             f"(skill {100 * mine['skill']:+.1f} %)"
         )
     _say(console, line)
+    if told := calibration_line(artifact):
+        _say(console, told)
+
+
+def report(console: Console, path: Path | None, made: bool) -> None:
+    """Says that the page which was asked for is written, or why there is none."""
+    if path is not None:
+        missing = f"no {path}: no rows were set aside for validation, so there is nothing to report"
+        _say(console, f"wrote {path}" if made else missing, None if made else "yellow")
 
 
 def saved(console: Console, out: Path | None, run: TrackedRun) -> None:
@@ -203,28 +224,41 @@ def tracked(console: Console, run: TrackedRun) -> None:
             _say(console, f"{waiting} in {FOLDER}: send with: forecaster runs sync", style="yellow")
 
 
-def cutoff(console: Console, panel: Panel, time: int, fitted_at: int | None) -> None:
-    """Says which cutoff is forecast by which weights."""
+def cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
+    """Says which cutoffs are forecast by which weights."""
     text = panel.calendar.text
     by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
-    _say(console, f"cutoff {text(time)}: {by}")
+    if len(times) > _MOST_LINES:
+        _say(console, f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}: {by}")
+        return
+    for time in times:
+        _say(console, f"cutoff {text(time)}: {by}")
 
 
 def summary(console: Console, backtest: Backtest) -> None:
     """Says how the models compare, and which one is better."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("model")
-    names = list(backtest.scores[MODEL])
-    for name in names:
-        table.add_column(name, justify="right")
-    for model, mine in backtest.scores.items():
-        table.add_row(model, *(f"{mine[name]:.4g}" for name in names))
-    console.print(table)
+    console.print(_scores_table(backtest.scores))
+    shown = len(backtest.forecasts)
     _say(
         console,
-        f"{len(backtest.forecasts)} cutoffs · {backtest.scored:,} cells scored, "
+        f"{shown:,} cutoff{'s' * (shown != 1)} · {backtest.scored:,} cells scored, "
         f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}",
     )
+
+
+def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
+    """Returns the scores that a reader compares models by, 80 columns wide."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("model", no_wrap=True)
+    (coverage,) = (name for name in scores[MODEL] if name.startswith("coverage_"))
+    names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", "SQL", coverage, "skill")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for model, mine in scores.items():
+        table.add_row(
+            model, *(f"{mine[name]:.{3 if name in (coverage, 'skill') else 4}g}" for name in names)
+        )
+    return table
 
 
 def sentence(console: Console, text: str) -> None:

@@ -5,7 +5,8 @@ was trained, and its scores on the validation windows beside seasonal naive's. P
 categories come from training rows only; early stopping returns the best weights; the same seed gives
 the same artifact.
 
-    resolve what was left to the data → split at one date → learn scales → train → score
+    resolve what was left to the data → split at one date → linear maps → members → shares and weights
+    → calibration → score → all of it again on all rows, where that is asked for
 """
 
 from __future__ import annotations
@@ -19,39 +20,34 @@ import torch
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError
-from forecaster.evaluation.backtest import MODEL, NAIVE, naive_at, score_models
+from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE, rivals_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
-from forecaster.model.adapters import merge
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.learner import Learner
-from forecaster.model.network import Network
 from forecaster.model.size import refuse_what_does_not_fit
 from forecaster.model.threads import spare_threads
 from forecaster.panel.building.codes import with_categories
 from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
+from forecaster.runs.blend import choose_shares, choose_weights
 from forecaster.runs.calibration import calibrated
 from forecaster.runs.counts import refuse_what_is_no_count
-from forecaster.runs.linear import settle_linear, solve_linear
-from forecaster.runs.scales import learn_scales
+from forecaster.runs.linear import linear_settings, settle_linear
+from forecaster.runs.members import Trainings, curves_of, found_by
 from forecaster.runs.training.devices import joined
 from forecaster.runs.training.launch import workers
-from forecaster.runs.training.precision import settle_precision
-from forecaster.runs.training.train import ALONE, Surroundings, train
+from forecaster.runs.training.train import ALONE, Surroundings
 from forecaster.runs.transfer import (
     Start,
     ancestry,
     check_start,
     seen_until,
     started_config,
-    started_shape,
-    take_weights,
     with_words_of,
 )
 from forecaster.runs.versions import versions
 from forecaster.windows.split import Split, split_panel, split_time
-from forecaster.windows.store import training_store
 
 
 def fit_panel(
@@ -80,42 +76,40 @@ def fit_panel(
         panel = with_words_of(panel, parent)
     place = surroundings.place
     config = settle_linear(panel, config, split)
-    assert config.horizon is not None
-    with torch.random.fork_rng(devices=[]), spare_threads(place.devices):
-        torch.manual_seed(config.fit.seed)
-        network = Network(config.model, started_shape(panel, config.horizon, parent))
-        learn_scales(network, panel, split.train_end)
-        if start is not None:
-            take_weights(network, panel, config, start)
-        solve_linear(network, panel, config, split.train)
-        store = training_store(panel, config)
-        learner = Learner(network, config.fit, panel.labels)
-        with workers(place, learner, panel, split, config, surroundings.checkpoints), joined(place):
-            measured = settle_precision(learner, store, split, config, place)
-            best = train(learner, store, split, config, surroundings)
-        merge(learner.average)
-        config = config.model_copy(update={"fit": learner.config})  # with what was settled
-    artifact = Artifact(
-        schema=panel.schema,
-        config=config,
-        shape=network.shape,
-        ensemble=Ensemble([learner.average], [1.0]).eval(),
-        trained_until=seen_until(split.end, panel.schema, parent),
-        data=panel.name,
-        fingerprint=fingerprint,
-        versions=versions(),
-        parent=ancestry(parent) if parent else None,
-    )
-    artifact = calibrated(artifact, panel, split)
-    found: dict[str, Any] = {
-        "steps": learner.global_step,
-        "best_step": best.step if best.weights is not None else learner.global_step,
-        "curves": {name: [list(point) for point in curve] for name, curve in learner.curves.items()},
-    }
-    if measured is not None:
-        found["seconds_per_step"] = asdict(measured)
-    if len(split.held):
-        found["validation"] = _validate(artifact, panel, split)
+    with (
+        torch.random.fork_rng(devices=[]),
+        spare_threads(place.devices),
+        workers(place, panel, config, surroundings.checkpoints) as hand,
+        joined(place),
+    ):
+        trainings = Trainings(panel, config, surroundings, start, hand)
+        config, measured = trainings.settled(config, split)
+        members = trainings.members(config, split)
+        networks = [member.network for member in members]
+        choose_shares(networks, trainings.store, split, place)
+        weights = choose_weights(networks, trainings.store, split, place)
+        artifact = Artifact(
+            schema=panel.schema,
+            config=config,
+            shape=members[0].network.shape,
+            ensemble=Ensemble(networks, weights, target=config.target).eval(),
+            trained_until=seen_until(split.end, panel.schema, parent),
+            data=panel.name,
+            fingerprint=fingerprint,
+            versions=versions(),
+            parent=ancestry(parent) if parent else None,
+        )
+        artifact = calibrated(artifact, panel, split)
+        found = artifact.metrics | found_by(members, weights)
+        if measured is not None:
+            found["seconds_per_step"] = asdict(measured)
+        if len(split.held):
+            found["validation"] = _validate(artifact, panel, split, surroundings)
+            if config.fit.refit and not members[-1].ended:
+                members = trainings.refitted(config, members)
+                networks = [member.network for member in members]
+                artifact = replace(artifact, ensemble=artifact.ensemble.of(networks))
+                found["curves"] |= curves_of(members)
     return replace(artifact, metrics=found)
 
 
@@ -179,7 +173,7 @@ def resolve_config(config: Config, panel: Panel) -> Config:
         model={
             "patch": patch,
             "decoder_patch": model.decoder_patch or word or min(patch, config.horizon),
-            "context_length": max(2, context),
+            **linear_settings(config, panel, max(2, context)),
         },
     )
     _check_tokens(resolved)
@@ -229,16 +223,30 @@ def _check_tokens(config: Config) -> None:
         )
 
 
-def _validate(artifact: Artifact, panel: Panel, split: Split) -> dict[str, Any]:
-    """Returns the scores of the validation windows, of the model and of seasonal naive."""
+def _validate(
+    artifact: Artifact, panel: Panel, split: Split, surroundings: Surroundings
+) -> dict[str, Any]:
+    """Returns the scores of the validation windows, of the model and of cheap baselines."""
     watched, _, cutoffs = split.validation.locate(split.held)
     series, cutoff = np.unique(np.stack([watched, cutoffs]), axis=1)
     levels = artifact.config.model.quantile_levels
-    quantiles = Predictor(artifact).quantiles(panel, series, cutoff)
-    rivals, scale = naive_at(panel, series, cutoff, artifact.horizon, levels)
+    beside = rivals_at(panel, series, cutoff, artifact.horizon, levels, CHEAP)
+    said = {MODEL: Predictor(artifact).quantiles(panel, series, cutoff), **beside.quantiles}
+    floor = artifact.ensemble.floor()
+    if floor is not None:
+        alone = Predictor(replace(artifact, ensemble=floor))
+        said[RIDGE] = alone.quantiles(panel, series, cutoff)
+    if surroundings.validated is not None:
+        surroundings.validated(
+            {
+                name: known_forecast(panel, series, cutoff, said[name], levels)
+                for name in (MODEL, RIDGE)
+                if name in said
+            }
+        )
     ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
     actual = panel.values[ahead, : panel.n_channels]
-    scores, scored = score_models(actual, {MODEL: quantiles, NAIVE: rivals}, levels, scale)
+    scores, scored = score_models(actual, said, levels, beside.scales)
     # What tells whether another model was scored on the same windows.
     digest = hashlib.sha256(np.stack([series, cutoff]).astype("<i8").tobytes()).hexdigest()[:16]
     return {"windows": len(series), "cutoffs": digest, "cells": scored, "scores": scores}

@@ -13,35 +13,36 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError, DataError, ForecasterError
-from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
+from forecaster.errors import ConfigError, ForecasterError
+from forecaster.evaluation.backtest import Backtest, Said, rolling_cutoffs, run_backtest
+from forecaster.evaluation.report.report import page_of
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.writer import write_page
 from forecaster.panel.audit import check_panel
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
+from forecaster.runs.pages import REPORT, validation_page, with_origin
 from forecaster.runs.progress import BufferedLogger, TrainingBar
+from forecaster.runs.refits import Refit, Refits
 from forecaster.runs.resume.under_way import Opened, UnderWay
 from forecaster.runs.tracking.content import log_artifact, score_points
 from forecaster.runs.tracking.run import open_run
 from forecaster.runs.training.devices import SINGLE, Place, windows_per_step
 from forecaster.runs.training.train import Surroundings
-from forecaster.runs.transfer import Start, from_scratch, started_config
+from forecaster.runs.transfer import Start, started_config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Refit = Literal["once", "each", "never"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def run_fit(
     under_way: UnderWay | None = None,
     place: Place = SINGLE,
     introduced: bool = False,
+    report: Path | None = None,
 ) -> Artifact:
     """Returns the fitted artifact, saved and recorded.
 
@@ -77,13 +79,14 @@ def run_fit(
         under_way: where checkpoints are kept; None = there are none.
         place: of this process among those that train together; the first alone speaks and writes.
         introduced: what there is to say about the table has been said.
+        report: where the page about the validation windows goes, beside the artifact's own copy.
 
     Raises:
         DataError: the audit finds errors, or a resumed fit finds another table.
         ConfigError: settings do not fit the table, each other, or the artifact to start from.
     """
     if not place.leads:
-        console, out = Console(quiet=True), None
+        console, out, report = Console(quiet=True), None, None
     config = started_config(config, start)
     panel = with_found_cycles(panel, config)
     found = check_panel(panel, config.horizon)
@@ -99,17 +102,22 @@ def run_fit(
     )
     say = partial(announce.sentence, console)
     name = out.name if out else Path(panel.name).stem
-    opened = under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, place)
-    with opened as (run, checkpoints), tempfile.TemporaryDirectory() as scratch:
+    validated: list[Said] = []
+    opening = under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, place)
+    with opening as opened, tempfile.TemporaryDirectory() as scratch:
+        run = opened.run
         artifact = fit_panel(
             panel,
             config,
             split,
             Surroundings(
                 logger=BufferedLogger(run) if run.recorded else None,
-                callbacks=(TrainingBar(console, config.fit.steps),),
+                callbacks=(TrainingBar(console),),
                 place=place,
-                checkpoints=checkpoints,
+                checkpoints=opened.checkpoints,
+                settled=opened.settled,
+                say=say,
+                validated=validated.append,
             ),
             start=first,
         )
@@ -118,6 +126,14 @@ def run_fit(
             folder = out or Path(scratch) / "model"
             artifact.save(folder, _figures(artifact, panel))
             log_artifact(run, artifact, folder)
+        if out is not None or run.recorded or report is not None:
+            page = validation_page(artifact, panel, found, validated)
+            if page is not None:
+                run.log_text(page, REPORT)
+                for path in (report, out and out / REPORT):
+                    if path is not None:
+                        write_page(page, path)
+            announce.report(console, report, page is not None)
     announce.saved(console, out, run)
     return artifact
 
@@ -151,25 +167,19 @@ def run_backtest_job(
         )
     if artifact.parent is not None and plan.refit != "never":
         announce.afresh(console, artifact.parent)
-    predictor = Predictor(artifact)
-    fitted_at: int | None = None
-
-    def forecast_at(cutoff: int) -> Forecast:
-        nonlocal predictor, fitted_at
-        if plan.refit == "each" or (plan.refit == "once" and fitted_at is None):
-            predictor, fitted_at = _refitted(artifact, panel, cutoff, console), cutoff
-        announce.cutoff(console, panel, cutoff, fitted_at)
-        if fitted_at is None:  # the panel was opened in this model's codes
-            return predictor.forecast_at(panel, cutoff)
-        return predictor.forecast_at(recoded(panel, predictor.artifact.schema.categories), cutoff)
-
+    refits = Refits(artifact, panel, cutoffs, plan.refit, console)
     with open_run(config.tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
-        backtest = run_backtest(panel, cutoffs, forecast_at)
+        backtest = run_backtest(cutoffs, refits.said)
+        told = f"--windows {plan.windows} --refit {plan.refit}" + (
+            f" --stride {plan.stride}" if plan.stride else ""
+        )
+        backtest = with_origin(backtest, refits.artifact, panel, found, told)
         if run.recorded:
             run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
             run.log_figure(backtest.plot(), "backtest.png")
+            run.log_text(page_of(backtest), REPORT)
     announce.tracked(console, run)
     return backtest
 
@@ -179,20 +189,7 @@ def _unkept(config: Config, name: str, place: Place) -> Iterator[Opened]:
     """Yields the run of a fit that keeps no checkpoints."""
     enabled = config.tracking.enabled and place.leads
     with open_run(config.tracking.model_copy(update={"enabled": enabled}), name) as run:
-        yield run, None
-
-
-def _refitted(artifact: Artifact, panel: Panel, cutoff: int, console: Console) -> Predictor:
-    """Returns a predictor of the same config that has seen nothing after the cutoff."""
-    seen = panel.until(cutoff)
-    try:
-        # From random weights: those that a warm start began with are not kept, and may have seen more.
-        config, split = prepare(seen, from_scratch(artifact.config))
-    except DataError as error:
-        when = panel.calendar.text(cutoff)
-        raise DataError(f"refit before the cutoff {when}: {error}; or use fewer --windows") from error
-    watched = Surroundings(callbacks=(TrainingBar(console, config.fit.steps),))
-    return Predictor(fit_panel(seen, config, split, watched))
+        yield Opened(run)
 
 
 def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:

@@ -1,35 +1,297 @@
 """The linear forecast beside attention: settled on validation, solved over training windows.
 
-What comes in: a panel, a config and a split. What goes out: a config that says which maps there are,
-and a network that holds their solution.
+What comes in: a panel, a config and a split. What goes out: a config that says which maps there are and
+how strongly they are held, and a network that holds their solution (`ridge.py`). Promised: after
+settling, the maps are a function of config and training windows alone; nothing but training windows
+enters a map, nothing but watched validation windows a choice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+
+import torch
+from torch import Tensor
+
 from forecaster.config import Config
+from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.linear import LinearSkip, mapped
 from forecaster.model.network import Network
+from forecaster.panel.building.codes import with_categories
+from forecaster.panel.calendar import Calendar
+from forecaster.panel.clock.frequency import DAY
 from forecaster.panel.panel import Panel
+from forecaster.runs.ridge import (
+    FOLDS,
+    MOST_ROWS,
+    Sums,
+    learn_offsets,
+    refined,
+    solution,
+    spans,
+    summed,
+)
+from forecaster.runs.scales import learn_scales
+from forecaster.runs.versions import versions
 from forecaster.windows.index import WindowIndex
-from forecaster.windows.split import Split
+from forecaster.windows.split import Split, split_panel
+
+_STRENGTHS = tuple(10.0 ** (n / 2) for n in range(-10, 5))
+_USUAL = 0.1  # where nothing is validated
+_WORTH = 0.99  # of the error: more maps, or more features, must lower it by this much
+_FARTHEST = 1000  # steps back to which known covariates are read by default
+_LENGTHS = 9  # of a lookback that a table must hold before it is the default
+_MOST_PLACES, _ROWS_PER_FEATURE = 168, 2
+_MOST_PRODUCTS = 1 << 24  # of features, over all places: memory for them is eight times four times that
+
+
+def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, object]:
+    """Returns settings that follow from the table: which linear maps, and the context they need.
+
+    Args:
+        config: as asked for.
+        panel: the table.
+        context: steps that attention reads if nothing else is said, or the context as asked for.
+    """
+    model, calendar = config.model, panel.calendar
+    if model.linear not in ("skip", "blend"):
+        return {"context_length": context}
+    lookbacks, reads = model.lookbacks, model.attention_length
+    if lookbacks is None:
+        lookbacks = _lookbacks(panel, context)
+        if model.context_length is not None:
+            lookbacks = tuple(n for n in lookbacks if n <= context) or (context,)
+    if model.context_length is None:
+        reads = reads or context
+        context = max(*lookbacks, *(model.linear_lags or ()), reads)
+    lags = model.linear_lags
+    if lags is None:
+        lengths = (calendar.season_length, *(cycle_steps(calendar, name) for name in calendar.cycles))
+        told = bool(panel.schema.known)
+        lags = tuple(sorted({n for n in lengths if 1 < n <= min(context, _FARTHEST) and told}))
+    return {
+        "lookbacks": lookbacks,
+        "linear_lags": lags,
+        "context_length": context,
+        "attention_length": reads,
+    }
 
 
 def settle_linear(panel: Panel, config: Config, split: Split) -> Config:
     """Returns the config with what the linear maps are, where that was left to validation.
 
+    The absolute error of the watched validation windows chooses the strength for each horizon patch;
+    maps for each place in the shortest cycle, and calendar terms, must lower it by 1 %.
+
     Args:
-        panel: the table.
-        config: resolved but for the linear maps.
+        panel: the table, with the categories of its training rows.
+        config: resolved but for this.
         split: of this panel.
     """
-    return config
+    model = config.model
+    if model.linear not in ("skip", "blend"):
+        return config
+    strengths = _STRENGTHS if len(split.held) else (_USUAL,)
+    if model.linear_strength is not None:
+        strengths = ()
+    places = [model.linear_phases] if model.linear_phases else [1, *_places(panel, config, split)]
+    calendar = [model.linear_calendar]
+    if model.linear_calendar is None:
+        calendar = [False, True] if panel.calendar.cycles else [False]
+    if not len(split.held):
+        places, calendar = places[:1], calendar[:1]
+    tries = [
+        config.replaced(model={"linear_phases": number, "linear_calendar": told})
+        for number, told in product(places, calendar)
+    ]
+    if len(tries) == 1 and len(strengths) < 2:
+        chosen = {"linear_strength": strengths[0]} if strengths else {}
+        return tries[0].replaced(model=chosen)
+    best, *others = _validated(panel, tries, split, strengths)
+    for one in others:
+        if one[0] < _WORTH * best[0]:
+            best = one
+    return best[1]
 
 
 def solve_linear(network: Network, panel: Panel, config: Config, index: WindowIndex) -> None:
     """Solves the linear maps of a network over windows.
 
     Args:
-        network: changed in place; one without linear maps stays as it is.
+        network: changed in place, its scales learned; one without linear maps stays as it is.
         panel: the table.
         config: settled.
         index: the windows that train.
     """
+    linear = network.linear
+    if linear is None:
+        return
+    strengths = _by_lead(config, linear.horizon)
+    solved: list[list[list[Tensor]]] = []  # [span][fold, and all][map]
+    with torch.no_grad():
+        every = spans(network, panel, config, index)
+        for windows in every:
+            parts = summed(windows)
+            whole = [Sums.over(folds) for folds in parts]
+            maps = [solution(linear, sums, strengths) for sums in whole]
+            maps = refined(windows, whole, maps, strengths)
+            solved.append([])
+            for fold in range(FOLDS):
+                rest = [Sums.over([*folds[:fold], *folds[fold + 1 :]]) for folds in parts]
+                solved[-1].append([solution(linear, sums, strengths).float() for sums in rest])
+            solved[-1].append([own.float() for own in maps])
+        for number, own in enumerate(linear.maps):
+            # Maps of several spans read the same features: their mean is one map.
+            own.copy_(torch.stack([folds[-1][number] for folds in solved]).mean(dim=0))
+        learn_offsets(every[0], solved)
+
+
+def fit_floor(panel: Panel, config: Config, split: Split) -> Artifact:
+    """Returns an artifact whose forecasts are the linear ones alone.
+
+    Args:
+        panel: the table.
+        config: resolved with a linear forecast; what it says of attention is left out.
+        split: of the panel under this config.
+    """
+    fingerprint = panel.fingerprint()
+    panel = with_categories(panel, split.train_end)
+    config = settle_linear(panel, _bare(config), split)
+    if config.fit.refit:
+        split = split_panel(panel, config.replaced(fit={"validation": None}))
+    network = _network(panel, config, split)
+    solve_linear(network, panel, config, split.train)
+    network.share.zero_()
+    return Artifact(
+        schema=panel.schema,
+        config=config,
+        shape=network.shape,
+        ensemble=Ensemble([network], [1.0], target=config.target).eval().requires_grad_(False),
+        trained_until=split.end,
+        data=panel.name,
+        fingerprint=fingerprint,
+        versions=versions(),
+    )
+
+
+def cycle_steps(calendar: Calendar, name: str) -> int:
+    """Returns the steps of a cycle of the calendar, a nominal number where they differ."""
+    length = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}.get(name)
+    return round(length / calendar.step) if length else int(name.split()[0])
+
+
+def _validated(
+    panel: Panel, tries: Sequence[Config], split: Split, strengths: Sequence[float]
+) -> list[tuple[float, Config]]:
+    """Returns, for each try, the error of watched windows, and the config with the best strengths."""
+    widest, horizon = tries[-1], tries[-1].horizon  # its sums hold those of all others
+    network = _network(panel, widest, split)
+    linear, patch = network.linear, widest.model.decoder_patch
+    assert linear is not None and horizon is not None and patch is not None
+    given = [] if strengths else [_by_lead(widest, horizon)]
+    wanted = given or [torch.full((horizon,), s, dtype=torch.float64) for s in strengths]
+    every = spans(network, panel, widest, split.train)
+    maps: list[list[list[Tensor]]] = [[[] for _ in wanted] for _ in tries]  # [try][strength][map]
+    for windows in every:
+        whole = [Sums.over(folds) for folds in summed(windows)]
+        for own, config in zip(maps, tries, strict=True):
+            for out, leads in zip(own, wanted, strict=True):
+                found = [
+                    _narrowed(linear, sums, lookback, leads, config) / len(every)
+                    for sums, lookback in zip(whole, linear.lookbacks, strict=True)
+                ]
+                out[:] = [a + b for a, b in zip(out, found, strict=True)] if out else found
+    total = torch.zeros(len(tries), len(wanted), horizon, dtype=torch.float64)
+    for rows in every[0].read(split.validation, split.held):
+        said = torch.zeros(len(tries), len(wanted), *rows.target.shape)
+        for number in range(len(linear.maps)):
+            features, level = linear.features(rows.batch.inputs, rows.scale, rows.others, number)
+            for n, k in product(range(len(tries)), range(len(wanted))):
+                said[n, k] += level[:, None] + mapped(features, maps[n][k][number], rows.place)
+        missed = (rows.target - said / len(linear.maps)).abs() * rows.weight.sqrt()[:, None]
+        total += torch.where(missed.isfinite(), missed, 0.0).sum(dim=2, dtype=torch.float64)
+    patches = torch.stack([part.sum(dim=2) for part in total.split(patch, dim=2)], dim=2)
+    losses = patches.amin(dim=1).sum(dim=1).tolist()
+    if given:
+        return list(zip(losses, tries, strict=True))
+    chosen = [[strengths[k] for k in own.tolist()] for own in patches.argmin(dim=1)]
+    settled = [
+        config.replaced(model={"linear_strength": own})
+        for config, own in zip(tries, chosen, strict=True)
+    ]
+    return list(zip(losses, settled, strict=True))
+
+
+def _narrowed(
+    linear: LinearSkip, sums: Sums, lookback: int, strengths: Tensor, config: Config
+) -> Tensor:
+    """Returns [P, F, H] or [1, F, H] the maps of a config, from the sums of one that has more."""
+    model = config.model
+    if model.linear_phases == 1:
+        sums = sums.pooled()
+    if not linear.calendar or model.linear_calendar:
+        return solution(linear, sums, strengths).float()
+    count = sums.gram.shape[1]
+    kept = torch.cat([torch.arange(lookback), torch.arange(lookback + linear.calendar, count)])
+    less = Sums(sums.gram[:, kept][:, :, kept], sums.cross[:, kept], sums.weight, sums.seen)
+    maps = torch.zeros(sums.cross.shape)
+    maps[:, kept] = solution(linear, less, strengths).float()
+    return maps
+
+
+def _places(panel: Panel, config: Config, split: Split) -> list[int]:
+    """Returns the steps of the shortest cycle, where each has windows enough for a map of its own."""
+    calendar, lookbacks = panel.calendar, config.model.lookbacks
+    assert lookbacks is not None
+    if not calendar.cycles:
+        return []
+    steps, size = cycle_steps(calendar, calendar.cycles[0]), max(lookbacks)
+    rows = min(len(split.train), MOST_ROWS)
+    enough = rows >= _ROWS_PER_FEATURE * steps * size and steps * size**2 <= _MOST_PRODUCTS
+    return [steps] if 2 <= steps <= _MOST_PLACES and enough else []
+
+
+def _lookbacks(panel: Panel, context: int) -> tuple[int, ...]:
+    """Returns how far maps look back: a longer table has more of them, each twice the one before."""
+    calendar = panel.calendar
+    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    first = min(context, 14 * calendar.season_length) if "day" in calendar.cycles else context
+    found = [first]
+    while len(found) < 3 and 2 * found[-1] <= longest // _LENGTHS:
+        found.append(2 * found[-1])
+    return tuple(found)
+
+
+def _network(panel: Panel, config: Config, split: Split) -> Network:
+    """Returns a network that knows the scales of the training rows and nothing else."""
+    assert config.horizon is not None
+    with torch.random.fork_rng(devices=[]):
+        network = Network(_bare(config).model, shape_of(panel, config.horizon))
+    learn_scales(network, panel, split.train_end)
+    return network.eval()
+
+
+def _bare(config: Config) -> Config:
+    """Returns the config with as little attention as there can be."""
+    return config.replaced(
+        model={
+            "linear": "blend",
+            "width": 4,
+            "heads": 1,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "feed_forward": 1,
+        }
+    )
+
+
+def _by_lead(config: Config, horizon: int) -> Tensor:
+    """Returns [H] the strength of each lead."""
+    strength, patch = config.model.linear_strength, config.model.decoder_patch
+    assert strength is not None and patch is not None
+    if isinstance(strength, float | int):
+        return torch.full((horizon,), float(strength), dtype=torch.float64)
+    own = torch.tensor(strength, dtype=torch.float64)
+    return own.repeat_interleave(patch)[:horizon]

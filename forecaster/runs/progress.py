@@ -67,9 +67,9 @@ class BufferedLogger(Logger):
 class TrainingBar(pl.Callback):
     """A progress bar with the loss, the best validation loss and the time left."""
 
-    def __init__(self, console: Console, steps: int):
+    def __init__(self, console: Console):
         self._progress = Progress(
-            TextColumn("training"),
+            TextColumn("training {task.fields[name]}"),
             BarColumn(),
             TextColumn("{task.completed}/{task.total} steps · loss {task.fields[loss]}"),
             TimeRemainingColumn(),
@@ -78,14 +78,16 @@ class TrainingBar(pl.Callback):
             disable=not console.is_terminal,
             refresh_per_second=4,
         )
-        self._task = self._progress.add_task("", total=steps, loss="…")
-        self._console, self._steps, self._said = console, steps, time.monotonic()
+        self._task = self._progress.add_task("", total=None, loss="…", name="")
+        self._console, self._said = console, time.monotonic()
         self._most: int | None = None
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Says how large the model is, and shows the bar."""
-        weights = sum(weight.numel() for weight in learner.network.parameters())
-        self._console.print(f"{weights:,} weights", highlight=False)
+        if not learner.name:
+            weights = sum(weight.numel() for weight in learner.network.parameters())
+            self._console.print(f"{weights:,} weights", highlight=False)
+        self._progress.reset(self._task, total=trainer.max_steps, loss="…", name=learner.name)
         self._progress.start()
 
     def on_train_batch_end(
@@ -107,7 +109,8 @@ class TrainingBar(pl.Callback):
         """Says how far it is where no bar can move, as in a log file."""
         if self._progress.disable and time.monotonic() - self._said > _SILENCE_SECONDS:
             self._said = time.monotonic()
-            self._console.print(f"step {trainer.global_step}/{self._steps}, loss {_losses(learner)}")
+            step = f"{learner.name} step {trainer.global_step}/{trainer.max_steps}".lstrip()
+            self._console.print(f"{step}, loss {_losses(learner)}")
 
     def on_train_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Takes it away."""

@@ -51,6 +51,13 @@ class WindowIndex:
         channel, step = np.divmod(within, cutoffs)
         return series, channel, self.first[series] + step * self.stride
 
+    def numbers(self, series: Int64, channel: Int64, cutoff: Int64) -> Int64:
+        """Returns the window numbers of (series, channel, cutoff row): the inverse of `locate`."""
+        count = self.count[series]
+        before = self.ends[series] - count * self.channels
+        numbers: Int64 = before + channel * count + (cutoff - self.first[series]) // self.stride
+        return numbers
+
 
 @dataclass(frozen=True)
 class KeyedPermutation:

@@ -1,8 +1,9 @@
-"""All cutoff arithmetic: which windows train and which are validated.
+"""All cutoff arithmetic: which windows train, which are validated, and which of these calibrate.
 
 What comes in: a panel. What goes out: two window indices and the dates that separate them.
 Promised: one date splits all series, so no series trains on days on which another is validated;
-a training window ends on or before it, a validation window starts after it.
+a training window ends on or before it, a validation window starts after it. The same holds for a
+second date, between validation windows that are watched and those that calibrate.
 
                          split                     last observed target
     rows of a series       │                          │
@@ -11,8 +12,25 @@ a training window ends on or before it, a validation window starts after it.
                 [ context ]c[ horizon ]               │   first validation window:           c = split
                            │  [ context ]c[ horizon ]     last validation window: c + horizon ≤ last
 
+Cutoffs are counted back from each series' last row, `stride` steps apart: a stride of a day trains and
+validates at the hour of the day at which the series is then forecast.
+
 A window's context may reach back before the split, and before the series' first row, where cells
 are masked. `patch` rows of the series must lie in the context of a training window.
+
+The validated rows in turn, where the last share of their cutoffs is left to calibration:
+
+                    split                calibrated from              last observed target
+    ─────────────────┤────────────────────────┤─────────────────────────────────┤
+           [ context ]c[ horizon ]            │              first watched window:            c = split
+                 [ context ]c[ horizon ]      │              last watched window:  c + horizon ≤ from
+                     │              [ context ]c[ horizon ]  first calibrating window:         c = from
+
+What early stopping has chosen by watched targets is then measured on targets it has not seen. The
+cutoffs between the two are nobody's. They are at most half of all: where there are few, watched
+horizons may reach past the second date. That is a choice of little harm — what is watched picks a few
+numbers, as when to stop, so the errors measured there shrink by a few numbers' worth — and the
+alternative is to watch next to nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +44,9 @@ from forecaster.errors import DataError
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64, KeyedPermutation, WindowIndex
 
+FEWEST = 10
+"""Cutoffs, over all series, that calibration needs: nine errors split the line into tenths."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -35,9 +56,10 @@ class Split:
     validation: WindowIndex
     """Without windows when validation is off, or the table too short for one."""
     held: Int64
-    """[n] numbers of the validation windows that are watched: all, or an even draw of them."""
+    """[n] numbers of the validation windows that are watched: an even draw where there are many."""
     calibration: Int64
-    """[n] numbers of the validation windows left to the calibration of quantiles; all after `held`."""
+    """[n] numbers of the validation windows left to the calibration of quantiles, drawn alike; none
+    where that is off, or there are too few. Each cutoff lies after those watched."""
     split: int
     """Time of the last row that trains."""
     end: int
@@ -63,11 +85,13 @@ def split_panel(panel: Panel, config: Config) -> Split:
     split = _split_time(panel, end, horizon, config.fit.validation)
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
-    train = _between(begin + patch - 1, at_split - horizon, config.fit.stride, channels)
+    stride = config.fit.stride
+    first = _same_phase(begin + patch - 1, last, stride)
+    train = _between(first, at_split - horizon, stride, channels)
     if len(train) == 0 and split < end:
         # Too short to set rows aside: train on everything rather than refuse.
         split, at_split = end, last
-        train = _between(begin + patch - 1, at_split - horizon, config.fit.stride, channels)
+        train = _between(first, at_split - horizon, stride, channels)
     if len(train) == 0:
         longest = int((last - begin + 1).max())
         shorter = min(longest // 2, longest - patch)
@@ -79,10 +103,10 @@ def split_panel(panel: Panel, config: Config) -> Split:
             f"needs {patch} + {horizon} rows, the longest of {panel.n_series} series has {longest}; "
             f"{advice} or add history"
         )
-    first = np.maximum(panel.row_at(split), begin + patch - 1)
-    validation = _between(first, last - horizon, 1, channels)
-    held = _drawn(len(validation), config.fit.validation_windows)
-    return Split(train, validation, held, held[:0], split, end, panel.rows_until(split))
+    first = _same_phase(np.maximum(panel.row_at(split), begin + patch - 1), last, stride)
+    validation = _between(first, last - horizon, stride, channels)
+    held, calibration = _shared_out(panel, config, validation, split, end)
+    return Split(train, validation, held, calibration, split, end, panel.rows_until(split))
 
 
 def split_time(panel: Panel, config: Config) -> int:
@@ -93,7 +117,39 @@ def split_time(panel: Panel, config: Config) -> int:
     return _split_time(panel, end, config.horizon, config.fit.validation)
 
 
-def _drawn(size: int, most: int) -> Int64:
+def _shared_out(
+    panel: Panel, config: Config, validation: WindowIndex, split: int, end: int
+) -> tuple[Int64, Int64]:
+    """Returns the numbers of the windows that are watched, and of those that calibrate."""
+    most, share, horizon = config.fit.validation_windows, config.fit.calibration, config.horizon
+    assert horizon is not None
+    everything = _drawn(validation, validation, most)
+    steps = round((end - split) / panel.calendar.step)
+    cutoffs = steps - horizon + 1
+    apart = min(horizon, (cutoffs + 1) // 2)  # steps from the last watched cutoff to the first after it
+    kept = cutoffs - (apart - 1)
+    if share is None or kept < 2:
+        return everything, everything[:0]
+    calibrating = min(max(1, round(share * kept)), kept - 1)
+    since = end - int((horizon - 1 + calibrating) * panel.calendar.step)
+    at = panel.row_at(since)
+    stride = validation.stride
+    final = validation.first + (validation.count - 1) * stride
+    watched = _between(validation.first, np.minimum(at - apart, final), stride, validation.channels)
+    first = _same_phase(np.maximum(at, validation.first), final, stride)
+    later = _between(first, final, stride, validation.channels)
+    if len(watched) == 0 or len(later) < FEWEST * validation.channels:
+        return everything, everything[:0]
+    return _drawn(watched, validation, most), _drawn(later, validation, most)
+
+
+def _drawn(index: WindowIndex, among: WindowIndex, most: int) -> Int64:
+    """Returns at most `most` windows of an index by the numbers that another gives them, rising."""
+    chosen = _even(len(index), most)
+    return chosen if index is among else among.numbers(*index.locate(chosen))
+
+
+def _even(size: int, most: int) -> Int64:
     """Returns at most `most` of `size` numbers, rising, the same ones every time.
 
     Drawn by the permutation, not by a stride: one that divides the day would watch a single hour of
@@ -113,6 +169,12 @@ def _split_time(panel: Panel, end: int, horizon: int, share: float | None) -> in
     wanted = end - held_steps * panel.calendar.step
     earlier = panel.row_at(int(wanted))
     return int(panel.time[earlier[earlier >= 0]].max()) if (earlier >= 0).any() else end
+
+
+def _same_phase(first: Int64, last: Int64, stride: int) -> Int64:
+    """Returns the first cutoff from `first` on that is a multiple of the stride before the last row."""
+    aligned: Int64 = first + (last - first) % stride
+    return aligned
 
 
 def _between(first: Int64, last: Int64, stride: int, channels: int) -> WindowIndex:

@@ -11,15 +11,10 @@ from forecast import tiny
 
 import forecaster as fc
 from forecaster.config import DataConfig
-from forecaster.evaluation.backtest import (
-    MODEL,
-    NAIVE,
-    Backtest,
-    rolling_cutoffs,
-    run_backtest,
-    score_models,
-)
+from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest, score_forecasts
 from forecaster.evaluation.metrics import skill
+from forecaster.evaluation.rivals import BASELINES, CHEAP, MODEL, NAIVE, RIDGE, score_models
+from forecaster.evaluation.scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 
@@ -90,9 +85,14 @@ def test_scores_are_over_the_cells_that_all_models_forecast():
     actual = np.array([[[10.0], [nan], [30.0], [20.0]]], np.float32)
     mine = np.array([[8, 9, 12], [1, 2, 3], [0, 0, 0], [20, 24, 28]], np.float32)[None, :, None]
     rival = np.array([[9, 10, 11], [1, 2, 3], [nan] * 3, [8, 10, 16]], np.float32)[None, :, None]
-    scores, scored = score_models(actual, {MODEL: mine, NAIVE: rival}, HAND, np.array([[2.0]]))
+    scales = Scales(np.array([[2.0]]), np.array([[4.0]]))
+    scores, scored = score_models(actual, {MODEL: mine, NAIVE: rival}, HAND, scales)
     assert scored == 2
     found = scores[MODEL]
+    assert found["MSE"] == pytest.approx((1 + 16) / 2)
+    assert found["RMSSE"] == pytest.approx(((1 + 16) / 2) ** 0.5 / 4)
+    assert found["bias"] == pytest.approx((-1 + 4) / 2)
+    assert found["width_80"] == pytest.approx((4 + 8) / 2)
     assert found["MAE"] == pytest.approx((1 + 4) / 2)
     assert found["RMSE"] == pytest.approx(((1 + 16) / 2) ** 0.5)
     assert found["MASE"] == pytest.approx((1 / 2 + 4 / 2) / 2)
@@ -100,6 +100,8 @@ def test_scores_are_over_the_cells_that_all_models_forecast():
     # 2·max(τe, (τ − 1)e) of errors (2, 1, -2) and (0, -4, -8), over 30.
     pinball = [(0.4 + 1 + 0.4) / 3, (0 + 4 + 1.6) / 3]
     assert found["WQL"] == pytest.approx(sum(pinball) / 30)
+    assert found["SQL"] == pytest.approx(sum(pinball) / 2 / 2)
+    assert found["CRPS_quantiles"] == pytest.approx(sum(pinball) / 2)
     assert found["coverage_80"] == 1.0
     # The rival's errors are (1, 0, -1) and (12, 10, 4).
     naive = ((0.2 + 0 + 0.2) / 3 + (2.4 + 10 + 7.2) / 3) / 30
@@ -111,10 +113,10 @@ def test_scores_are_over_the_cells_that_all_models_forecast():
 def test_a_series_that_never_varied_counts_everywhere_but_in_mase():
     actual = np.array([[[5.0]], [[7.0]]], np.float32)
     flat = np.array([[[[4, 5, 6]]], [[[8, 9, 10]]]], np.float32)
-    scale = np.array([[0.0], [2.0]])
-    scores, scored = score_models(actual, {MODEL: flat, NAIVE: flat}, HAND, scale)
+    scale = np.array([[np.nan], [0.5]])
+    scores, scored = score_models(actual, {MODEL: flat, NAIVE: flat}, HAND, Scales(scale, scale))
     assert scored == 2
-    assert scores[MODEL]["MAE"] == 1.0 and scores[MODEL]["MASE"] == 1.0
+    assert scores[MODEL]["MAE"] == 1.0 and scores[MODEL]["MASE"] == scores[MODEL]["RMSSE"] == 4.0
 
 
 def test_every_cell_is_counted_once_and_has_its_truth():
@@ -150,7 +152,8 @@ def test_scores_are_those_of_the_rows():
 
 def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
     backtest = _backtest()
-    assert list(backtest.scores) == [MODEL, NAIVE] == backtest.summary["model"].to_list()
+    everyone = [MODEL, *BASELINES, RIDGE]
+    assert list(backtest.scores) == everyone == backtest.summary["model"].to_list()
     value = {(store, day): sales for store, day, sales in tiny.plain().rows()}
     errors = [
         abs(sales - value[store, day - (tiny.day(7) - tiny.day(0))])
@@ -160,8 +163,9 @@ def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
     ]
     assert backtest.scores[NAIVE]["MAE"] == pytest.approx(np.mean(errors), rel=1e-5)
     assert backtest.scores[NAIVE]["skill"] == 0.0
-    columns = ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
-    assert backtest.summary.columns == columns
+    columns = ["MAE", "RMSE", "MSE", "MASE", "RMSSE", "sMAPE", "WQL", "SQL", "CRPS_quantiles", "bias"]
+    columns += ["coverage_80", "width_80", "skill", "skill_low", "skill_high"]
+    assert backtest.summary.columns == ["model", *columns]
 
 
 def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores():
@@ -190,9 +194,10 @@ def test_a_history_too_short_to_refit_on_is_refused_with_the_cutoff():
         tiny.plain_model().backtest(tiny.plain(), windows=13, quiet=True)
 
 
-def _scored_by(forecast_at):
+def _scored_by(forecast_at, windows=2, baselines=CHEAP):
     panel = open_panel(tiny.plain(), DataConfig())
-    return run_backtest(panel, rolling_cutoffs(panel, 2, 7), forecast_at)
+    cutoffs = rolling_cutoffs(panel, windows, 7)
+    return run_backtest(cutoffs, lambda some: ({MODEL: forecast_at(one)} for one in some), baselines)
 
 
 def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
@@ -205,7 +210,13 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
     backtest = _scored_by(worse)
     assert backtest.scores[MODEL]["skill"] < 0
     share = -100 * backtest.scores[MODEL]["skill"]
-    assert backtest.verdict == f"loses to seasonal naive: its WQL is {share:.1f} % higher"
+    mine = backtest.scores[MODEL]
+    bounds = [-100 * mine[name] for name in ("skill_high", "skill_low")]
+    interval = f"95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %"
+    said, better = backtest.verdict.split("; better than it: ")
+    assert said == f"loses to seasonal naive: its WQL is {share:.1f} % higher ({interval})"
+    naive = 100 * (1 - backtest.scores["naive"]["WQL"] / mine["WQL"])
+    assert f"naive (WQL {naive:.1f} % lower)" in better
 
     def truthful(cutoff):
         forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
@@ -213,7 +224,8 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
 
     backtest = _scored_by(truthful)
     assert backtest.scores[MODEL]["WQL"] == 0.0 and backtest.scores[MODEL]["skill"] == 1.0
-    assert backtest.verdict == "beats seasonal naive: its WQL is 100.0 % lower"
+    said = "beats seasonal naive: its WQL is 100.0 % lower (95 % interval 100.0 to 100.0 %)"
+    assert backtest.verdict == said
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from utilsforecast import losses
 
-from forecaster.evaluation import metrics
+from forecaster.evaluation import metrics, scales
 
 LEVELS = [0.1, 0.5, 0.9]
 NO_DEADLINE = settings(deadline=None)  # a busy machine is no fault
@@ -47,7 +47,9 @@ def _loop(actual, forecast, cell):
 
 
 def test_the_examples_in_the_docstrings_hold():
-    assert doctest.testmod(metrics).failed == 0
+    for module in (metrics, scales):
+        found = doctest.testmod(module)
+        assert found.attempted and not found.failed
 
 
 @pytest.mark.parametrize(
@@ -127,10 +129,10 @@ def test_scaled_errors_equal_utilsforecast_on_one_series(season_length):
     train = _history_frame(history)
     frame = _frame(actual, model=forecast)
     frame["ds"] += 60
-    scale = metrics.mase_scale(history, season_length)
+    scale = scales.mase_scale(history, season_length)
     theirs = losses.mase(frame, ["model"], season_length, train)["model"].item()
     assert metrics.mase(actual, forecast, [scale]) == pytest.approx(theirs, rel=1e-9)
-    squared = metrics.rmsse_scale(history, season_length)
+    squared = scales.rmsse_scale(history, season_length)
     theirs = losses.rmsse(frame, ["model"], season_length, train)["model"].item()
     assert metrics.rmsse(actual, forecast, [squared]) == pytest.approx(theirs, rel=1e-9)
 
@@ -233,12 +235,12 @@ def test_where_nothing_is_scored_the_score_is_nan():
 
 
 def test_mase_scale_by_hand():
-    assert metrics.mase_scale([1.0, 5.0, 2.0, 9.0], 2) == 2.5
-    assert metrics.mase_scale([1.0, NAN, 2.0, 9.0], 2) == 1.0  # one pair left
-    assert metrics.mase_scale([1.0, 5.0], 7) == 4.0  # no pair 7 apart: season 1
-    assert metrics.mase_scale([1.0, 5.0, NAN, NAN, 7.0], 2) == 4.0
+    assert scales.mase_scale([1.0, 5.0, 2.0, 9.0], 2) == 2.5
+    assert scales.mase_scale([1.0, NAN, 2.0, 9.0], 2) == 1.0  # one pair left
+    assert scales.mase_scale([1.0, 5.0], 7) == 4.0  # no pair 7 apart: season 1
+    assert scales.mase_scale([1.0, 5.0, NAN, NAN, 7.0], 2) == 4.0
     for nothing in ([], [3.0], [3.0, NAN, 4.0, NAN][:2], [3.0, 3.0, 3.0]):
-        assert math.isnan(metrics.mase_scale(nothing, 2))
+        assert math.isnan(scales.mase_scale(nothing, 2))
 
 
 @NO_DEADLINE
@@ -253,11 +255,11 @@ def test_scales_of_a_flat_store_equal_those_of_each_series(lengths, season_lengt
     values = random.normal(size=(indptr[-1], 2)).astype(np.float32)
     values[random.random(values.shape) < 0.3] = np.nan
     ends = np.array([random.integers(a - 1, b) for a, b in pairwise(indptr)])
-    found = metrics.mase_scales(values, indptr, ends, season_length)
+    found = scales.mase_scales(values, indptr, ends, season_length)
     assert found.shape == (len(lengths), 2) and found.dtype == np.float64
     for s, (begin, end) in enumerate(zip(indptr[:-1], ends, strict=True)):
         for channel in range(2):
-            wanted = metrics.mase_scale(values[begin : end + 1, channel], season_length)
+            wanted = scales.mase_scale(values[begin : end + 1, channel], season_length)
             assert found[s, channel] == pytest.approx(wanted, rel=1e-12, nan_ok=True)
 
 
@@ -265,5 +267,5 @@ def test_scales_of_chosen_pairs_are_those_of_the_series_they_name():
     values = np.array([[1.0], [2.0], [4.0], [10.0], [13.0]], np.float32)
     indptr = np.array([0, 3, 5])
     ends, series = np.array([4, 1, 2]), np.array([1, 0, 0])
-    found = metrics.mase_scales(values, indptr, ends, 1, series)
+    found = scales.mase_scales(values, indptr, ends, 1, series)
     assert found[:, 0].tolist() == [3.0, 1.0, 1.5]

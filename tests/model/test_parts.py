@@ -31,7 +31,7 @@ def _fit(make_panel, make_config, said=None, **sections):
     panel = make_panel(3, 60, past=1, missing=0.1)
     config, split = prepare(panel, make_config(4, **sections))
     console = Console(file=said or io.StringIO(), width=200)
-    around = Surroundings(callbacks=(TrainingBar(console, config.fit.steps),))
+    around = Surroundings(callbacks=(TrainingBar(console),))
     return fit_panel(panel, config, split, around)
 
 

@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 import time
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -30,6 +31,15 @@ TRICKS = {
         "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
         "fit": {"scheduled_sampling": 0.7},
     },
+    "linear": {
+        "model": {"linear": "skip", "lookbacks": (4, 12), "dropout": 0.2},
+        "fit": {"linear_rate": 1e-3},
+    },
+    "members": {"model": {"dropout": 0.2}, "fit": {"members": 2, "member_lengths": (12, 8)}},
+    "refit": {
+        "model": {"linear": "blend", "lookbacks": (12,), "dropout": 0.2},
+        "fit": {"members": 2, "refit": True, "learning_rate": 0.05},
+    },
 }
 
 
@@ -44,6 +54,23 @@ class _StopAt(pl.Callback):
     def on_train_batch_start(self, trainer, learner, batch, batch_index):
         if trainer.global_step == self._step:
             raise _Stopped
+
+
+class _Never(pl.Callback):
+    def on_train_batch_start(self, trainer, learner, batch, batch_index):
+        raise _Stopped
+
+
+class _OneStep(pl.Callback):
+    """Ends a process before its second step, whichever training that belongs to."""
+
+    def __init__(self):
+        self._begun = False
+
+    def on_train_batch_start(self, trainer, learner, batch, batch_index):
+        if self._begun:
+            raise _Stopped
+        self._begun = True
 
 
 class _Told(Logger):
@@ -85,14 +112,20 @@ def _assert_same(one, other):
 
 
 def _stopped_at_every_step(folder, fit):
-    """Returns the artifact of a fit that was stopped before each of its steps, and its stops."""
-    for step in range(1, STEPS + 1):
+    """Returns the artifact of a fit that was stopped before each of its steps, and how many it took."""
+    for processes in range(1, 10 * STEPS):
         files = Checkpoints(folder, "this fit", say=lambda text: None)
-        try:
-            return fit(surroundings=Surroundings(callbacks=(_StopAt(step),), checkpoints=files)), step
-        except _Stopped:
-            assert step_of(checkpoints_in(folder)[-1]) == step
+        with suppress(_Stopped):
+            around = Surroundings(callbacks=(_OneStep(),), checkpoints=files)
+            return fit(surroundings=around), processes
     raise AssertionError("never finished")
+
+
+def _steps(artifact):
+    """All that were taken, in all trainings."""
+    members = artifact.metrics["members"]
+    again = [m["best_step"] * (m["share"] > 0) for m in members if artifact.config.fit.refit]
+    return sum(member["steps"] for member in members) + sum(again)
 
 
 @pytest.mark.parametrize("tricks", TRICKS.values(), ids=TRICKS)
@@ -100,13 +133,13 @@ def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     tmp_path, make_panel, make_config, tricks
 ):
     fit = partial(fit_panel, *_prepared(make_panel, make_config, **tricks))
-    resumed, stops = _stopped_at_every_step(tmp_path, fit)
+    resumed, processes = _stopped_at_every_step(tmp_path, fit)
     whole = fit()
     _assert_same(resumed, whole)
-    assert stops == whole.metrics["steps"]
-    # Its last checkpoint holds all of it: nothing is trained again.
+    assert processes == _steps(whole)
+    # The last checkpoints hold all of it: nothing is trained again.
     files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
-    again = fit(surroundings=Surroundings(callbacks=(_StopAt(STEPS - 1),), checkpoints=files))
+    again = fit(surroundings=Surroundings(callbacks=(_Never(),), checkpoints=files))
     _assert_same(again, whole)
 
 

@@ -34,6 +34,7 @@ def test_locate_equals_a_triple_loop_in_any_order_of_numbers(count, stride, chan
         found = index.locate(np.array(numbers))
         assert list(zip(*found, strict=True)) == [expected[number] for number in numbers]
         assert all(array.dtype == np.int64 for array in found)
+        assert index.numbers(*found).tolist() == numbers
 
 
 def test_an_index_without_series_has_no_windows():

@@ -11,6 +11,7 @@ from forecaster.errors import DataError
 from forecaster.windows.split import split_panel
 
 HOUR = 3_600_000_000
+WATCHED = {"calibration": None}
 
 
 def windows(index):
@@ -156,19 +157,33 @@ def test_a_table_without_any_target_is_refused(make_panel, make_config):
         split_panel(empty, make_config(4))
 
 
-def test_the_stride_spaces_training_cutoffs_and_validation_keeps_its_own(make_panel, make_config):
-    panel = make_panel(2, 60, ragged=True)
+def test_the_stride_counts_cutoffs_back_from_the_last_row_of_each_series(make_panel, make_config):
+    panel = make_panel(3, 60, ragged=True)
     dense = split_panel(panel, make_config(3))
     wide = split_panel(panel, make_config(3, fit={"stride": 5}))
-    for series in range(2):
-        every = sorted(w for w in windows(dense.train) if w[0] == series)
-        assert sorted(w for w in windows(wide.train) if w[0] == series) == every[::5]
-    assert windows(wide.validation) == windows(dense.validation)
+    for every, spaced in ((dense.train, wide.train), (dense.validation, wide.validation)):
+        kept = [w for w in windows(every) if (panel.last_observed[w[0]] - w[2]) % 5 == 0]
+        assert kept and sorted(windows(spaced)) == sorted(kept)
+
+
+def test_windows_that_calibrate_keep_the_stride(make_panel, make_config):
+    panel = make_panel(4, 24 * 40)
+    split = split_panel(panel, make_config(24, fit={"stride": 24, "validation": 0.5}))
+    last = panel.last_observed
+    for numbers in (split.held, split.calibration):
+        series, _, cutoff = split.validation.locate(numbers)
+        assert len(numbers) and ((last[series] - cutoff) % 24 == 0).all()
+    watched, calibrating = (
+        panel.time[split.validation.locate(numbers)[2]] for numbers in (split.held, split.calibration)
+    )
+    assert watched.max() < calibrating.min()
 
 
 def test_a_drawn_validation_meets_every_hour_of_the_day_and_the_whole_span(make_panel, make_config):
     panel = make_panel(1, 24 * 40)
-    split = split_panel(panel, make_config(4, fit={"validation": 0.5, "validation_windows": 96}))
+    split = split_panel(
+        panel, make_config(4, fit={**WATCHED, "validation": 0.5, "validation_windows": 96})
+    )
     assert len(split.held) == 96 and len(set(split.held.tolist())) == 96
     _, _, cutoff = split.validation.locate(split.held)
     assert len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
@@ -179,12 +194,80 @@ def test_a_drawn_validation_of_many_series_keeps_its_bound_and_meets_late_cutoff
     make_panel, make_config
 ):
     panel = make_panel(300, 60)
-    split = split_panel(panel, make_config(4, fit={"validation_windows": 100}))
+    split = split_panel(panel, make_config(4, fit={**WATCHED, "validation_windows": 100}))
     series, _, cutoff = split.validation.locate(split.held)
     assert len(split.held) == 100 and len(set(series.tolist())) > 60
     assert (cutoff - panel.indptr[series]).max() == 55
 
 
 def test_a_validation_below_the_bound_is_whole(make_panel, make_config):
-    split = split_panel(make_panel(2, 60), make_config(4))
-    assert split.held.tolist() == list(range(len(split.validation)))
+    split = split_panel(make_panel(2, 60), make_config(4, fit=WATCHED))
+    assert split.held.tolist() == list(range(len(split.validation))) and len(split.calibration) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(40, 120),
+    st.integers(1, 9),
+    st.integers(1, 2),
+    st.sampled_from([0.1, 0.5, 0.8]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 5),
+)
+def test_calibration_comes_after_all_that_is_watched(
+    make_panel, make_config, n_series, n_rows, horizon, targets, share, ragged, irregular, seed
+):
+    panel = make_panel(
+        n_series, n_rows, targets=targets, ragged=ragged, irregular=irregular, gaps=0.1, seed=seed
+    )
+    split = split_panel(panel, make_config(horizon, fit={"validation": 0.4, "calibration": share}))
+    if len(split.calibration) == 0:
+        assert split.held.tolist() == list(range(len(split.validation)))
+        return
+    assert len(split.held) and not set(split.held) & set(split.calibration)
+    ahead = np.arange(1, horizon + 1)
+    watched, calibrating = (
+        split.validation.locate(part)[2] for part in (split.held, split.calibration)
+    )
+    # One date for all series: every cutoff that calibrates, and every target, is later.
+    assert panel.time[watched].max() < panel.time[calibrating + 1].min()
+    room = round((split.end - split.split) / panel.calendar.step) - horizon + 1
+    if room >= 2 * horizon:
+        assert panel.time[watched[:, None] + ahead].max() < panel.time[calibrating[:, None] + 1].min()
+
+
+def test_the_watched_and_the_calibrating_cutoffs_are_those_of_the_drawing(make_panel, make_config):
+    panel = make_panel(1, 200)
+    split = split_panel(panel, make_config(10, fit={"validation": 0.5}))
+    watched, calibrating = (
+        split.validation.locate(part)[2] for part in (split.held, split.calibration)
+    )
+    # 100 validated rows: cutoffs 99 … 189, of which 9 lie between and 41 are on either side.
+    assert watched.tolist() == list(range(99, 140)) and calibrating.tolist() == list(range(149, 190))
+
+
+@pytest.mark.parametrize("rows", [15, 30, 60])
+def test_few_validated_cutoffs_are_all_watched(make_panel, make_config, rows):
+    panel = make_panel(1, rows)
+    split = split_panel(panel, make_config(4, fit={"validation": 0.2}))
+    assert len(split.calibration) == 0 and len(split.held) == len(split.validation)
+
+
+def test_many_series_calibrate_on_few_cutoffs_each(make_panel, make_config):
+    panel = make_panel(30, 60)
+    split = split_panel(panel, make_config(8))
+    series, _, cutoff = split.validation.locate(split.calibration)
+    assert set(series.tolist()) == set(range(30))
+    assert set((cutoff - panel.indptr[series]).tolist()) == {51}
+    assert len(split.held) == 30
+
+
+def test_both_parts_are_drawn_evenly_where_there_are_too_many(make_panel, make_config):
+    panel = make_panel(1, 24 * 40)
+    split = split_panel(panel, make_config(4, fit={"validation": 0.5, "validation_windows": 96}))
+    for part in (split.held, split.calibration):
+        _, _, cutoff = split.validation.locate(part)
+        assert len(part) == 96 and len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
+        assert cutoff.max() - cutoff.min() > 24 * 9

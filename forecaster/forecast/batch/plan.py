@@ -125,13 +125,13 @@ def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str
 def digest_of(artifact: Artifact) -> str:
     """Returns a sha256 of all of a model that its forecasts depend on."""
     digest = hashlib.sha256()
-    for member in artifact.ensemble.members:
-        for name, weight in sorted(member.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
+    for name, weight in sorted(artifact.ensemble.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
     settings = artifact.config.model_dump(mode="json")
     columns = artifact.schema.to_dict() | {"reasons": None}
-    said = (artifact.ensemble.weights, asdict(artifact.shape), settings["model"], columns)
+    made_of = {name: settings[name] for name in ("model", "target")}
+    said = (artifact.ensemble.weights, asdict(artifact.shape), made_of, columns)
     digest.update(_digest(*said).encode())
     return digest.hexdigest()
 

@@ -7,14 +7,16 @@ why in figures. Promised: no score counts that one of them could know; where non
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.evaluation.backtest import MODEL, NAIVE, naive_at, rolling_cutoffs, score_models
+from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
+from forecaster.evaluation.rivals import MODEL, NAIVE
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
@@ -118,23 +120,15 @@ def _scored_again(new: Artifact, champion: Artifact, data: object, too_short: st
         return Verdict(False, too_short)
     cutoffs = rolling_cutoffs(panels[0], windows, new.horizon)
     predictors = [Predictor(model) for model in models]
-    actual, scale = [], []
-    said: dict[str, list[NDArray[np.float32]]] = {MODEL: [], _RIVAL: [], NAIVE: []}
-    for cutoff in cutoffs:
-        mine, theirs = (
-            predictor.forecast_at(panel, cutoff)
+
+    def said(some: Sequence[int]) -> Iterator[dict[str, Forecast]]:
+        both = (
+            predictor.forecasts_at(panel, some)
             for predictor, panel in zip(predictors, panels, strict=True)
         )
-        at = mine.panel.row_at(cutoff)
-        naive, scales = naive_at(mine.panel, mine.series, at, new.horizon, mine.levels)
-        assert mine.actual is not None
-        actual.append(mine.actual)
-        scale.append(scales)
-        for name, quantiles in zip(said, (mine.quantiles, theirs.quantiles, naive), strict=True):
-            said[name].append(quantiles)
-    together = {name: np.concatenate(parts) for name, parts in said.items()}
-    levels = new.config.model.quantile_levels
-    scores, _ = score_models(np.concatenate(actual), together, levels, np.concatenate(scale))
+        return (dict(zip((MODEL, _RIVAL), pair, strict=True)) for pair in zip(*both, strict=True))
+
+    scores = run_backtest(cutoffs, said, [NAIVE]).scores
     first, last = (panels[0].calendar.text(cutoff) for cutoff in (cutoffs[0], cutoffs[-1]))
     where = f"{panels[0].name}, {windows} cutoff{'s' * (windows > 1)} from {first} to {last}"
     return _compared(scores[MODEL]["WQL"], scores[_RIVAL]["WQL"], where)

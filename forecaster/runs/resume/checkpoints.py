@@ -38,6 +38,14 @@ class Checkpoints(CheckpointIO):
         self._say, self._fails = say, False
         self._read: dict[Path, dict[str, Any]] = {}
 
+    def within(self, name: str) -> Checkpoints:
+        """Returns those of another training of the same fit, in a folder of their own inside this one.
+
+        Args:
+            name: of the training; empty: the first one, whose checkpoints lie here.
+        """
+        return Checkpoints(self.folder / name, self.identity, self._say) if name else self
+
     def at(self, step: int) -> Path:
         """Returns the name of the checkpoint after so many steps."""
         return self.folder / f"step-{step:08d}.checkpoint"

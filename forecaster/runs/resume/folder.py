@@ -41,10 +41,14 @@ class RunFolder:
         self.leads = leads
 
     @property
-    def step(self) -> int | None:
-        """After how many steps the newest checkpoint was written; None = there is none."""
-        found = checkpoints_in(self.path)
-        return step_of(found[-1]) if found else None
+    def step(self) -> str | None:
+        """Where the newest checkpoint was written, as "step 120 of member-01"; None = there is none."""
+        # The names of trainings rise in the order in which they come.
+        inside = sorted(path.name for path in self.path.glob("*/")) if self.path.exists() else []
+        for name in (*reversed(inside), ""):
+            if found := checkpoints_in(self.path / name):
+                return f"step {step_of(found[-1])}" + f" of {name}" * bool(name)
+        return None
 
     def record(self) -> Record | None:
         """Returns what the fit was asked for; None where none was begun.
@@ -118,7 +122,7 @@ def claimed(
         step = folder.step
         if step is not None and not resumes and not restarts:
             raise OutputError(
-                f"{folder.path}: an unfinished fit, stopped after step {step}: go on with "
+                f"{folder.path}: an unfinished fit, stopped after {step}: go on with "
                 f"forecaster fit --resume {folder.out}, or give it up with --restart"
             )
         if not resumes:
@@ -157,7 +161,9 @@ def _lock(folder: RunFolder, stack: ExitStack) -> None:
 
 def _clear(folder: RunFolder) -> None:
     for path in folder.path.iterdir():
-        if path.name != "lock":
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
             path.unlink()
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forecaster.config import Config
+from forecaster.config import Config, FitConfig
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
@@ -20,7 +20,17 @@ from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.resume.folder import RunFolder, claimed, find_run
 from forecaster.runs.tracking.run import TrackedRun, open_run
 
-Opened = tuple[TrackedRun, Checkpoints | None]
+
+@dataclass(frozen=True)
+class Opened:
+    """What a fit has while it runs."""
+
+    run: TrackedRun
+    """Of MLflow."""
+    checkpoints: Checkpoints | None = None
+    """Where they go; None = there are none."""
+    settled: Callable[[FitConfig], None] = lambda fit: None
+    """Keeps what this machine has decided, so that a fit that goes on does not measure it again."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +72,15 @@ class UnderWay:
         try:
             with open_run(tracking, self.folder.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
-                self.folder.write(replace(record, uri=uri, run=run.key))
-                yield run, Checkpoints(self.folder.path, record.identity, say) if wanted else None
+                record = replace(record, uri=uri, run=run.key)
+                self.folder.write(record)
+
+                def keep(fit: FitConfig) -> None:
+                    told = record.resolved | {"fit": fit.model_dump(mode="json")}
+                    self.folder.write(replace(record, resolved=told))
+
+                files = Checkpoints(self.folder.path, record.identity, say) if wanted else None
+                yield Opened(run, files, keep)
         except BaseException as error:
             self._say_what_is_left(error, say)
             raise
@@ -73,9 +90,9 @@ class UnderWay:
         if step is None:
             return
         if isinstance(error, Exception):
-            say(f"the checkpoint after step {step} is kept in {folder.path}")
+            say(f"the checkpoint after {step} is kept in {folder.path}")
         else:
-            say(f"stopped after step {step}; go on with: forecaster fit --resume {folder.out}")
+            say(f"stopped after {step}; go on with: forecaster fit --resume {folder.out}")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from forecaster.config import FitConfig
+from forecaster.model.learner import Learner
 from forecaster.runs.resume.checkpoints import Checkpoints
 
 _AGREE_EVERY = 10  # steps; processes that train together must all save, or none
@@ -64,10 +65,10 @@ class Checkpointing(pl.Callback):
         What was told before may have died with its process. A training that has no step left starts
         none, so it is told here.
         """
-        for logger in trainer.loggers:
-            for name, curve in checkpoint["curves"].items():
-                for step, value in curve:
-                    logger.log_metrics({name: value}, step=step)
+        assert isinstance(learner, Learner)
+        for name, curve in checkpoint["curves"].items():
+            for step, value in curve:
+                learner.tell(name, value, step)
         self._random = {
             # A copy: torch reads the state of a row as that of the first.
             name: states[min(trainer.global_rank, len(states) - 1)].clone()

@@ -164,8 +164,11 @@ def joined(place: Place) -> Iterator[None]:
 
 
 def of_the_first(value: Value, place: Place) -> Value:
-    """Returns the value that the first of the processes has; all of them have met."""
-    if place.world == 1:
+    """Returns the value that the first of the processes has; all of them have met.
+
+    Those that this process has started are handed what they need.
+    """
+    if place.world == 1 or place.launches:
         return value
     from torch import distributed
 

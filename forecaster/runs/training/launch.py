@@ -1,6 +1,6 @@
 """The other processes of a training on several devices of a machine: started, handed work, watched.
 
-What comes in: a learner about to be trained, and its panel. What goes out: the same training, begun in
+What comes in: a panel, then one training after the other. What goes out: the same trainings, begun in
 further processes. Promised: it makes no difference where it is started from, be it a shell, a script or
 a notebook; nothing that was started outlives this process; one that dies ends all with one line.
 
@@ -18,9 +18,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from forecaster.config import Config
@@ -33,21 +34,32 @@ from forecaster.runs.training.devices import Place
 from forecaster.windows.split import Split
 
 READY = b"ready\n"
+LENGTH_BYTES = 8
+"""That go before each thing handed to a process."""
 _REFUSED = 2  # the exit code of a process that met the same fault as this one
 _GRACE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a process is handed; arrays with a row per row lie in a store that all of them map."""
+    """What a process begins with; arrays with a row per row lie in a store that all of them map."""
 
     place: Place
-    learner: Learner
-    split: Split
     config: Config
     store: Path
     checkpoints: tuple[Path, str] | None
     """Folder and identity of the checkpoints, where there are any."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a process is handed next."""
+
+    learner: Learner
+    split: Split
+    config: Config
+    name: str | None
+    """Of the training, and of the folder of its checkpoints; None = it has none."""
 
 
 @dataclass(frozen=True)
@@ -69,29 +81,24 @@ class _Worker:
 
 @contextmanager
 def workers(
-    place: Place,
-    learner: Learner,
-    panel: Panel,
-    split: Split,
-    config: Config,
-    checkpoints: Checkpoints | None,
-) -> Iterator[None]:
-    """Keeps the other processes of a training running for the length of a block.
+    place: Place, panel: Panel, config: Config, checkpoints: Checkpoints | None
+) -> Iterator[Callable[[Training], None]]:
+    """Keeps the other processes of a fit running for the length of a block, and hands them work.
 
     Args:
         place: of this process; nothing is started where a launcher has.
-        learner, panel, split, config: what is trained, on what.
-        checkpoints: of this training.
+        panel, config: what is trained on.
+        checkpoints: of the fit.
 
     Raises:
         FitError: one of them died.
     """
     if not place.launches:
-        yield
+        yield lambda training: None
         return
     with tempfile.TemporaryDirectory(prefix="forecaster-") as scratch:
         files = checkpoints and (checkpoints.folder, checkpoints.identity)
-        work = Work(place, learner, split, config, Path(scratch) / "panel", files)
+        work = Work(place, config, Path(scratch) / "panel", files)
         with writing(work.store) as store:
             store.append(panel)
             store.finish(config.data, ())
@@ -101,7 +108,7 @@ def workers(
             for worker in started:
                 _require_ready(worker)
             threading.Thread(target=_watch, args=(started, done), daemon=True).start()
-            yield
+            yield partial(_hand, started)
         except FitError as error:
             fate = _fate(started, seconds=2)
             if fate is None:
@@ -131,11 +138,19 @@ def _start(work: Work) -> _Worker:
             stderr=errors,
             env=os.environ | {"PYTHONPATH": paths},
         )
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it died at once, which `_require_ready` tells
-        pickle.dump(work, process.stdin)
-        process.stdin.flush()
-    return _Worker(process, name, log)
+    worker = _Worker(process, name, log)
+    _hand([worker], work)
+    return worker
+
+
+def _hand(started: list[_Worker], work: Work | Training) -> None:
+    """Writes to each of them: the length, then the thing."""
+    content = pickle.dumps(work)
+    for worker in started:
+        assert worker.process.stdin is not None
+        with suppress(BrokenPipeError):  # it died, which is told where its answer is waited for
+            worker.process.stdin.write(len(content).to_bytes(LENGTH_BYTES) + content)
+            worker.process.stdin.flush()
 
 
 def _require_ready(worker: _Worker) -> None:

@@ -16,8 +16,7 @@ from typing import Literal
 import torch
 
 from forecaster.config import Config
-from forecaster.model.learner import Learner
-from forecaster.model.loss import window_losses
+from forecaster.model.loss import Teaching, window_losses
 from forecaster.model.network import Network
 from forecaster.runs.training.devices import Place, of_the_first, windows_per_step
 from forecaster.windows.batch import Batch
@@ -47,28 +46,27 @@ class Measured:
 
 
 def settle_precision(
-    learner: Learner, store: WindowStore, split: Split, config: Config, place: Place
-) -> Measured | None:
-    """Makes up a learner's mind where its precision is "auto"; returns what was measured for that.
+    network: Network, store: WindowStore, split: Split, config: Config, place: Place
+) -> tuple[Config, Measured | None]:
+    """Returns the config with a precision that is no longer "auto", and what was measured for that.
 
     The first of the processes that train together decides for all.
 
     Args:
-        learner: about to be trained; its `config` then holds the choice.
+        network: about to be trained.
         store, split: its windows.
         config: resolved but for the precision.
         place: of this process, which has met the others.
     """
     if config.fit.precision != "auto":
-        return None
+        return config, None
     measured = None
     if place.leads:
-        windows = windows_per_step(config, learner.network.shape.channels, place)
-        measured = _measure(learner.network, store, split, config, windows)
+        windows = windows_per_step(config, network.shape.channels, place)
+        measured = _measure(network, store, split, config, windows)
     measured = of_the_first(measured, place)
-    chosen = measured.chosen if measured else "full"
-    learner.config = config.fit.model_copy(update={"precision": chosen})
-    return measured
+    fit = config.fit.model_copy(update={"precision": measured.chosen if measured else "full"})
+    return config.model_copy(update={"fit": fit}), measured
 
 
 def _measure(
@@ -92,7 +90,7 @@ def _measure(
 
 def _step(network: Network, batch: Batch, cast: bool) -> float:
     begun = time.perf_counter()
-    total, count = window_losses(network, batch, cast=cast)
+    total, count = window_losses(network, batch, Teaching(cast=cast))
     network.zero_grad()
     (total.sum() / count.sum().clamp(min=1)).backward()
     if batch.target.is_cuda:

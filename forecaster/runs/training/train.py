@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ from lightning_fabric.plugins.environments.cluster_environment import ClusterEnv
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
-from forecaster.config import Config
+from forecaster.config import Config, FitConfig
+from forecaster.forecast.forecast import Forecast
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.resume.watch import Checkpointing
@@ -42,6 +44,12 @@ class Surroundings:
     """Where this process stands among those that train together; they have met (`devices.joined`)."""
     checkpoints: Checkpoints | None = None
     """Where checkpoints lie; the newest is where the training goes on."""
+    settled: Callable[[FitConfig], None] = lambda fit: None
+    """Told once what this machine has decided, before the first training."""
+    say: Callable[[str], None] = lambda text: None
+    """Told how that came about."""
+    validated: Callable[[Mapping[str, Forecast]], None] | None = None
+    """Receives the forecasts of the validation windows, by model."""
 
 
 ALONE = Surroundings()

@@ -1,8 +1,8 @@
-"""One of the other processes of a training, as `launch.py` starts it.
+"""One of the other processes of a fit, as `launch.py` starts it.
 
-What comes in on its standard input: the work. What goes out: "ready", once; then gradients, to those
-that train the same. Promised: it writes no file and says nothing unless it breaks, and it ends when the
-process that started it does.
+What comes in on its standard input: the work, then one training after the other. What goes out:
+"ready", once; then gradients, to those that train the same. Promised: it writes no file and says
+nothing unless it breaks, and it ends when the process that started it does.
 """
 
 from __future__ import annotations
@@ -12,43 +12,80 @@ import pickle
 import signal
 import sys
 import threading
+from queue import SimpleQueue
+from typing import Any
 
 from forecaster.errors import ForecasterError
 from forecaster.model.threads import spare_threads
 from forecaster.panel.stores.store import open_store
 from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.training.devices import joined
-from forecaster.runs.training.launch import READY, Work
-from forecaster.runs.training.precision import settle_precision
+from forecaster.runs.training.launch import LENGTH_BYTES, READY, Training, Work
 from forecaster.runs.training.train import Surroundings, train
-from forecaster.windows.store import training_store
+from forecaster.windows.store import WindowStore, training_store
+
+
+class _Inbox:
+    """What the process that started this one hands over.
+
+    Read from the bare descriptor: the lock of `sys.stdin`, held by a thread, would break the end of
+    the program.
+    """
+
+    def __init__(self) -> None:
+        self.waits = True
+        """Whether nothing is being trained, so that the end of the input is the end of the work."""
+        self._things: SimpleQueue[Any] = SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def next(self) -> Any:
+        """Returns the next thing; None where there is none to come."""
+        return self._things.get()
+
+    def _read(self) -> None:
+        while length := _exactly(LENGTH_BYTES):
+            self._things.put(pickle.loads(_exactly(int.from_bytes(length))))
+        if not self.waits:  # whatever it is waiting for will never come
+            os._exit(1)
+        self._things.put(None)
 
 
 def main() -> int:
     """Trains along; returns the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the process that started this one decides
         signal.signal(number, signal.SIG_IGN)
-    work: Work = pickle.load(sys.stdin.buffer)
-    threading.Thread(target=_leave_with_the_parent, daemon=True).start()
+    inbox = _Inbox()
+    work: Work = inbox.next()
     store = training_store(open_store(work.store), work.config)
     files = work.checkpoints and Checkpoints(*work.checkpoints, say=lambda _: None)
     os.write(1, READY)
     os.dup2(2, 1)
+    inbox.waits = False  # for the others to meet, which may never come
     try:
         with spare_threads(work.place.devices), joined(work.place):
-            around = Surroundings(place=work.place, checkpoints=files or None)
-            settle_precision(work.learner, store, work.split, work.config, work.place)
-            train(work.learner, store, work.split, work.config, around)
+            inbox.waits = True
+            while training := inbox.next():
+                inbox.waits = False
+                _train(training, work, files or None, store)
+                inbox.waits = True
     except ForecasterError:  # the process that started this one meets it too, and tells it
         return 2
     return 0
 
 
-def _leave_with_the_parent() -> None:
-    """Ends this process when its input does, whatever it is waiting for."""
-    while os.read(0, 1):  # the reader's lock, held by a thread, would break the end of the program
-        pass
-    os._exit(1)
+def _train(training: Training, work: Work, files: Checkpoints | None, store: WindowStore) -> None:
+    kept = None if files is None or training.name is None else files.within(training.name)
+    around = Surroundings(place=work.place, checkpoints=kept)
+    train(training.learner, store, training.split, training.config, around)
+
+
+def _exactly(size: int) -> bytes:
+    """Returns so many bytes of the input; none where it has ended."""
+    parts: list[bytes] = []
+    while size and (part := os.read(0, min(size, 1 << 20))):
+        parts.append(part)
+        size -= len(part)
+    return b"" if size else b"".join(parts)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from forecaster.config import Config, FitConfig
 from forecaster.errors import ConfigError, DataError, FitError
-from forecaster.evaluation.backtest import MODEL, Backtest, Scores, rolling_cutoffs, run_backtest
+from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
+from forecaster.evaluation.rivals import CHEAP, MODEL
+from forecaster.evaluation.tally import Scores
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.building.codes import recoded
@@ -119,7 +121,11 @@ class Objective:
         """Returns the scores of a fit on the span set aside for them."""
         predictor = Predictor(artifact)
         panel = recoded(self._panel, artifact.schema.categories)
-        return run_backtest(panel, self.cutoffs, partial(predictor.forecast_at, panel))
+        
+        def said(cutoffs: Sequence[int]) -> Iterator[dict[str, Forecast]]:
+            return ({MODEL: forecast} for forecast in predictor.forecasts_at(panel, cutoffs))
+
+        return run_backtest(self.cutoffs, said, CHEAP)
 
     def check(self) -> None:
         """Refuses a search whose config does not fit the table, before its first trial.

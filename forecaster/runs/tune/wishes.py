@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from forecaster.arguments import seconds_of
 from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.panel.panel import Panel
@@ -20,8 +21,6 @@ from forecaster.runs.tracking.store import tracking_uri
 from forecaster.runs.tune.plan import METRICS, PRUNERS, SAMPLERS, Metric, Pruner, Sampler, SweepPlan
 from forecaster.runs.tune.space import Space
 from forecaster.runs.tune.study import check_name, default_storage
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -123,25 +122,11 @@ def plan_search(
         pruner=pruner,
         seed=wishes.seed,
         workers=wishes.workers,
-        timeout_seconds=seconds_of(wishes.timeout),
+        timeout_seconds=seconds_of(wishes.timeout, "--timeout"),
         until=wishes.until,
         future=_address(tables.future),
         covariates=_address(tables.covariates),
     )
-
-
-def seconds_of(duration: str | float | None) -> float | None:
-    """Returns a duration in seconds: 90, "90", "45m", "2h", "1d"; None stays None.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if duration is None:
-        return None
-    told = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(duration).strip())
-    if told is None or float(told[1]) <= 0:
-        raise ConfigError(f"--timeout {duration}: expected a duration, as 90s, 45m or 2h")
-    return float(told[1]) * _UNITS[told[2] or "s"]
 
 
 def _check(wishes: Wishes, space: Space) -> None:

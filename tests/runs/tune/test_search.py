@@ -14,7 +14,7 @@ from rich.console import Console
 import forecaster as fc
 from forecaster.errors import ConfigError
 from forecaster.runs.tune.report import say_results
-from forecaster.runs.tune.wishes import seconds_of
+from forecaster.arguments import seconds_of
 
 SPACE = {
     "fit.learning_rate": {"float": [0.001, 0.02], "log": True},
@@ -161,7 +161,7 @@ def test_results_are_said_with_the_preset_beside_them(folder):
     [(None, None), (90, 90), ("90", 90), ("45m", 2700), ("1.5h", 5400), ("1d", 86400)],
 )
 def test_a_duration_is_seconds_or_has_a_unit(told, seconds):
-    assert seconds_of(told) == seconds
+    assert seconds_of(told, "--timeout") == seconds
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""A `Backtest` as one page that needs no other file."""

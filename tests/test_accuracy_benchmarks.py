@@ -1,0 +1,465 @@
+"""The accuracy benchmarks keep to their protocols: which rows train, which are scored, how."""
+
+import json
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import accuracy
+import accuracy_report as report
+import epf
+import ett
+import m4
+import panels
+
+from forecaster.config import Config
+from forecaster.errors import ConfigError
+from forecaster.evaluation import metrics
+
+DATA = Path(__file__).parents[2] / "shared" / "datasets"
+LEVELS = Config().model.quantile_levels
+TINY = {
+    "model.width": 8,
+    "model.heads": 2,
+    "model.encoder_layers": 1,
+    "model.feed_forward": 8,
+    "model.context_length": 48,
+    "model.patch": 24,
+    "model.linear": "none",
+    "fit.steps": 2,
+    "fit.batch_size": 8,
+    "fit.validation_windows": 8,
+}
+SETTINGS = ["--no-track", "--config", str(Path(__file__).parents[1] / "configs" / "smoke.yaml")]
+SETTINGS += [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
+
+
+def _clock(rows: int) -> list[str]:
+    begin = datetime(2020, 1, 1)
+    return [str(begin + timedelta(hours=row)) for row in range(rows)]
+
+
+def _write(path: Path, rows: int, columns: tuple[str, ...], seed: int = 0) -> Path:
+    """A table of hours with a daily season and noise."""
+    rng = np.random.default_rng(seed)
+    day = np.sin(np.arange(rows) * 2 * np.pi / 24)
+    cells = {name: 10 + 5 * day + rng.normal(size=rows) for name in columns}
+    pl.DataFrame({"date": _clock(rows)} | cells).write_csv(path)
+    return path
+
+
+def _write_m4(path: Path, series: dict[str, np.ndarray]) -> Path:
+    width = max(map(len, series.values()))
+    lines = [",".join(["V1", *(f"V{k + 2}" for k in range(width))])]
+    for name, values in series.items():
+        lines.append(",".join([name, *map(str, values), *[""] * (width - len(values))]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _config(**sections: dict) -> Config:
+    tiny: dict[str, dict] = {"model": {}, "fit": {}, "tracking": {"enabled": False}}
+    for key, value in TINY.items():
+        section, _, name = key.partition(".")
+        tiny[section][name] = value
+    return Config().replaced(**{name: tiny[name] | sections.get(name, {}) for name in tiny})
+
+
+def _run(script, monkeypatch, *words: object) -> None:
+    """Runs a script as its command line would."""
+    monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *map(str, [*words, *SETTINGS])])
+    report.guarded(script.main)
+
+
+def _refusal(script, monkeypatch, capsys, *words: object) -> str:
+    with pytest.raises(SystemExit) as refused:
+        _run(script, monkeypatch, *words)
+    assert refused.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "Traceback" not in said.err
+    return said.err
+
+
+def _assert_same(first: accuracy.Found, again: accuracy.Found) -> None:
+    assert first.keys() == again.keys()
+    for key, scores in first.items():
+        for name, pairs in scores.items():
+            np.testing.assert_array_equal(pairs, again[key][name])
+
+
+def _task(n: int = 7, horizon: int = 5, channels: int = 2, missing: float = 0.2) -> accuracy.Task:
+    """Windows of a table of numbered rows, some of the truth missing."""
+    panel = _panel(60 + n * horizon, channels)
+    task = accuracy.last_windows("made up", panel, horizon, n, (6,))
+    actual = task.actual.copy()
+    actual[np.random.default_rng(1).random(actual.shape) < missing] = np.nan
+    return replace(task, actual=actual)
+
+
+def _panel(rows: int, channels: int):
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {"t": range(rows)} | {f"y{c}": rng.normal(5, 2, rows) for c in range(channels)}
+    )
+    return panels.open_panel(frame, Config().data.model_copy(update={"time": "t"}))
+
+
+# ── scores ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_scores_over_windows_are_the_metrics_of_the_package():
+    task = _task()
+    quantiles = np.sort(np.random.default_rng(2).normal(5, 2, (*task.actual.shape, 9)), axis=-1)
+    quantiles = quantiles.astype(np.float32)
+    names = ("mse", "mae", "smape", "mase", "sql", "wql")
+    scores = accuracy.scored(task, lambda part: quantiles[part], names, LEVELS)
+    actual, q = task.actual.transpose(0, 2, 1), quantiles.transpose(0, 2, 1, 3)
+    scale = accuracy._scales(task, slice(None))[:, 0]
+    found = {name: accuracy.value(pairs) for name, pairs in scores.items()}
+    assert found == pytest.approx(
+        {
+            "mse": metrics.mse(actual, q[..., 4]),
+            "mae": metrics.mae(actual, q[..., 4]),
+            "smape": metrics.smape(actual, q[..., 4]),
+            "mase": metrics.mase(actual, q[..., 4], scale),
+            "sql": metrics.sql(actual, q, LEVELS, scale),
+            "wql": metrics.wql(actual, q, LEVELS),
+        }
+    )
+
+
+def test_scores_do_not_depend_on_how_many_windows_are_scored_at_a_time(monkeypatch):
+    task = _task()
+    whole = accuracy.scored(task, accuracy.naives(task, LEVELS)["seasonal_naive"], ("sql",), LEVELS)
+    monkeypatch.setattr(accuracy, "_BLOCK_CELLS", 1)
+    one = accuracy.scored(task, accuracy.naives(task, LEVELS)["seasonal_naive"], ("sql",), LEVELS)
+    assert (whole["sql"] == one["sql"]).all() and whole["sql"].shape == (7, 2)
+
+
+def test_a_missing_forecast_is_no_score():
+    task = _task(missing=0)
+    quantiles = np.ones((*task.actual.shape, 9), np.float32)
+    quantiles[3, 2] = np.nan
+    with pytest.raises(AssertionError, match="2 cells without a forecast"):
+        accuracy.scored(task, lambda part: quantiles[part], ("mae",), LEVELS)
+
+
+def test_an_interval_holds_the_score_and_narrows_with_more_windows():
+    def width(count: int) -> float:
+        errors = np.random.default_rng(0).random(count)
+        low, high = report.interval(lambda drawn: float(errors[drawn[0]].mean()), [count])
+        assert low < errors.mean() < high
+        return high - low
+
+    assert width(400) < 0.5 * width(20)
+
+
+def test_an_interval_of_a_ratio_draws_the_same_windows_for_both():
+    errors = np.random.default_rng(0).random(20)
+
+    def ratio(drawn: list[np.ndarray]) -> float:
+        return float(errors[drawn[0]].sum() / (2 * errors[drawn[0]]).sum())
+
+    assert report.interval(ratio, [20]) == pytest.approx((0.5, 0.5))
+
+
+def test_a_cell_is_the_mean_and_the_spread_over_seeds():
+    assert report.cell([1.0, 2.0, 3.0], 2) == "2.00 ± 1.00"
+    assert report.cell([1.5]) == "1.500" and report.cell([1.5, 1.5]) == "1.500"
+
+
+# ── ETT ─────────────────────────────────────────────────────────────────────────────────────────
+
+SHORT = ett.Parts(train=240, validation=96, test=72)
+
+
+@pytest.mark.parametrize(("horizon", "windows"), [*zip(ett.HORIZONS, ett.WINDOWS, strict=True)])
+def test_ett_scores_every_window_of_the_test_rows(horizon, windows):
+    panel = _panel(14_400, 1)
+    task = ett.task_of("made up", panel, horizon)
+    assert len(task.cutoff) == windows and (np.diff(task.cutoff) == 1).all()
+    assert task.cutoff[0] + 1 == 11_520 and task.cutoff[-1] + horizon == 14_399
+    assert task.seen.n_rows == 11_520 and task.trains_until == 8_639
+    values = panel.values[:, 0].astype(np.float64)
+    scaled = (values - values[:8640].mean()) / values[:8640].std()
+    np.testing.assert_allclose(task.panel.values[:, 0], scaled, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(task.actual[5, :, 0], task.panel.values[11_525 : 11_525 + horizon, 0])
+
+
+def test_ett_fits_and_scales_by_training_rows_alone(tmp_path):
+    path = _write(tmp_path / "made.csv", 500, ("a", "b"))
+    first = ett.measured(path, [24], _config(), 1, parts=SHORT)
+    assert first["made", 24, 0, "forecaster"]["mse"].shape == (72 - 24 + 1, 2)
+    later = pl.int_range(pl.len()) >= SHORT.rows
+    pl.read_csv(path).with_columns(a=pl.when(later).then(1e6).otherwise("a")).write_csv(path)
+    _assert_same(first, ett.measured(path, [24], _config(), 1, parts=SHORT))
+
+
+def test_ett_for_choosing_reads_nothing_of_the_test_rows(tmp_path):
+    path = _write(tmp_path / "made.csv", SHORT.rows, ("a",))
+    first = ett.measured(path, [24], _config(), 1, spans=2, parts=SHORT)
+    assert len(first["made", 24, 0, "forecaster"]["mse"]) == 2 * 49
+    test = pl.int_range(pl.len()) >= SHORT.seen
+    pl.read_csv(path).with_columns(a=pl.when(test).then(1e6).otherwise("a")).write_csv(path)
+    _assert_same(first, ett.measured(path, [24], _config(), 1, spans=2, parts=SHORT))
+
+
+def test_ett_refuses_what_the_protocol_does_not_know(tmp_path, monkeypatch, capsys):
+    path = _write(tmp_path / "short.csv", 300, ("a",))
+    said = _refusal(ett, monkeypatch, capsys, path)
+    assert "expected one series of 14,400 rows or more, found 1 series and 300 rows" in said
+    with pytest.raises(ConfigError, match="first 8,640 rows train and the next 2,880 only validate"):
+        ett.measured(path, [96], _config(fit={"refit": True}), 1)
+    with pytest.raises(ConfigError, match="--horizons 73: expected 1 … 72"):
+        ett.measured(path, [73], _config(), 1, parts=SHORT)
+    with pytest.raises(ConfigError, match="--validation 3: expected 2 at most"):
+        ett.measured(path, [24], _config(), 1, spans=3, parts=SHORT)
+
+
+# ── EPF ─────────────────────────────────────────────────────────────────────────────────────────
+
+COLUMNS = (" load forecast", " wind forecast", "OT")
+
+
+def test_epf_scores_the_last_480_hours_in_20_windows(tmp_path):
+    path = _write(tmp_path / "EPF-XX.csv", 1200, COLUMNS)
+    panel = epf.opened(path, _config())
+    assert panel.schema.known == ("load forecast", "wind forecast") and panel.schema.past == ()
+    task = accuracy.last_windows("EPF-XX", panel, 24, 20, (24,))
+    assert task.cutoff.tolist() == [719 + 24 * k for k in range(20)]
+    assert task.seen.n_rows == 720
+    assert task.actual.shape == (20, 24, 1)
+    history = panel.values[:744, 0].astype(np.float64)
+    assert accuracy._scales(task, slice(1, 2)).item() == pytest.approx(
+        np.abs(history[24:] - history[:-24]).mean()
+    )
+
+
+def test_epf_prints_a_table_and_writes_rows(tmp_path, monkeypatch, capsys):
+    paths = [
+        _write(tmp_path / f"EPF-{name}.csv", 1100, COLUMNS, seed=k)
+        for k, name in enumerate(("DE", "XX"))
+    ]
+    out = tmp_path / "rows.json"
+    _run(epf, monkeypatch, *paths, "--seeds", 2, "--json", out)
+    rows = json.loads(out.read_text())
+    assert {tuple(row) for row in rows} == {("dataset", "model", "horizon", "seed", "metric", "value")}
+    mine = [r for r in rows if r["model"] == "forecaster" and r["dataset"] == "EPF-DE"]
+    assert {(r["seed"], r["metric"]) for r in mine} == {(s, m) for s in (0, 1) for m in epf.METRICS}
+    value = {(r["dataset"], r["model"], r["seed"], r["metric"]): r["value"] for r in rows}
+    ratios = [
+        value[path.stem, "forecaster", 1, "mase"] / value[path.stem, "seasonal_naive", 1, "mase"]
+        for path in paths
+    ]
+    skill = value["EPF", "forecaster", 1, "mase_skill"]
+    assert skill == pytest.approx(1 - np.sqrt(np.prod(ratios)))
+    said = capsys.readouterr()
+    assert "| seasonal_naive |" in said.out and "PatchTST, from scratch | .573 (.460) | – |" in said.out
+    assert f"EPF-DE.csv {paths[1]}" in said.out and "seed 1 · 20 windows" in said.err
+
+
+def test_epf_for_choosing_reads_nothing_of_the_test_span(tmp_path):
+    path = _write(tmp_path / "EPF-XX.csv", 1700, COLUMNS)
+    panel = epf.opened(path, _config())
+    noise = panel.values.copy()
+    noise[-480:] = np.random.default_rng(3).normal(size=(480, 3))
+    first = epf.measured("XX", panel, _config(), 1, spans=2)
+    again = epf.measured("XX", replace(panel, values=noise), _config(), 1, spans=2)
+    _assert_same(first, again)
+    assert len(first["XX", 24, 0, "forecaster"]["mase"]) == 40
+
+
+def test_epf_takes_the_published_naive_for_the_skill_of_sql():
+    def pairs(error: float) -> accuracy.Scores:
+        return {name: np.full((20, 2), [error, 1.0]) for name in epf.METRICS}
+
+    found = {
+        ("EPF-DE", 24, 0, "seasonal_naive"): pairs(2.0),
+        ("EPF-DE", 24, 0, "forecaster"): pairs(1.0),
+    }
+    assert epf.skill(found, {}, "forecaster", 0, "sql") == pytest.approx(0.5)
+    assert epf.skill(found, {"DE": 4.0}, "forecaster", 0, "sql") == pytest.approx(0.75)
+    assert epf.skill(found, {"DE": 4.0}, "forecaster", 0, "mase") == pytest.approx(0.5)
+
+
+def test_epf_says_what_a_file_lacks(tmp_path, monkeypatch, capsys):
+    short = _write(tmp_path / "EPF-A.csv", 500, COLUMNS)
+    alone = _write(tmp_path / "EPF-B.csv", 1200, ("OT",))
+    other = _write(tmp_path / "EPF-C.csv", 1200, ("price", "load"))
+    said = _refusal(epf, monkeypatch, capsys, short)
+    assert "expected one series of 528 regular rows or more, the last 480 to be scored" in said
+    assert "expected columns known in advance" in _refusal(epf, monkeypatch, capsys, alone)
+    assert "'OT'" in _refusal(epf, monkeypatch, capsys, other)
+    said = _refusal(epf, monkeypatch, capsys, short, "--naive-sql", "BE")
+    assert "--naive-sql BE: expected MARKET=SQL" in said
+
+
+# ── M4 ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _m4_files(folder: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(0)
+    day = 20 + 5 * np.sin(np.arange(400) * 2 * np.pi / 24)
+    whole = {f"H{k}": (k + 1) * (day[: 300 + 20 * k] + rng.normal(size=300 + 20 * k)) for k in range(4)}
+    train = {name: values[:-24] for name, values in whole.items()}
+    test = {name: whole[name][-24:] for name in reversed(whole)}
+    return _write_m4(folder / "M4-X-train.csv", train), _write_m4(folder / "M4-X-test.csv", test)
+
+
+def test_m4_averages_over_series_and_divides_by_naive2(tmp_path, monkeypatch, capsys):
+    train, test = _m4_files(tmp_path)
+    out = tmp_path / "rows.json"
+    words = ["--season", 24, "--horizon", 24, "--naive2", 10, 2, "--seeds", 1, "--json", out]
+    _run(m4, monkeypatch, train, test, *words)
+    rows = {(r["model"], r["metric"]): r["value"] for r in json.loads(out.read_text())}
+    told = {line.split(",")[0]: line.split(",") for line in train.read_text().splitlines()[1:]}
+    smapes, mases = [], []
+    for line in test.read_text().splitlines()[1:]:
+        name, *cells = line.split(",")
+        y = np.array([float(cell) for cell in cells])
+        history = np.array([float(cell) for cell in told[name][1:] if cell])
+        f = history[-24:]
+        smapes.append(200 / 24 * (np.abs(y - f) / (np.abs(y) + np.abs(f))).sum())
+        mases.append(np.abs(y - f).mean() / np.abs(history[24:] - history[:-24]).mean())
+    assert rows["seasonal_naive", "smape"] == pytest.approx(np.mean(smapes), rel=1e-5)
+    assert rows["seasonal_naive", "mase"] == pytest.approx(np.mean(mases), rel=1e-5)
+    assert rows["seasonal_naive", "owa"] == pytest.approx(
+        (np.mean(smapes) / 10 + np.mean(mases) / 2) / 2
+    )
+    assert ("forecaster", "owa") in rows and rows["naive2", "owa"] == 1
+    assert "| naive2 | 10.000 | 2.000 | 1.000 |" in capsys.readouterr().out
+
+
+def test_m4_for_choosing_does_not_open_the_test_file(tmp_path):
+    train, _ = _m4_files(tmp_path)
+    tasks = m4.tasks_of(train, tmp_path / "absent.csv", 24, 24, _m4_config(), spans=2)
+    panel = m4.open_panel(train, _m4_config().data)
+    ends = panel.indptr[1:]
+    for task, span in zip(tasks, (1, 2), strict=True):
+        for s, end in enumerate(ends):
+            expected = panel.values[end - 24 * span : end - 24 * (span - 1)]
+            np.testing.assert_array_equal(task.actual[s], expected)
+        assert task.seen.n_rows == panel.n_rows - 4 * 24 * span
+        assert np.isnan(task.panel.values).sum() == 4 * 24
+
+
+def _m4_config() -> Config:
+    return _config().replaced(data={"layout": "rows", "season_length": 24})
+
+
+def test_m4_refuses_test_files_that_do_not_fit(tmp_path, monkeypatch, capsys):
+    train, test = _m4_files(tmp_path)
+    words = ["--season", 24]
+    said = _refusal(m4, monkeypatch, capsys, train, test, "--horizon", 48, *words)
+    assert (
+        "expected 48 values of each series (--horizon), found 24 of 'H0' (4 such series of 4)" in said
+    )
+    other = _write_m4(tmp_path / "other.csv", {f"X{k}": np.arange(24.0) for k in range(4)})
+    said = _refusal(m4, monkeypatch, capsys, train, other, "--horizon", 24, *words)
+    assert "expected the 4 series of" in said and "'H0' is not among them" in said
+    fewer = _write_m4(tmp_path / "fewer.csv", {f"H{k}": np.arange(24.0) for k in range(3)})
+    assert "found 3; 'H3' is not" in _refusal(
+        m4, monkeypatch, capsys, train, fewer, "--horizon", 24, *words
+    )
+    said = _refusal(m4, monkeypatch, capsys, train, test, "--horizon", 24, "--validation", 12, *words)
+    assert "series 'H0' has 0 rows before the span" in said
+    assert "expected 1 or more" in _refusal(
+        m4, monkeypatch, capsys, train, test, "--horizon", 0, *words
+    )
+
+
+def test_naive2_goes_on_with_the_season_it_found_and_else_with_the_last_value():
+    season = np.array([1.0, 2.0, 4.0, 1.0])
+    np.testing.assert_allclose(m4.naive2(np.tile(season, 9)[:-1], 4, 5), [1, 1, 2, 4, 1])
+    walk = np.random.default_rng(0).normal(size=30)
+    np.testing.assert_allclose(m4.naive2(walk, 4, 3), [walk[-1]] * 3)
+    np.testing.assert_allclose(m4.naive2(np.array([3.0, 5.0]), 4, 2), [5, 5])
+    np.testing.assert_allclose(m4.naive2(np.full(30, 7.0), 4, 2), [7, 7])
+
+
+# ── panels ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_panels_are_told_beside_the_better_seasonal_naive(tmp_path, monkeypatch, capsys):
+    path = _write(tmp_path / "sales.csv", 900, ("units", "price"))
+    out = tmp_path / "rows.json"
+    words = [
+        "--target",
+        "units",
+        "--known",
+        "price",
+        "--horizon",
+        12,
+        "--seasons",
+        24,
+        7,
+        "--windows",
+        10,
+    ]
+    _run(panels, monkeypatch, path, *words, "--seeds", 1, "--json", out)
+    rows = {(r["model"], r["metric"]): r["value"] for r in json.loads(out.read_text())}
+    assert (
+        rows["seasonal_naive", "wql"]
+        == rows["seasonal_naive_24", "wql"]
+        < rows["seasonal_naive_7", "wql"]
+    )
+    assert rows["forecaster", "wql_skill"] == pytest.approx(
+        1 - rows["forecaster", "wql"] / rows["seasonal_naive", "wql"]
+    )
+    assert "to be beaten" in capsys.readouterr().out
+
+
+def test_panels_ask_for_what_they_do_not_know(tmp_path, monkeypatch, capsys):
+    path = _write(tmp_path / "sales.csv", 900, ("units", "price"))
+    said = _refusal(panels, monkeypatch, capsys, path, "--target", "units")
+    assert "expected --horizon, --seasons, found no setting of this table" in said
+
+
+# ── the real files ──────────────────────────────────────────────────────────────────────────────
+
+real = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not on this machine")
+
+
+def _naive(task: accuracy.Task, names: tuple[str, ...]) -> dict[str, float]:
+    (forecast,) = accuracy.naives(task, LEVELS).values()
+    scores = accuracy.scored(task, forecast, names, LEVELS)
+    return {name: accuracy.value(pairs) for name, pairs in scores.items()}
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("horizon", "mse"), [*zip(ett.HORIZONS, (0.5122, 0.5808, 0.6499, 0.6554), strict=True)]
+)
+def test_seasonal_naive_has_the_known_mse_on_ett(horizon, mse):
+    panel = ett.opened(DATA / "ETTh1.csv", Config().data, ett.PARTS.rows)
+    found = _naive(ett.task_of("ETTh1", panel, horizon), ("mse",))
+    assert found["mse"] == pytest.approx(mse, abs=6e-5)
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.parametrize(("market", "mase", "sql"), [("DE", 1.709, 1.396), ("NP", 1.761, 1.502)])
+def test_seasonal_naive_has_the_known_mase_and_sql_on_electricity_prices(market, mase, sql):
+    panel = epf.opened(DATA / f"EPF-{market}.csv", Config())
+    found = _naive(accuracy.last_windows(market, panel, 24, 20, (24,)), ("mase", "sql"))
+    assert found["mase"] == pytest.approx(mase, abs=6e-4)
+    assert found["sql"] == pytest.approx(sql, abs=2e-3)
+
+
+@real
+@pytest.mark.slow
+def test_seasonal_naive_and_naive2_have_the_known_scores_on_m4_hourly():
+    files = (DATA / "M4-Hourly-train.csv", DATA / "M4-Hourly-test.csv")
+    (task,) = tasks = m4.tasks_of(*files, 24, 48, _m4_config())
+    assert task.seen.n_series == 414
+    found = _naive(task, ("smape", "mase"))
+    assert found["smape"] == pytest.approx(13.912, abs=6e-4)
+    assert found["mase"] == pytest.approx(1.193, abs=6e-4)
+    assert m4.naive2_scores(tasks) == pytest.approx((18.383, 2.395), abs=6e-4)
