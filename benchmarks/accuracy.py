@@ -178,7 +178,7 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     assert last is None or seen.row_at(split.split).tolist() == [last]
     watched = Surroundings(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
-    floor = getattr(artifact.ensemble, "floor", lambda: None)()
+    floor = artifact.ensemble.floor()
     return {MODEL: artifact} | ({} if floor is None else {FLOOR: replace(artifact, ensemble=floor)})
 
 

@@ -95,8 +95,8 @@ def tasks_of(
         lengths = np.diff(shorter.indptr)
         if lengths.min() <= season:
             raise DataError(
-                f"{train}: --validation {spans}: series '{panel.labels[int(lengths.argmin())]}' has "
-                f"{lengths.min():,} rows before the span, more than the season of {season} expected"
+                f"{train}: --validation {spans}: expected more rows before the span than the season of "
+                f"{season}, series '{panel.labels[int(lengths.argmin())]}' has {lengths.min():,}"
             )
         ahead = whole.indptr[1:, None] - horizon + np.arange(horizon)
         tasks.append(_task(dataset, shorter, horizon, season, whole.values[ahead]))

@@ -368,7 +368,7 @@ def test_m4_refuses_test_files_that_do_not_fit(tmp_path, monkeypatch, capsys):
         m4, monkeypatch, capsys, train, fewer, "--horizon", 24, *words
     )
     said = _refusal(m4, monkeypatch, capsys, train, test, "--horizon", 24, "--validation", 12, *words)
-    assert "series 'H0' has 0 rows before the span" in said
+    assert "than the season of 24, series 'H0' has 12" in said
     assert "expected 1 or more" in _refusal(
         m4, monkeypatch, capsys, train, test, "--horizon", 0, *words
     )

@@ -188,11 +188,14 @@ def _model(found: Evidence, origin: Origin) -> str:
         f"{model.decoder_layers} layers, {model.decoder} decoder, head {model.head}",
         "context": f"{counted(artifact.context_length, 'step')}, patches of {model.patch}",
         "trained until": found.forecasts[0].panel.calendar.text(artifact.trained_until),
-        "steps": f"{metrics['steps']:,}, best at {metrics['best_step']:,}" if "steps" in metrics else "–",
     }
+    drawn = [f"<div>{tables.facts(facts)}</div>"]
+    if members := metrics.get("members"):
+        drawn.append(f"<div><h3>Members</h3>{tables.members(members)}</div>")
     curves = {name: points for name, points in metrics.get("curves", {}).items() if name.endswith("_loss")}
-    drawn = pictures.training(curves) if curves else ""
-    return f'<div class="grid"><div>{tables.facts(facts)}</div>{drawn}</div>'
+    if curves:
+        drawn.append(pictures.training(curves))
+    return f'<div class="grid">{"".join(drawn)}</div>'
 
 
 def _config(origin: Origin) -> str:

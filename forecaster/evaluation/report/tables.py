@@ -85,6 +85,22 @@ def bands(found: Evidence) -> str:
     return table(["band", "holds", "off by, points"], rows, "Central bands", "numbers")
 
 
+def members(found: Sequence[Mapping[str, float]]) -> str:
+    """Returns what the parts of an ensemble count for, and attention within each."""
+    rows = [
+        [
+            str(place),
+            percent(one.get("weight", np.nan)),
+            percent(one.get("share", np.nan)),
+            f"{one.get('steps', 0):,}",
+            f"{one.get('best_step', 0):,}",
+        ]
+        for place, one in enumerate(found, start=1)
+    ]
+    head = ["member", "weight", "attention's share", "steps", "best step"]
+    return table(head, rows, "Members of the ensemble", "numbers")
+
+
 def findings(found: Sequence[Finding]) -> str:
     """Returns what the audit found, or that it found nothing."""
     if not found:

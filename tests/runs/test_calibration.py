@@ -1,0 +1,128 @@
+"""What calibration does to a fit: widths and nothing else, from rows that nothing else has used."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.forecast.artifact import load_artifact
+from forecaster.forecast.predictor import Predictor
+from forecaster.runs.calibration import calibrated
+from forecaster.runs.fit import fit_panel, prepare
+
+FIT = {"validation": 0.5, "steps": 20}
+
+
+@pytest.fixture(scope="module")
+def fitted(make_panel, make_config):
+    panel = make_panel(2, 240, targets=2)
+    config, split = prepare(panel, make_config(5, fit=FIT))
+    return panel, split, fit_panel(panel, config, split)
+
+
+def _weights(artifact):
+    return [tiny.bits(w.numpy()) for w in artifact.ensemble.members.state_dict().values()]
+
+
+def _with_noise(panel, rows):
+    values = panel.values.copy()
+    values[rows, : panel.n_channels] += 100 * np.random.default_rng(1).normal(size=(rows.sum(), 1))
+    return replace(panel, values=values)
+
+
+def test_a_fit_has_widths_and_says_what_they_are_worth(fitted, tmp_path):
+    _, split, artifact = fitted
+    assert len(split.calibration) and artifact.ensemble.widths.shape == (5, 2, 9)
+    told = artifact.metrics["calibration"]
+    assert told["strength"] > 0 and told["after"]["pinball"] <= 1.01 * told["before"]["pinball"]
+    artifact.save(tmp_path / "model")
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert f"the 80 % band held {100 * told['before']['coverage']:.1f} % of the truth" in card
+    assert json.loads((tmp_path / "model" / "metrics.json").read_text())["calibration"] == told
+
+
+def test_rows_of_the_calibration_replaced_by_noise_change_widths_only(fitted):
+    panel, split, artifact = fitted
+    _, _, held = split.validation.locate(split.held)
+    _, _, cutoff = split.validation.locate(split.calibration)
+    seen = panel.time[held].max() + 5 * panel.calendar.step
+    assert seen <= panel.time[cutoff].min()  # no target is in both
+    noisy = _with_noise(panel, panel.time > panel.time[cutoff].min())
+    again = fit_panel(noisy, *prepare(noisy, artifact.config))
+    assert _weights(again) == _weights(artifact)
+    assert not torch.equal(again.ensemble.widths, artifact.ensemble.widths)
+    assert again.metrics["validation"]["cells"] == artifact.metrics["validation"]["cells"]
+
+
+def test_rows_after_the_last_that_was_trained_on_change_nothing(fitted):
+    panel, _, artifact = fitted
+    begun = panel.reaching(np.full(2, panel.time.max()), 40)
+    values = begun.values.copy()
+    values[begun.time > artifact.trained_until, :2] = 1e3
+    cut = replace(begun, values=values).until(artifact.trained_until)
+    again = fit_panel(cut, *prepare(cut, artifact.config))
+    assert torch.equal(again.ensemble.widths, artifact.ensemble.widths)
+    assert _weights(again) == _weights(artifact)
+
+
+def test_calibrating_again_forgets_the_widths_that_were_there(fitted):
+    panel, split, artifact = fitted
+    again = calibrated(artifact, panel, split)
+    assert torch.equal(again.ensemble.widths, artifact.ensemble.widths)
+    wrong = replace(artifact, ensemble=artifact.ensemble.calibrated(torch.ones(5, 2, 9)))
+    assert torch.equal(calibrated(wrong, panel, split).ensemble.widths, artifact.ensemble.widths)
+
+
+def test_a_forecast_moves_with_its_scale_and_place_calibration_included(fitted):
+    panel, _, artifact = fitted
+    moved = panel.values.copy()
+    moved[:, :2] = 37.5 * moved[:, :2] + 1e4
+    series, cutoff = np.array([0, 1]), panel.indptr[1:] - 20
+    own = Predictor(artifact).quantiles(panel, series, cutoff)
+    theirs = Predictor(artifact).quantiles(replace(panel, values=moved), series, cutoff)
+    assert np.abs(theirs - (37.5 * own + 1e4)).max() < 1e-4 * 37.5 * own.std() + 0.01
+    assert (np.diff(own, axis=-1) >= 0).all()
+
+
+def test_a_saved_calibration_is_loaded_bit_for_bit(fitted, tmp_path):
+    panel, _, artifact = fitted
+    artifact.save(tmp_path / "model")
+    loaded = load_artifact(tmp_path / "model")
+    assert torch.equal(loaded.ensemble.widths, artifact.ensemble.widths)
+    series, cutoff = np.array([0, 1]), panel.indptr[1:] - 20
+    said = [Predictor(a).quantiles(panel, series, cutoff) for a in (artifact, loaded)]
+    assert tiny.bits(said[0]) == tiny.bits(said[1])
+
+
+def test_calibration_can_be_switched_off_and_all_windows_are_watched_then(make_panel, make_config):
+    panel = make_panel(2, 240)
+    config, split = prepare(panel, make_config(5, fit={**FIT, "calibration": None}))
+    artifact = fit_panel(panel, config, split)
+    assert artifact.ensemble.widths is None and "calibration" not in artifact.metrics
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (tiny.shop(60, ("a",)), "quantiles are not calibrated: too few cutoffs after 2024-02-"),
+        (tiny.plain(), "calibrates on 12 later ones until"),
+    ],
+)
+def test_what_calibrates_or_why_nothing_does_is_said_once(table, said, capsys):
+    fc.fit(table, horizon=3, config=tiny.TINY)
+    spoken = " ".join(capsys.readouterr().out.split())
+    assert spoken.count(said) == 1
+    assert ("cross-fitted" in spoken) == ("calibrates on" in said)
+
+
+def test_counts_are_said_to_stay_as_they_are(capsys):
+    config = tiny.TINY | {"model": {**tiny.TINY["model"], "head": "negative_binomial"}}
+    table = tiny.plain().with_columns(sales=tiny.plain()["sales"].clip(0).round())
+    model = fc.fit(table, horizon=3, config=config)
+    spoken = " ".join(capsys.readouterr().out.split())
+    assert spoken.count("quantiles are not calibrated: the quantiles of counts are whole numbers") == 1
+    assert model.artifact.ensemble.widths is None
