@@ -69,7 +69,7 @@ def cell(values: Sequence[float], digits: int = 3) -> str:
 
 
 def interval(
-    score: Callable[[list[Rows]], float], counts: Sequence[int], share: float = 0.9
+    score: Callable[[list[Rows]], float], counts: Sequence[int], share: float = 0.95
 ) -> tuple[float, float]:
     """Returns the block-bootstrap interval of a score.
 

@@ -7,7 +7,7 @@ known a day ahead: all its other columns. The last 480 hours are the test span: 
 A model is trained once, on all that comes before the span, and rolls on without being fitted again.
 The scale of MASE and SQL is the 24-hour seasonal error of all history before each cutoff. Skill is
 1 − the geometric mean over the files of error / seasonal naive's error; for SQL with the published
-errors of seasonal naive (--naive-sql for other markets; ours where there is none). Intervals hold 90 %
+errors of seasonal naive (--naive-sql for other markets; ours where there is none). Intervals hold 95 %
 of the scores of windows drawn anew in blocks. `--validation 4`: the four spans of 480 hours before the
 test span, each with a fit of its own; of the test span no row is read.
 """
@@ -163,7 +163,7 @@ def written(found: Found, published: Mapping[str, float], validation: bool) -> s
         five = f"all five markets: {cells['five']}" if "five" in cells else "–"
         lines.append([name, *(cells.get(market(dataset), "–") for dataset in datasets), five])
     stage = ", validation" if validation else ""
-    return report.markdown([f"MASE (SQL) [90 %]{stage}", *datasets, "skill over these files"], lines)
+    return report.markdown([f"MASE (SQL) [95 %]{stage}", *datasets, "skill over these files"], lines)
 
 
 def _skill_cell(found: Found, published: Mapping[str, float], model: str, seeds: Sequence[int]) -> str:

@@ -136,6 +136,7 @@ class Forecaster:
         stride: int | None = None,
         covariates: object | None = None,
         quiet: bool = False,
+        horizon: int | None = None,
         **roles: Unpack[Roles],
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -148,10 +149,13 @@ class Forecaster:
             stride: steps between cutoffs; None = the horizon.
             covariates: a second table, joined on series and time.
             quiet: say nothing.
+            horizon: leads that are scored; None = as fitted.
             roles: columns that are called otherwise in this table, in the model's order.
 
         Raises:
-            ConfigError: `refit` is unknown, or "never" would be dishonest.
+            ConfigError: `refit` is unknown, "never" would be dishonest, or the model cannot reach the
+                horizon.
+            DataError: the table has too little history for so many windows.
         """
         from forecaster.runs.job import BacktestPlan, run_backtest_job
 
@@ -159,7 +163,7 @@ class Forecaster:
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
         if windows < 1 or (stride is not None and stride < 1):
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
-        plan = BacktestPlan(windows, refit, stride)  # type: ignore[arg-type]
+        plan = BacktestPlan(windows, refit, stride, horizon)  # type: ignore[arg-type]
         panel = self.open(data, covariates=covariates, **roles)
         return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
 

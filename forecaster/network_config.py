@@ -6,9 +6,17 @@ refused here, with its numbers, before any work.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 LONGEST = 1_000_000
 """Steps or tokens: beyond it a number is a slip, or meant to fill the memory."""
@@ -16,6 +24,15 @@ WIDEST, DEEPEST = 65_536, 1000
 """The same for the size of a token, and for layers; what fits this machine is asked with the data."""
 MANY = 1_000_000_000
 """The same for what is only counted."""
+
+
+def _or_null(value: object, check: ValidatorFunctionWrapHandler) -> int:
+    return cast(int, value if value is None else check(value))
+
+
+FROM_DATA = (WrapValidator(_or_null), PlainSerializer(lambda value: value, return_type=int | None))
+"""Marks a number that may be null until it is chosen from the data. A resolved config holds a number,
+which is what its type says to all that come after."""
 
 
 class Section(BaseModel):
@@ -29,8 +46,8 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """The network. The config chooses; there is no class per variant."""
 
-    width: int = Field(64, ge=4, le=WIDEST)
-    """Size of a token."""
+    width: Annotated[int, Field(ge=4, le=WIDEST), *FROM_DATA] = 64
+    """Size of a token; null = chosen from the number of training windows."""
     heads: int = Field(4, ge=1, le=WIDEST)
     """Attention heads; divides `width`."""
     encoder_layers: int = Field(2, ge=1, le=DEEPEST)
@@ -97,9 +114,7 @@ class ModelConfig(Section):
     linear_calendar: bool | None = None
     """Whether linear maps read where in each calendar cycle the cutoff falls, as three harmonics;
     null = chosen on validation."""
-    linear_lags: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
-        None, max_length=32
-    )
+    linear_lags: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
     """Steps before the horizon from which linear maps read known covariates once more, as 24 and 168
     for those of a day and of a week before; null = the season and the shorter calendar cycles."""
     linear_strength: (
@@ -138,15 +153,8 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        if self.width % 2:
-            raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
-        if self.positions == "rotary" and self.width // self.heads % 2:
-            raise ValueError(
-                f"width {self.width} over heads {self.heads} is {self.width // self.heads} per head, "
-                "odd; rotary positions turn pairs"
-            )
+        if self.width is not None:
+            self._can_be_parted()
         if self.decoder_attention == "low_rank" and self.decoder_mask == "causal":
             raise ValueError(
                 "decoder_attention low_rank has no causal form: each of its "
@@ -169,6 +177,18 @@ class ModelConfig(Section):
         if 0.5 not in levels:
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self
+
+    def _can_be_parted(self) -> None:
+        """Refuses a width that heads and sinusoids do not divide."""
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.width % 2:
+            raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            raise ValueError(
+                f"width {self.width} over heads {self.heads} is {self.width // self.heads} per head, "
+                "odd; rotary positions turn pairs"
+            )
 
     def _can_be_linear(self) -> None:
         """Refuses a linear forecast beside what it cannot be added to, or that reads too far back."""

@@ -40,6 +40,12 @@ SETTINGS = ["--no-track", "--config", str(Path(__file__).parents[1] / "configs" 
 SETTINGS += [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
 
 
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    """Enough for intervals that nobody reads."""
+    monkeypatch.setattr(report, "_DRAWS", 100)
+
+
 def _clock(rows: int) -> list[str]:
     begin = datetime(2020, 1, 1)
     return [str(begin + timedelta(hours=row)) for row in range(rows)]

@@ -44,7 +44,8 @@ def test_the_main_job_in_six_lines(tmp_path):
     assert_frame_equal(
         pl.read_parquet(tmp_path / "forecasts.parquet"), forecast.frame, check_exact=True
     )
-    assert scores.summary["model"].to_list() == ["forecaster", "seasonal naive"]
+    rivals = ["seasonal naive", "naive", "drift", "ETS", "ridge"]
+    assert scores.summary["model"].to_list() == ["forecaster", *rivals]
     repeated = again.predict(data, future=future)
     assert tiny.bits(repeated.quantiles) == tiny.bits(forecast.quantiles)
     assert_frame_equal(repeated.frame, forecast.frame, check_exact=True)
@@ -198,9 +199,10 @@ def test_check_returns_findings_worst_first():
         fc.check(tiny.shop(), target="z")
 
 
-def test_metrics_hold_the_scores_of_both_models_and_the_curves():
+def test_metrics_hold_the_scores_of_the_model_and_of_cheap_baselines_and_the_curves():
     metrics = tiny.model().metrics
-    assert set(metrics["validation"]["scores"]) == {"forecaster", "seasonal naive"}
+    cheap = ["seasonal naive", "naive", "drift"]
+    assert list(metrics["validation"]["scores"]) == ["forecaster", *cheap]
     assert metrics["steps"] == 5 and metrics["best_step"] == 5
     assert [step for step, _ in metrics["curves"]["validation_loss"]] == [5]
 

@@ -21,6 +21,9 @@ def backtest(
     stride: Annotated[
         int | None, typer.Option(min=1, help="Steps between cutoffs; the horizon if left out.")
     ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Leads to score; as fitted if left out.")
+    ] = None,
     covariates: options.Covariates = None,
     out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
@@ -28,7 +31,7 @@ def backtest(
     *,
     told: options.Told,
 ) -> None:
-    """Score a model at past cutoffs, beside seasonal naive.
+    """Score a model at past cutoffs, beside baselines.
 
     By default the model's config is fitted again on the rows before the first cutoff, so that no
     scored row has been seen.
@@ -40,7 +43,9 @@ def backtest(
 
     results.refuse_unwritable(out, plot, data, covariates, page=report)
     roles = options.declared(told)
-    result = api.load(model).backtest(data, windows, refit, stride, covariates, **roles)
+    result = api.load(model).backtest(
+        data, windows, refit, stride, covariates, horizon=horizon, **roles
+    )
     announce.summary(Console(), result)
     results.put(result, out, plot)
     if report is not None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from forecaster.errors import DataError
 from forecaster.evaluation.bootstrap import Skill
-from forecaster.evaluation.groups import Axis, rows_at, skill_over, table_by, truth_of
+from forecaster.evaluation.groups import Axis, rows_at, skills_over, table_by, truth_of
 from forecaster.evaluation.rivals import BASELINES, rivals_at, tallies_of
 from forecaster.evaluation.rivals import MODEL as MODEL
 from forecaster.evaluation.rivals import NAIVE as NAIVE
@@ -104,8 +104,9 @@ class Backtest:
         return table_by(self.forecasts, self.tallies, axis)
 
     def skill(self, model: str = MODEL, rival: str = NAIVE) -> Skill:
-        """Returns 1 − WQL / WQL of a rival, with its 95 % bootstrap interval (`paired_skill`)."""
-        return skill_over(self.forecasts, self.tallies[model], self.tallies[rival])
+        """Returns 1 − WQL / WQL of a rival, with its 95 % bootstrap interval (`paired_skills`)."""
+        pair = {name: self.tallies[name] for name in (model, rival)}
+        return skills_over(self.forecasts, pair, rival)[model]
 
     @property
     def verdict(self) -> str:
@@ -126,7 +127,7 @@ class Backtest:
         Raises:
             OutputError: the name does not end in .html, or the file cannot be written.
         """
-        from forecaster.evaluation.report.report import page_of
+        from forecaster.evaluation.report.page import page_of
         from forecaster.forecast.writer import check_report, write_page
 
         check_report(Path(path))
@@ -159,14 +160,18 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
     end = int(panel.time[last[last >= 0]].max())
     spacing = stride or horizon
     reach = horizon + spacing * (windows - 1)
-    past = panel.calendar.before(end, reach)
     begin = int(panel.time.min())
-    if past[0] <= begin:
+    steps = int(panel.calendar.steps(np.array([begin]), np.array([end]))[0])
+    held = int((panel.calendar.before(end, max(1, steps + 1)) > begin).sum())
+    if reach > held:
+        fit = max(0, (held - horizon) // spacing + 1)
+        advice = f"{fit:,} fit, use --windows {fit}" if fit else "not one fits, take a longer table"
         raise DataError(
-            f"{panel.name}: {windows} windows of horizon {horizon} reach back to "
-            f"{panel.calendar.text(int(past[0]))}, the table begins at {panel.calendar.text(begin)}; "
-            "use fewer --windows"
+            f"{panel.name}: {windows:,} windows of horizon {horizon:,}, {spacing:,} steps apart, reach "
+            f"back {reach:,} steps, the table begins at {panel.calendar.text(begin)}, {held + 1:,} "
+            f"steps before its last target; {advice}"
         )
+    past = panel.calendar.before(end, reach)
     return [int(time) for time in past[: -horizon + 1 or None : spacing]]
 
 
@@ -236,11 +241,11 @@ def _parts(said: Sequence[Said], baselines: Sequence[str]) -> Iterator[_Part]:
 
 def _scored(forecasts: Sequence[Forecast], parts: Sequence[_Part]) -> Backtest:
     tallies = {name: joined([part.tallies[name] for part in parts]) for name in parts[0].tallies}
+    skills = skills_over(forecasts, tallies, NAIVE)
     scores: dict[str, Scores] = {}
     for name, mine in tallies.items():
-        skill = skill_over(forecasts, mine, tallies[NAIVE])
-        bounds = {"skill": skill.skill, "skill_low": skill.low, "skill_high": skill.high}
-        scores[name] = mine.overall() | bounds
+        skill, low, high = skills[name]
+        scores[name] = mine.overall() | {"skill": skill, "skill_low": low, "skill_high": high}
     scales = Scales(
         *(np.concatenate(all_of) for all_of in zip(*(p.scales for p in parts), strict=True))
     )

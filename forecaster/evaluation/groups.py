@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError
-from forecaster.evaluation.bootstrap import Skill, paired_skill
+from forecaster.evaluation.bootstrap import Skill, paired_skills
 from forecaster.evaluation.tally import Floats, Tally, names_of
 from forecaster.forecast.forecast import Forecast
 from forecaster.panel.panel import NO_TIME, Panel
@@ -55,12 +55,15 @@ def table_by(forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], axis: 
     return to_kind(frame_of(columns).fill_nan(None), panel.kind)
 
 
-def skill_over(forecasts: Sequence[Forecast], mine: Tally, rival: Tally) -> Skill:
-    """Returns the skill of one model over another in WQL, with its bootstrap interval.
+def skills_over(
+    forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], rival: str
+) -> dict[str, Skill]:
+    """Returns the skill of each model over one of them in WQL, with its bootstrap interval.
 
     Args:
         forecasts: the windows.
-        mine, rival: of these windows.
+        tallies: by model, of these windows.
+        rival: a model of them.
     """
     series, cutoff = _windows(forecasts)
     times, number = np.unique(cutoff, return_inverse=True)
@@ -72,7 +75,8 @@ def skill_over(forecasts: Sequence[Forecast], mine: Tally, rival: Tally) -> Skil
         cell = number * shape[1] + owner
         return np.bincount(cell, sums, shape[0] * shape[1]).reshape(shape).astype(np.float64)
 
-    return paired_skill(grid(mine), grid(rival), _overlap(forecasts, times[times != NO_TIME]))
+    losses = {name: grid(mine) for name, mine in tallies.items()}
+    return paired_skills(losses, losses[rival], _overlap(forecasts, times[times != NO_TIME]))
 
 
 def truth_of(forecast: Forecast) -> NDArray[np.float32]:

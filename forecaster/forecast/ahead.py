@@ -62,7 +62,7 @@ def settle(artifact: Artifact, panel: Panel, cutoff: str, horizon: int | None, d
         DataError: the date cannot be read.
     """
     wanted = artifact.horizon if horizon is None else horizon
-    _check_reach(artifact, wanted)
+    check_reach(artifact, wanted)
     _check_draws(artifact, draws)
     if cutoff not in ("own", "last"):
         time = panel.calendar.parse(cutoff)
@@ -179,8 +179,12 @@ def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], ND
     return usable, reasons
 
 
-def _check_reach(artifact: Artifact, wanted: int) -> None:
-    """Refuses a horizon that the model was not made for."""
+def check_reach(artifact: Artifact, wanted: int) -> None:
+    """Refuses a horizon that the model was not made for.
+
+    Raises:
+        ConfigError: the model cannot reach that far.
+    """
     trained, model = artifact.horizon, artifact.config.model
     if model.decoder != "autoregressive" and not 1 <= wanted <= trained:
         raise ConfigError(

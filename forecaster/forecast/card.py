@@ -33,6 +33,7 @@ def card_of(artifact: Artifact) -> str:
         + _patches_written(config),
         f"- head: {config.model.head}",
         f"- members: {len(artifact.ensemble.members)}",
+        *([f"- {line}"] if (line := attention_line(artifact)) else []),
         f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
         *_descent(artifact.parent),
         "",
@@ -69,6 +70,21 @@ def calibration_line(artifact: Artifact) -> str:
         for name in ("width", "pinball")
     )
     return f"{learned}, {100 * after['coverage']:.1f} % after · {changes}"
+
+
+def attention_line(artifact: Artifact) -> str:
+    """Returns what attention adds to the linear forecast; empty where there is none, or no measure."""
+    found = artifact.metrics.get("attention_share")
+    if found is None:
+        return ""
+    share, way = artifact.metrics.get("share"), artifact.config.model.linear
+    if not share:
+        return "attention: 0 % of the forecast; on the validation windows the linear forecast was best"
+    kept = "" if share == 1 else f" (validation kept {100 * share:.0f} % of it)"
+    return (
+        f"attention: {100 * found:.0f} % of what moves forecasts of the validation windows away from the "
+        f"mean of their context, the linear forecast the rest; linear {way}{kept}"
+    )
 
 
 def _descent(parent: dict[str, Any] | None) -> list[str]:

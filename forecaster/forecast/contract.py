@@ -110,6 +110,8 @@ class _Calibrated(BaseModel):
 
 
 class _Metrics(BaseModel):
+    share: _Number | None = None
+    attention_share: _Number | None = None
     calibration: _Calibrated | None = None
     curves: dict[str, list[list[_Number]]] = {}
     validation: _Validation = _Validation()
@@ -169,6 +171,11 @@ def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, 
         raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
     if None in (config.model.context_length, config.model.patch, config.model.decoder_patch):
         raise ValueError("config.json: context_length, patch and decoder_patch must be numbers")
+    if config.model.linear in ("skip", "blend"):
+        if not config.model.lookbacks:
+            raise ValueError("config.json: a linear forecast needs lookbacks")
+        if (config.model.linear_phases or 1) > 1 and not shape.cycles:
+            raise ValueError(f"linear_phases {config.model.linear_phases}, and no calendar cycle")
     _require_equal("horizon", shape.horizon, config.horizon)
     for member in contract.members:
         if (member.attention_length or 0) > (config.model.context_length or 0):

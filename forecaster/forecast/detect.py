@@ -77,9 +77,9 @@ class Labels:
             actual=panel.values[cells],
             forecast=self.band[..., 1][cells],
             **{low: self.band[..., 0][cells], high: self.band[..., 2][cells]},
-            label=np.array([None, *NAMES[1:]], dtype=object)[self.label[cells]],
+            label=np.array([None, *NAMES[1:]], dtype=object)[self.label[cells]].tolist(),
             score=self.score[cells],
-            status=np.array(self.reasons, dtype=object)[self.reason[cells]],
+            status=np.array(self.reasons)[self.reason[cells]],
         )
 
     @property

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from forecaster.config import ModelConfig
 from forecaster.errors import DataError
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.card import attention_line
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.importance import Importance, importance_of, without_each
 from forecaster.forecast.paths import path_keys
@@ -91,6 +92,8 @@ class Explanation:
     """Of covariates, channels and cycles, the largest first; then of the context, the oldest first."""
     model: ModelConfig
     """How the network is made."""
+    attention: str = ""
+    """What attention adds to the linear forecast, in words; empty where there is none."""
 
     def __repr__(self) -> str:
         return f"Explanation({self.report})"
@@ -182,12 +185,13 @@ def explain(
         channel=place,
         time=time,
         history=batch.inputs.context[0, :, place].numpy(),
-        context=_context_tokens(batch.inputs.observed[0, :, place].numpy(), network.patch),
+        context=_context_tokens(network, batch.inputs.observed[0, :, place].numpy()),
         horizon=_horizon_tokens(network, len(time)),
         maps=maps,
         rollout=None if any(one.kind == "low_rank" for one in maps) else _rollout(maps),
         importance=tuple(sorted(importance, key=_order)),
         model=config,
+        attention=attention_line(artifact),
     )
 
 
@@ -226,10 +230,11 @@ def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.i
     return batch, np.concatenate([padded, past, forecast.time[0]])
 
 
-def _context_tokens(observed: NDArray[np.bool_], patch: int) -> tuple[Token, ...]:
-    length = len(observed)
-    stops = range(length - patch * ((length - 1) // patch), length + 1, patch)
-    spans = [(max(0, stop - patch), stop) for stop in stops]
+def _context_tokens(network: Network, observed: NDArray[np.bool_]) -> tuple[Token, ...]:
+    length, patch = len(observed), network.patch
+    first, count = length - network.attention_length, network.context_tokens
+    stops = range(length - patch * (count - 1), length + 1, patch)
+    spans = [(max(first, stop - patch), stop) for stop in stops]
     return tuple(Token(start, stop, bool(observed[start:stop].any())) for start, stop in spans)
 
 

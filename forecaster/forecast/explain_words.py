@@ -65,6 +65,8 @@ def notes(told: Explanation) -> list[str]:
         f"context ({masked} without an observation), {len(told.horizon)} of {model.decoder_patch} in "
         f"the horizon; {model.heads} heads."
     ]
+    if told.attention:
+        said.append(f"{told.attention[0].upper()}{told.attention[1:]}.")
     kinds = {one.kind for one in told.maps}
     said += [words for kind, words in _KINDS.items() if kind in kinds]
     if model.decoder == "autoregressive":

@@ -13,6 +13,7 @@ refused, nothing is approximated.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import io
 import json
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 from forecaster.atomic import atomic_file, check_writable
 from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.artifact import Artifact
+from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
 from forecaster.panel.calendar import Calendar
@@ -47,7 +49,7 @@ class OnnxGraph(nn.Module):
         super().__init__()
         first = artifact.ensemble.members[0]
         assert isinstance(first, Network)
-        self.ensemble, self.scaler = artifact.ensemble, first.scaler
+        self.ensemble, self.scaler = with_fixed_shares(artifact.ensemble), first.scaler
         self.sizes = field_sizes(artifact.shape, artifact.context_length)
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
@@ -66,6 +68,17 @@ class OnnxGraph(nn.Module):
         masks = {mask: ~read[values].isnan() for mask, values in _MASKS.items()}
         said = self.ensemble.outlook(Inputs(**read, **masks))
         return (said.quantiles,) if said.mean is None else (said.quantiles, said.mean)
+
+
+def with_fixed_shares(ensemble: Ensemble) -> Ensemble:
+    """Returns a copy whose shares of attention are numbers: a graph cannot branch on a tensor."""
+    fixed = copy.deepcopy(ensemble)
+    for member in fixed.members:
+        if member.linear is not None:
+            share = float(member.share)  # type: ignore[arg-type]
+            del member.share
+            member.share = share  # type: ignore[assignment]
+    return fixed
 
 
 def field_sizes(shape: Shape, context_length: int) -> dict[str, tuple[int, ...]]:

@@ -29,8 +29,8 @@ def page(title: str, style: str, body: str) -> str:
 
     Args:
         title: as plain text.
-        style: rules beside those that all pages share, whose colours are --ink, --paper, --soft, --edge,
-            --blue, --orange, --green, --purple and --brown.
+        style: rules beside those that all pages share, whose colours are --ink, --paper, --soft,
+            --edge, --blue, --orange, --green, --purple and --brown.
         body: as HTML.
     """
     return (

@@ -111,17 +111,21 @@ class Predictor:
         """
         return self.forecasts_at(panel, [cutoff])[0]
 
-    def forecasts_at(self, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
+    def forecasts_at(
+        self, panel: Panel, cutoffs: Sequence[int], horizon: int | None = None
+    ) -> list[Forecast]:
         """Returns `forecast_at` of each of some past cutoffs, whose windows share batches.
 
         Args:
             panel: with rows after the cutoffs.
             cutoffs: times of the last steps that may be seen.
+            horizon: leads wanted; None = as trained.
         """
-        horizon, length = self.artifact.horizon, self.artifact.context_length
+        wanted, length = horizon or self.artifact.horizon, self.artifact.context_length
+        horizon = max(wanted, self.artifact.horizon)
         if panel.regular:  # the rows that the last cutoff needs serve all of them
             panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), horizon)
-        tasks = [Task(horizon, cutoff, cutoff) for cutoff in cutoffs]
+        tasks = [Task(wanted, cutoff, cutoff) for cutoff in cutoffs]
         aheads = [reach(panel, task, length, horizon) for task in tasks]
         forecasts: list[Forecast] = []
         for _, group in groupby(aheads, key=lambda ahead: id(ahead.panel)):
@@ -134,8 +138,9 @@ class Predictor:
                 own = slice(end - len(series), end)
                 part = Outlook(said.quantiles[own], None if said.mean is None else said.mean[own], None)
                 task = tasks[len(forecasts)]
-                truth = ahead.panel.values[ahead.rows, : panel.n_channels]
-                truth = np.where(ahead.rows[..., None] < 0, np.nan, truth)
+                row = ahead.rows[:, :wanted]
+                truth = ahead.panel.values[row, : panel.n_channels]
+                truth = np.where(row[..., None] < 0, np.nan, truth)
                 forecasts.append(
                     replace(self._placed(ahead, task, chosen=series, said=part), actual=truth)
                 )

@@ -92,7 +92,9 @@ def mark(x: float, y: float, shape: str, color: str, title: str = "") -> str:
     """
     said = f"<title>{escape(title)}</title>" if title else ""
     path = f'<path transform="translate({x:.1f} {y:.1f})" d="{MARKS[shape]}"'
-    return f'{path} fill="{color}" stroke="{color}">{said}</path>' if said else f'{path} fill="{color}"/>'
+    return (
+        f'{path} fill="{color}" stroke="{color}">{said}</path>' if said else f'{path} fill="{color}"/>'
+    )
 
 
 def band(

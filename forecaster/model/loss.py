@@ -96,7 +96,8 @@ def spectral_losses(
     spectrum = torch.fft.rfft(error, dim=1, norm="ortho")
     # The root of 0 has no slope; a number this small changes no loss.
     size = (spectrum.real.square() + spectrum.imag.square() + _TINY).sqrt() * whole
-    return truth.shape[1] * size.mean(dim=1)
+    losses: Tensor = truth.shape[1] * size.mean(dim=1)
+    return losses
 
 
 def _cell_losses(

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from forecaster.config import ModelConfig
 from forecaster.errors import ConfigError
+from forecaster.model.linear import LinearSkip
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
 
@@ -22,6 +23,8 @@ _COPIES = 5
 """Of the weights while training: themselves, gradient, two moments, moving average."""
 _FLOAT = 4
 _COUNTED_LAYERS = 2
+_SUMS, _DOUBLE = 6, 8
+"""What linear maps are solved from: each quarter of the windows, all of them, and a factor."""
 
 
 def parameters(config: ModelConfig, shape: Shape) -> int:
@@ -63,9 +66,10 @@ def refuse_what_does_not_fit(config: ModelConfig, shape: Shape) -> None:
             f"this machine has {room / 1e9:,.1f} GB: take a smaller model.width or fewer layers"
         )
     assert config.context_length and config.patch and config.decoder_patch
+    length = config.attention_length or config.context_length
     covariates = shape.past + shape.known + len(shape.past_categories + shape.known_categories)
     cells = config.context_length * (2 + covariates)
-    tokens = -(-config.context_length // config.patch) * config.encoder_layers
+    tokens = -(-length // config.patch) * config.encoder_layers
     tokens += -(-shape.horizon // config.decoder_patch) * config.decoder_layers
     window = _FLOAT * (cells + tokens * (config.width + config.feed_forward))
     if window > room:
@@ -73,6 +77,23 @@ def refuse_what_does_not_fit(config: ModelConfig, shape: Shape) -> None:
             f"model: one window of {config.context_length:,} + {shape.horizon:,} steps needs "
             f"{window / 1e9:,.1f} GB to train, this machine has {room / 1e9:,.1f} GB: take a shorter "
             "model.context_length, a longer model.patch, or a smaller model.width"
+        )
+    if config.linear in ("skip", "blend"):
+        _refuse_large_maps(config, shape, room)
+
+
+def _refuse_large_maps(config: ModelConfig, shape: Shape, room: int) -> None:
+    """Refuses linear maps whose products of features this machine cannot hold."""
+    with torch.device("meta"):
+        linear = LinearSkip(config, shape)
+    sizes = [tuple(weights.shape) for weights in linear.maps]
+    needed = _SUMS * _DOUBLE * sum(n * size * (size + leads) for n, size, leads in sizes)
+    if needed > room:
+        places, size, _ = max(sizes, key=lambda own: own[0] * own[1] ** 2)
+        raise ConfigError(
+            f"model.linear {config.linear}: maps from {size:,} numbers for {places:,} places need "
+            f"{needed / 1e9:,.1f} GB to solve, this machine has {room / 1e9:,.1f} GB: take shorter "
+            "model.lookbacks, fewer model.linear_phases, or linear none"
         )
 
 

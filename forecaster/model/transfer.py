@@ -134,6 +134,7 @@ def check_weights(old: Network, new: Network) -> None:
 def _beyond_tables(network: Network) -> dict[str, Tensor]:
     """All that reads no table: layers, norms, head, what tokens are told of values before them."""
     apart = {*_TABLES, "context_covariates", "horizon_covariates", "scaler", "channel_embedding"}
+    apart |= {"linear", "share"}  # solved and chosen for each table afresh
     apart |= {f"{kind}_{part}" for kind in KINDS for part in ("scaler", "embedding")}
     return {k: v for k, v in network.state_dict().items() if k.split(".")[0] not in apart}
 

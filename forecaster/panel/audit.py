@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     levels.outlier_scale,
     levels.jumps,
     levels.negative_counts,
+    levels.bounds,
     pace.steps,
     targets.ends,
     companions.empty,

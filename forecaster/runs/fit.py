@@ -30,11 +30,13 @@ from forecaster.model.threads import spare_threads
 from forecaster.panel.building.codes import with_categories
 from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
+from forecaster.runs.attention_share import attention_share
 from forecaster.runs.blend import choose_shares, choose_weights
 from forecaster.runs.calibration import calibrated
 from forecaster.runs.counts import refuse_what_is_no_count
 from forecaster.runs.linear import linear_settings, settle_linear
 from forecaster.runs.members import Trainings, curves_of, found_by
+from forecaster.runs.sizes import sized
 from forecaster.runs.training.devices import joined
 from forecaster.runs.training.launch import workers
 from forecaster.runs.training.train import ALONE, Surroundings
@@ -104,6 +106,7 @@ def fit_panel(
         if measured is not None:
             found["seconds_per_step"] = asdict(measured)
         if len(split.held):
+            found |= attention_share(artifact.ensemble, panel, config, split)
             found["validation"] = _validate(artifact, panel, split, surroundings)
             if config.fit.refit and not members[-1].ended:
                 members = trainings.refitted(config, members)
@@ -194,6 +197,9 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     """
     config = started_config(config, start)
     resolved = resolve_config(config, panel)
+    if None in (resolved.model.width, resolved.fit.steps):
+        together = panel.n_channels if resolved.model.channel_attention else 1
+        resolved = sized(resolved, together * len(split_panel(panel, resolved).train))
     if start is not None:
         check_start(panel, resolved, start)
     if resolved.model.head == "negative_binomial":

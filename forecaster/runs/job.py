@@ -20,7 +20,8 @@ from rich.console import Console
 from forecaster.config import Config
 from forecaster.errors import ConfigError, ForecasterError
 from forecaster.evaluation.backtest import Backtest, Said, rolling_cutoffs, run_backtest
-from forecaster.evaluation.report.report import page_of
+from forecaster.evaluation.report.page import page_of
+from forecaster.forecast.ahead import check_reach
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
@@ -55,6 +56,8 @@ class BacktestPlan:
     """once: before the first cutoff; each: before every one; never: the model as it is."""
     stride: int | None = None
     """Steps between cutoffs; None = the horizon."""
+    horizon: int | None = None
+    """Leads; None = as the model was fitted."""
 
 
 def run_fit(
@@ -152,12 +155,16 @@ def run_backtest_job(
 
     Raises:
         DataError: the audit finds errors.
-        ConfigError: `refit="never"` would score rows that the artifact has seen.
+        ConfigError: the model cannot reach that far, or `refit="never"` would score rows that the
+            artifact has seen.
     """
+    if plan.horizon is not None:
+        check_reach(artifact, plan.horizon)
     found = check_panel(panel)
     refuse_errors(found)
     announce.findings(console, [finding for finding in found if finding.severity == "warning"])
-    cutoffs = rolling_cutoffs(panel, plan.windows, artifact.horizon, plan.stride)
+    horizon = plan.horizon or artifact.horizon
+    cutoffs = rolling_cutoffs(panel, plan.windows, horizon, plan.stride)
     if plan.refit == "never" and cutoffs[0] < artifact.trained_until:
         text = panel.calendar.text
         raise ConfigError(
@@ -167,12 +174,11 @@ def run_backtest_job(
         )
     if artifact.parent is not None and plan.refit != "never":
         announce.afresh(console, artifact.parent)
-    refits = Refits(artifact, panel, cutoffs, plan.refit, console)
+    refits = Refits(artifact, panel, cutoffs, horizon, plan.refit, console)
     with open_run(config.tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.said)
-        told = f"--windows {plan.windows} --refit {plan.refit}" + (
-            f" --stride {plan.stride}" if plan.stride else ""
-        )
+        flags = asdict(plan).items()
+        told = " ".join(f"--{name} {value}" for name, value in flags if value is not None)
         backtest = with_origin(backtest, refits.artifact, panel, found, told)
         if run.recorded:
             run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})

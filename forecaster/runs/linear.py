@@ -1,7 +1,7 @@
 """The linear forecast beside attention: settled on validation, solved over training windows.
 
 What comes in: a panel, a config and a split. What goes out: a config that says which maps there are and
-how strongly they are held, and a network that holds their solution (`ridge.py`). Promised: after
+how strongly they are held, and a network that holds their solution (`ridge/`). Promised: after
 settling, the maps are a function of config and training windows alone; nothing but training windows
 enters a map, nothing but watched validation windows a choice.
 """
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from forecaster.config import Config
+from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.linear import LinearSkip, mapped
@@ -23,16 +24,9 @@ from forecaster.panel.building.codes import with_categories
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.clock.frequency import DAY
 from forecaster.panel.panel import Panel
-from forecaster.runs.ridge import (
-    FOLDS,
-    MOST_ROWS,
-    Sums,
-    learn_offsets,
-    refined,
-    solution,
-    spans,
-    summed,
-)
+from forecaster.runs.ridge.offsets import learn_offsets
+from forecaster.runs.ridge.rows import FOLDS, MOST_ROWS, spans
+from forecaster.runs.ridge.solve import Sums, refined, solution, summed
 from forecaster.runs.scales import learn_scales
 from forecaster.runs.versions import versions
 from forecaster.windows.index import WindowIndex
@@ -54,10 +48,18 @@ def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, obj
         config: as asked for.
         panel: the table.
         context: steps that attention reads if nothing else is said, or the context as asked for.
+
+    Raises:
+        ConfigError: places of a cycle are asked for where there is none.
     """
     model, calendar = config.model, panel.calendar
     if model.linear not in ("skip", "blend"):
         return {"context_length": context}
+    if (model.linear_phases or 1) > 1 and not calendar.cycles:
+        raise ConfigError(
+            f"model.linear_phases {model.linear_phases}: no calendar cycle in {panel.name} to have places "
+            "of; set it to 1, or give data.periods"
+        )
     lookbacks, reads = model.lookbacks, model.attention_length
     if lookbacks is None:
         lookbacks = _lookbacks(panel, context)
@@ -130,16 +132,21 @@ def solve_linear(network: Network, panel: Panel, config: Config, index: WindowIn
         return
     strengths = _by_lead(config, linear.horizon)
     solved: list[list[list[Tensor]]] = []  # [span][fold, and all][map]
+    total: list[Tensor] = []
     with torch.no_grad():
         every = spans(network, panel, config, index)
         for windows in every:
             parts = summed(windows)
-            whole = [Sums.over(folds) for folds in parts]
+            total = total or [Sums.over(folds).whole for folds in parts]  # of the widest span
+            whole = [Sums.over(folds, n) for folds, n in zip(parts, total, strict=True)]
             maps = [solution(linear, sums, strengths) for sums in whole]
             maps = refined(windows, whole, maps, strengths)
             solved.append([])
             for fold in range(FOLDS):
-                rest = [Sums.over([*folds[:fold], *folds[fold + 1 :]]) for folds in parts]
+                rest = [
+                    Sums.over([*folds[:fold], *folds[fold + 1 :]], n)
+                    for folds, n in zip(parts, total, strict=True)
+                ]
                 solved[-1].append([solution(linear, sums, strengths).float() for sums in rest])
             solved[-1].append([own.float() for own in maps])
         for number, own in enumerate(linear.maps):
@@ -160,7 +167,8 @@ def fit_floor(panel: Panel, config: Config, split: Split) -> Artifact:
     panel = with_categories(panel, split.train_end)
     config = settle_linear(panel, _bare(config), split)
     if config.fit.refit:
-        split = split_panel(panel, config.replaced(fit={"validation": None}))
+        unwatched = config.fit.model_copy(update={"validation": None})
+        split = split_panel(panel, config.model_copy(update={"fit": unwatched}))
     network = _network(panel, config, split)
     solve_linear(network, panel, config, split.train)
     network.share.zero_()
@@ -194,8 +202,11 @@ def _validated(
     wanted = given or [torch.full((horizon,), s, dtype=torch.float64) for s in strengths]
     every = spans(network, panel, widest, split.train)
     maps: list[list[list[Tensor]]] = [[[] for _ in wanted] for _ in tries]  # [try][strength][map]
+    total: list[Tensor] = []
     for windows in every:
-        whole = [Sums.over(folds) for folds in summed(windows)]
+        parts = summed(windows)
+        total = total or [Sums.over(folds).whole for folds in parts]  # of the widest span
+        whole = [Sums.over(folds, n) for folds, n in zip(parts, total, strict=True)]
         for own, config in zip(maps, tries, strict=True):
             for out, leads in zip(own, wanted, strict=True):
                 found = [
@@ -203,7 +214,7 @@ def _validated(
                     for sums, lookback in zip(whole, linear.lookbacks, strict=True)
                 ]
                 out[:] = [a + b for a, b in zip(out, found, strict=True)] if out else found
-    total = torch.zeros(len(tries), len(wanted), horizon, dtype=torch.float64)
+    errors = torch.zeros(len(tries), len(wanted), horizon, dtype=torch.float64)
     for rows in every[0].read(split.validation, split.held):
         said = torch.zeros(len(tries), len(wanted), *rows.target.shape)
         for number in range(len(linear.maps)):
@@ -211,8 +222,8 @@ def _validated(
             for n, k in product(range(len(tries)), range(len(wanted))):
                 said[n, k] += level[:, None] + mapped(features, maps[n][k][number], rows.place)
         missed = (rows.target - said / len(linear.maps)).abs() * rows.weight.sqrt()[:, None]
-        total += torch.where(missed.isfinite(), missed, 0.0).sum(dim=2, dtype=torch.float64)
-    patches = torch.stack([part.sum(dim=2) for part in total.split(patch, dim=2)], dim=2)
+        errors += torch.where(missed.isfinite(), missed, 0.0).sum(dim=2, dtype=torch.float64)
+    patches = torch.stack([part.sum(dim=2) for part in errors.split(patch, dim=2)], dim=2)
     losses = patches.amin(dim=1).sum(dim=1).tolist()
     if given:
         return list(zip(losses, tries, strict=True))
@@ -235,7 +246,7 @@ def _narrowed(
         return solution(linear, sums, strengths).float()
     count = sums.gram.shape[1]
     kept = torch.cat([torch.arange(lookback), torch.arange(lookback + linear.calendar, count)])
-    less = Sums(sums.gram[:, kept][:, :, kept], sums.cross[:, kept], sums.weight, sums.seen)
+    less = Sums(sums.gram[:, kept][:, :, kept], sums.cross[:, kept], sums.weight, sums.seen, sums.whole)
     maps = torch.zeros(sums.cross.shape)
     maps[:, kept] = solution(linear, less, strengths).float()
     return maps

@@ -47,6 +47,8 @@ class Trained:
     """Of the training; empty: the first one."""
     network: Network
     """With the weights to keep."""
+    seed: int
+    """Of its first weights, its dropout, and the order of its windows."""
     steps: int
     """Taken."""
     best_step: int
@@ -159,7 +161,7 @@ class Trainings:
             return self._trained(name, config, split)
         if float(before.share) == 0:
             network = self.network(config, split).requires_grad_(False).eval()
-            again = Trained(name, network, steps=0, best_step=0, curves={}, ended=False)
+            again = Trained(name, network, config.fit.seed, 0, 0, curves={}, ended=False)
         else:
             again = self._trained(name, config, split)
         again.network.share.copy_(before.share)
@@ -205,6 +207,7 @@ class Trainings:
         return Trained(
             name=name,
             network=learner.average,
+            seed=config.fit.seed,
             steps=learner.global_step,
             best_step=best.step if best.weights is not None else learner.global_step,
             curves=learner.curves,
@@ -229,6 +232,8 @@ def found_by(members: Sequence[Trained], weights: Sequence[float]) -> dict[str, 
     """Returns what metrics.json tells of the members; steps and best step are those of the first."""
     told = [
         {
+            "seed": member.seed,
+            "attention_length": member.network.config.attention_length,
             "steps": member.steps,
             "best_step": member.best_step,
             "share": 1.0 if member.network.linear is None else float(member.network.share),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from forecaster.evaluation.backtest import Backtest, score_forecasts
 from forecaster.evaluation.report.origin import Origin
-from forecaster.evaluation.report.report import page_of
+from forecaster.evaluation.report.page import page_of
 from forecaster.evaluation.rivals import CHEAP
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast

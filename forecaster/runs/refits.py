@@ -34,7 +34,13 @@ class Refits:
     """Forecasts at cutoffs, by weights that have not seen them."""
 
     def __init__(
-        self, artifact: Artifact, panel: Panel, cutoffs: Sequence[int], refit: Refit, console: Console
+        self,
+        artifact: Artifact,
+        panel: Panel,
+        cutoffs: Sequence[int],
+        horizon: int,
+        refit: Refit,
+        console: Console,
     ):
         """Takes what is to be forecast.
 
@@ -42,11 +48,12 @@ class Refits:
             artifact: gives the config, and with `refit="never"` the weights.
             panel: opened with the artifact's schema.
             cutoffs: all there will be, rising.
+            horizon: leads; what the model can reach.
             refit: "once" before the first cutoff, "each" before every one, or "never".
             console: where to say what is fitted.
         """
         self._artifact, self._panel, self._cutoffs = artifact, panel, cutoffs
-        self._refit, self._console = refit, console
+        self._horizon, self._refit, self._console = horizon, refit, console
         self._models: dict[str, tuple[Predictor, Panel]] = {}
 
     @property
@@ -63,7 +70,10 @@ class Refits:
         for some in [[one] for one in cutoffs] if self._refit == "each" else [list(cutoffs)]:
             if self._refit == "each" or not self._models:
                 self._settle(some[0])
-            made = [predictor.forecasts_at(panel, some) for predictor, panel in self._models.values()]
+            made = [
+                predictor.forecasts_at(panel, some, self._horizon)
+                for predictor, panel in self._models.values()
+            ]
             yield from (
                 dict(zip(self._models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
             )
@@ -106,17 +116,17 @@ class Refits:
             return replace(artifact, ensemble=own)
         seen = self._panel.until(until)
         try:
-            config, split = prepare(seen, _straight(artifact.config))
+            config, split = prepare(seen, _straight(artifact.config, self._horizon))
             return fit_floor(seen, config, split)
         except ForecasterError as error:
             announce.sentence(self._console, f"no {RIDGE} in the table: {error}")
             return None
 
 
-def _straight(config: Config) -> Config:
+def _straight(config: Config, horizon: int) -> Config:
     """Returns settings of linear maps alone, for a model whose network has none."""
     fit = config.fit
-    return Config(horizon=config.horizon, data=config.data, target=config.target).replaced(
+    return Config(horizon=horizon, data=config.data, target=config.target).replaced(
         model={"linear": "blend", "quantile_levels": config.model.quantile_levels},
         fit={"validation": fit.validation, "validation_windows": fit.validation_windows},
     )

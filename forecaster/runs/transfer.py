@@ -31,10 +31,20 @@ FREE = (
     "attention_dropout",
     "stochastic_depth",
     "context_length",
+    "attention_length",
     "paths",
     "label_smoothing",
 )
 """Settings of `model` that say nothing about weights, so that a config may have its own."""
+_SOLVED = (
+    "lookbacks",
+    "linear_spans",
+    "linear_phases",
+    "linear_calendar",
+    "linear_lags",
+    "linear_strength",
+)
+"""Settings of linear maps, which are solved for each table afresh."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,11 @@ def started_config(config: Config, start: Artifact | None) -> Config:
     model, faults = {}, []
     for name in ModelConfig.model_fields:
         wanted, found = getattr(own, name), getattr(theirs, name)
+        if name == "linear":
+            found = found or "none"  # as it was before there were any
+        if name in _SOLVED:
+            model[name] = wanted
+            continue
         asked_for = wanted != getattr(usual, name)
         model[name] = wanted if asked_for and name in FREE else found
         if asked_for and wanted != found and name not in FREE:
@@ -84,6 +99,9 @@ def started_config(config: Config, start: Artifact | None) -> Config:
                 f"--from: model.{name} {_text(wanted)} is asked for, the artifact's weights are made "
                 f"for {_text(found)}; leave it out to take theirs"
             )
+    shorter, reads = model["context_length"], model["attention_length"]
+    if shorter is not None and reads is not None and own.attention_length is None:
+        model["attention_length"] = min(reads, shorter)
     smallest = min(theirs.width, theirs.feed_forward)
     if fit.adapters is not None and fit.adapters >= smallest:
         faults.append(

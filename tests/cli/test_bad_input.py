@@ -263,7 +263,15 @@ CATALOGUE = {
     ),
     "more windows than the history holds": (
         ["backtest", "model", "shop.csv", "--windows", 50, "--out", "new.csv"],
-        ["50 windows of horizon 7", "the table begins at 2024-01-01", "--windows"],
+        ["50 windows of horizon 7", "the table begins at 2024-01-01", "14 fit, use --windows 14"],
+    ),
+    "a backtest further than the model reaches": (
+        ["backtest", "model", "shop.csv", "--horizon", 8, "--out", "new.csv"],
+        ["horizon 8: this model forecasts 1 to 7 steps", "fit one with --horizon 8"],
+    ),
+    "quantile levels outside 0 and 1": (
+        ["fit", "shop.csv", "--horizon", 7, "--set", "model.quantile_levels=[0.5,1.0]", "--out", "new"],
+        ["quantile_levels [0.5, 1.0] must rise strictly between 0 and 1"],
     ),
     "other counts of renamed columns": (
         ["predict", "plain_model", "plain.csv", "--target", "sales,store", "--out", "new.csv"],

@@ -65,12 +65,24 @@ def test_the_last_cutoff_leaves_one_horizon_of_truth_of_the_series_that_ends_las
 
 def test_cutoffs_before_the_table_are_refused_with_dates():
     expected = (
-        "the polars frame: 6 windows of horizon 7 reach back to 2023-12-29, "
-        "the table begins at 2024-01-01; use fewer --windows"
+        "the polars frame: 6 windows of horizon 7, 7 steps apart, reach back 42 steps, the table "
+        "begins at 2024-01-01, 39 steps before its last target; 5 fit, use --windows 5"
     )
     with pytest.raises(fc.DataError, match=expected):
         rolling_cutoffs(_panel(40), 6, 7)
-    assert len(rolling_cutoffs(_panel(40), 5, 7)) == 5
+    with pytest.raises(fc.DataError, match="not one fits, take a longer table"):
+        rolling_cutoffs(_panel(40), 1, 39)
+
+
+@pytest.mark.parametrize("horizon", [1, 7, 38])
+@pytest.mark.parametrize("stride", [None, 1, 3])
+def test_as_many_windows_fit_as_the_refusal_says(horizon, stride):
+    with pytest.raises(fc.DataError, match="fit, use --windows") as refusal:
+        rolling_cutoffs(_panel(40), 10**6, horizon, stride)
+    most = int(str(refusal.value).split()[-1])
+    assert len(rolling_cutoffs(_panel(40), most, horizon, stride)) == most
+    with pytest.raises(fc.DataError, match=f"; {most} fit, use --windows {most}"):
+        rolling_cutoffs(_panel(40), most + 1, horizon, stride)
 
 
 def test_a_table_without_truth_is_refused():
@@ -246,6 +258,36 @@ def test_a_verdict_is_never_nonsense(wql, naive, said):
     assert Backtest((), scores, 0, 0).verdict == said
 
 
+def _verdict(skill, low, high, **others):
+    naive = {"WQL": 0.4, "MASE": 1.0}
+    mine = {"WQL": 0.4 * (1 - skill), "MASE": 0.9, "skill": skill, "skill_low": low, "skill_high": high}
+    rivals = {name: {"WQL": wql, "MASE": 1.0} for name, wql in others.items()}
+    return Backtest((), {MODEL: mine, NAIVE: naive, **rivals}, 0, 0).verdict
+
+
+def test_a_win_that_may_be_chance_is_not_called_one_and_a_loss_is_called_a_loss():
+    assert _verdict(0.25, 0.1, 0.35) == (
+        "beats seasonal naive: its WQL is 25.0 % lower (95 % interval 10.0 to 35.0 %)"
+    )
+    assert _verdict(0.05, -0.02, 0.12) == (
+        "cannot be told apart from seasonal naive: its WQL is 5.0 % lower "
+        "(95 % interval -2.0 to 12.0 %)"
+    )
+    assert _verdict(-0.05, -0.12, -0.01) == (
+        "loses to seasonal naive: its WQL is 5.0 % higher (95 % interval 1.0 to 12.0 %)"
+    )
+    assert _verdict(-0.05, -0.12, 0.02) == (
+        "loses to seasonal naive: its WQL is 5.0 % higher (95 % interval -2.0 to 12.0 %), "
+        "which may be chance"
+    )
+    assert _verdict(0.25, np.nan, np.nan) == "beats seasonal naive: its WQL is 25.0 % lower"
+
+
+def test_baselines_that_are_better_than_the_model_are_named_best_first():
+    said = _verdict(0.25, 0.1, 0.35, naive=0.5, drift=0.27, ridge=0.24)
+    assert said.endswith("; better than it: ridge (WQL 20.0 % lower), drift (WQL 10.0 % lower)")
+
+
 def test_better_bands_do_not_hide_worse_medians():
     scores = {
         MODEL: {"WQL": 0.3, "MASE": 1.2, "skill": 0.25},
@@ -284,3 +326,103 @@ def test_a_backtest_gives_the_callers_kind_of_frame():
 def test_a_backtest_that_cannot_be_honest_is_refused(options, said):
     with pytest.raises(fc.ConfigError, match=said):
         tiny.plain_model().backtest(tiny.plain(), quiet=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("axis", "key", "count"),
+    [("series", "store", 3), ("lead", "lead", 7), ("cutoff", "cutoff", 3), ("channel", "channel", 1)],
+)
+def test_metrics_by_an_axis_are_those_of_its_rows_keyed_as_the_caller_does(axis, key, count):
+    backtest = _backtest()
+    found, rows = backtest.by(axis), backtest.frame
+    assert found.columns[:3] == [key, "model", "cells"]
+    assert found.height == count * len(backtest.scores)
+    mine = found.filter(pl.col("model") == MODEL)
+    assert mine[key].dtype == rows[key].dtype
+    for row in mine.iter_rows(named=True):
+        own = rows.filter(pl.col(key) == row[key])
+        error = (own["actual"] - own["forecast"]).cast(pl.Float64)
+        assert row["cells"] == own.height
+        assert row["MAE"] == pytest.approx(error.abs().mean(), rel=1e-6)
+        inside = ((own["q0.1"] <= own["actual"]) & (own["actual"] <= own["q0.9"])).mean()
+        assert row["coverage_80"] == pytest.approx(inside)
+    weighted = (mine["MAE"] * mine["cells"]).sum() / mine["cells"].sum()
+    assert weighted == pytest.approx(backtest.scores[MODEL]["MAE"])
+
+
+def test_metrics_by_an_unknown_axis_are_refused_and_frames_are_the_callers_kind():
+    with pytest.raises(
+        fc.ConfigError, match="by 'shop': expected one of series, lead, cutoff, channel"
+    ):
+        _backtest().by("shop")
+    backtest = tiny.plain_model().backtest(tiny.plain().to_pandas(), windows=1, quiet=True)
+    assert isinstance(backtest.by("lead"), pd.DataFrame)
+
+
+def test_forecasts_at_many_cutoffs_are_those_made_one_by_one():
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    predictor = Predictor(tiny.plain_model().artifact)
+    cutoffs = rolling_cutoffs(panel, 60, 7, 1)
+    together = predictor.forecasts_at(panel, cutoffs)
+    for cutoff, found in zip(cutoffs, together, strict=True):
+        alone = predictor.forecast_at(panel, cutoff)
+        np.testing.assert_allclose(found.quantiles, alone.quantiles, rtol=1e-6)
+        assert (found.cutoff == cutoff).all() and found.status == alone.status
+        for name in ("actual", "time", "series"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(alone, name))
+
+
+def test_forecasts_at_many_cutoffs_of_series_that_begin_late_and_end_early_are_those_one_by_one():
+    late = (pl.col("store") == "c") & (pl.col("date") <= tiny.day(60))
+    early = (pl.col("store") == "a") & (pl.col("date") >= tiny.day(70))
+    table = tiny.plain().filter(~late & ~early)
+    panel = open_panel(table, DataConfig(), schema=tiny.plain_model().artifact.schema)
+    predictor = Predictor(tiny.plain_model().artifact)
+    cutoffs = rolling_cutoffs(panel, 8, 7, 6)
+    together = predictor.forecasts_at(panel, cutoffs)
+    assert len({id(one.panel) for one in together}) == 1
+    for cutoff, found in zip(cutoffs, together, strict=True):
+        alone = predictor.forecast_at(panel, cutoff)
+        np.testing.assert_allclose(found.quantiles, alone.quantiles, rtol=1e-6)
+        assert found.status == alone.status
+        np.testing.assert_array_equal(found.actual, alone.actual)
+        np.testing.assert_array_equal(found.time, alone.time)
+
+
+def test_a_backtest_in_parts_of_any_size_has_the_same_scores(monkeypatch):
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    predictor = Predictor(tiny.plain_model().artifact)
+    cutoffs = rolling_cutoffs(panel, 20, 7, 2)
+
+    def said(some):
+        return ({MODEL: one} for one in predictor.forecasts_at(panel, some))
+
+    whole = run_backtest(cutoffs, said)
+    monkeypatch.setattr("forecaster.evaluation.backtest._PART_CELLS", 600)
+    parts = run_backtest(cutoffs, said)
+    for name, mine in whole.scores.items():
+        assert parts.scores[name] == pytest.approx(mine, rel=1e-6), name
+    again = score_forecasts([{MODEL: one} for one in whole.forecasts])
+    for name, mine in whole.scores.items():
+        assert again.scores[name] == pytest.approx(mine, rel=1e-6), name
+
+
+def test_a_shorter_horizon_scores_the_first_leads_of_the_same_forecasts():
+    whole, short = (
+        tiny.plain_model().backtest(tiny.plain(), windows=2, stride=7, quiet=True, horizon=horizon)
+        for horizon in (None, 3)
+    )
+    assert short.scored == 2 * 3 * 3 and [one.time.shape[1] for one in short.forecasts] == [3, 3]
+    # The last cutoff leaves as many leads of truth as are scored.
+    assert short.forecasts[-1].cutoff[0] > whole.forecasts[-1].cutoff[0]
+    with pytest.raises(fc.ConfigError, match="horizon 8: this model forecasts 1 to 7 steps"):
+        tiny.plain_model().backtest(tiny.plain(), windows=2, quiet=True, horizon=8)
+
+
+def test_the_skill_over_any_baseline_has_an_interval():
+    backtest = _backtest()
+    over = backtest.skill(MODEL, "naive")
+    wql = [backtest.scores[name]["WQL"] for name in (MODEL, "naive")]
+    assert over.skill == pytest.approx(1 - wql[0] / wql[1]) and over.low <= over.skill <= over.high
+    mine = backtest.scores[MODEL]
+    assert backtest.skill() == (mine["skill"], mine["skill_low"], mine["skill_high"])

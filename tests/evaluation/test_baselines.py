@@ -5,12 +5,11 @@ from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecaster.evaluation import baselines, metrics
+from forecaster.evaluation import baselines
 
 NAN = float("nan")
 LEVELS = [0.1, 0.5, 0.9]
@@ -149,6 +148,50 @@ def test_a_series_without_values_is_nan_and_one_value_has_no_spread():
     found = baselines.seasonal_naive(values, indptr, _at(1, 2, 2), _at(0, 1, 2), 2, 7, LEVELS)
     assert np.isnan(found[[0, 2]]).all()
     assert (found[1] == 3.0).all()
+
+
+def _slow_drift(history, horizon, levels):
+    real = [t for t, value in enumerate(history) if not np.isnan(value)]
+    if not real:
+        return np.full((horizon, len(levels)), np.nan)
+    first, last = real[0], real[-1]
+    span = max(last - first, 1)
+    slope = (float(history[last]) - float(history[first])) / span
+    changes = [float(history[t]) - float(history[t - 1]) for t in real if t - 1 in real]
+    sigma = np.sqrt(np.mean([(d - slope) ** 2 for d in changes])) if changes else 0.0
+    steps = len(history) - 1 - last + np.arange(1, horizon + 1)[:, None]
+    z = np.array([NormalDist().inv_cdf(level) for level in levels])
+    return float(history[last]) + slope * steps + z * sigma * np.sqrt(steps * (1 + steps / span))
+
+
+@given(_problems())
+def test_drift_equals_the_slow_loop(problem):
+    values, indptr, cutoff, series, horizon, _ = problem
+    found = baselines.drift(values, indptr, cutoff, series, horizon, LEVELS)
+    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float32
+    for k, s in enumerate(series):
+        for channel in range(2):
+            history = values[indptr[s] : cutoff[k] + 1, channel]
+            wanted = _slow_drift(history, horizon, LEVELS)
+            np.testing.assert_allclose(found[k, :, channel], wanted, rtol=1e-4, atol=1e-3)
+
+
+@given(_problems(), st.sampled_from([1e30, NAN]))
+def test_drift_is_bit_equal_alone_and_reads_nothing_after_the_cutoff(problem, noise):
+    values, indptr, cutoff, series, horizon, _ = problem
+    together = baselines.drift(values, indptr, cutoff, series, horizon, LEVELS)
+    for k, s in enumerate(series):
+        twin = np.full_like(values, noise)
+        twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
+        one = slice(k, k + 1)
+        alone = baselines.drift(twin, indptr, cutoff[one], series[one], horizon, LEVELS)
+        np.testing.assert_array_equal(alone, together[one])
+
+
+def test_a_line_is_drawn_on_without_any_spread():
+    values, indptr = _store([NAN, 1, NAN, 5, NAN])
+    found = baselines.drift(values, indptr, _at(4), _at(0), 3, LEVELS)[0, :, 0]
+    np.testing.assert_array_equal(found, [[9.0] * 3, [11.0] * 3, [13.0] * 3])
 
 
 def test_the_spread_is_the_residual_rms_and_grows_with_each_season():

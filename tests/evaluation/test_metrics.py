@@ -170,6 +170,40 @@ def test_means_are_sums_over_counts_not_means_of_means():
     assert metrics.mae(actual, [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]) == 1.0
 
 
+def test_crps_of_draws_equals_the_slow_loop_and_the_integral():
+    random = np.random.default_rng(8)
+    actual, draws = random.normal(size=(3, 2)), random.normal(size=(3, 2, 7))
+    actual[1, 1] = NAN
+    found = metrics.crps(actual, draws)
+    assert math.isnan(found[1, 1])
+    grid = np.linspace(-6, 6, 60_001)
+    for place in [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1)]:
+        y, x = actual[place], draws[place]
+        pairs = [abs(a - b) for a in x for b in x]
+        slow = sum(abs(a - y) for a in x) / 7 - sum(pairs) / 49 / 2
+        assert found[place] == pytest.approx(slow, rel=1e-12)
+        share = (x[:, None] <= grid).mean(axis=0)
+        integral = ((share - (y <= grid)) ** 2).sum() * (grid[1] - grid[0])
+        assert found[place] == pytest.approx(integral, abs=1e-3)
+
+
+def test_crps_of_one_draw_is_the_absolute_error_and_wrong_draws_are_faults():
+    assert metrics.crps([3.0, -1.0], [[5.0], [5.0]]).tolist() == [2.0, 6.0]
+    with pytest.raises(ValueError, match="found 1 NaN"):
+        metrics.crps([3.0], [[5.0, NAN]])
+    with pytest.raises(ValueError, match=r"draws of shape \(1, 'S'\) expected, found \(2, 3\)"):
+        metrics.crps([3.0], np.zeros((2, 3)))
+
+
+def test_the_quantile_loss_over_many_levels_approaches_the_crps_of_the_draws():
+    random = np.random.default_rng(9)
+    draws = np.sort(random.normal(size=400))
+    levels = (np.arange(400) + 0.5) / 400  # quantiles of the draws: themselves
+    for y in (-1.0, 0.3, 2.0):
+        loss = metrics.pinball([y], draws[None], levels.tolist()).mean()
+        assert loss == pytest.approx(metrics.crps([y], draws[None])[0], rel=1e-4)
+
+
 def test_the_median_pinball_is_the_absolute_error(table):
     actual, forecast, _, _ = table
     loss = metrics.pinball(actual, forecast[..., None], [0.5])[..., 0]

@@ -4,15 +4,18 @@ import hashlib
 import json
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from forecast import tiny
 from safetensors.numpy import load_file
+from safetensors.torch import save
 
 import forecaster as fc
 from forecaster.forecast.artifact import FORMAT, load_artifact
+from forecaster.forecast.predictor import Predictor
 
 
 class Bomb:
@@ -46,7 +49,7 @@ def test_a_saved_model_is_what_the_design_says(saved):
     assert contract["columns"]["categories"] == {"city": ["north", "south"]}
     assert contract["columns"]["freq"] == "1d"
     assert contract["trained_until"] == int(np.datetime64(tiny.day(99), "us").astype(int))
-    assert contract["calibration"] is None and contract["weights"] == [1.0]
+    assert contract["calibration"] is None and contract["weights"] == [1.0]  # few windows
     assert {"torch", "attention-forecaster"} <= set(contract["versions"])
     resolved = json.loads((saved / "config.json").read_text())
     assert resolved["horizon"] == 7 and resolved["model"]["context_length"] == 28
@@ -187,9 +190,70 @@ def test_a_pickle_in_the_place_of_weights_is_refused_unopened(saved):
         load_artifact(saved)
 
 
-def test_calibration_widths_of_a_later_version_are_refused_not_ignored(saved):
-    path = saved / "contract.json"
-    contract = json.loads(path.read_text())
-    path.write_text(json.dumps(contract | {"calibration": {"widths": [0.1]}}))
-    with pytest.raises(fc.ArtifactError, match="calibration widths, which this version cannot apply"):
+@pytest.mark.parametrize("found", [{"widths": [0.1]}, {"method": "by moonlight"}, {"method": None}])
+def test_calibration_of_a_later_version_is_refused_not_ignored(saved, found):
+    _write(saved, _contract(saved) | {"calibration": found})
+    expected = "holds a calibration by the method .* which this version cannot apply .*: upgrade"
+    with pytest.raises(fc.ArtifactError, match=expected):
         fc.load(saved)
+
+
+def _calibrate(folder, **tensors):
+    """Puts a calibration into a saved model; its checksum is right."""
+    content = save({name: torch.as_tensor(cells) for name, cells in tensors.items()})
+    (folder / "calibration.safetensors").write_bytes(content)
+    stored = {"method": "additive", "file": "calibration.safetensors"}
+    stored["sha256"] = hashlib.sha256(content).hexdigest()
+    _write(folder, _contract(folder) | {"calibration": stored})
+    return stored
+
+
+def test_widths_are_added_to_what_the_members_say_in_units_of_the_window(saved):
+    plain = fc.load(saved).artifact
+    plain = replace(plain, ensemble=plain.ensemble.calibrated(None))
+    widths = torch.zeros(7, 1, 9)
+    widths[..., :4], widths[..., 5:] = -0.5, 0.25
+    _calibrate(saved, widths=widths)
+    panel = fc.Forecaster(plain).open(tiny.shop())
+    at = (np.arange(3), panel.indptr[1:] - 20)
+    wide, narrow = (Predictor(a).quantiles(panel, *at) for a in (load_artifact(saved), plain))
+    scale = Predictor(plain).scales(panel, *at).scale.numpy()
+    added = (wide - narrow) / scale[:, None, :, None]
+    np.testing.assert_allclose(added, np.broadcast_to(widths, added.shape), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        (
+            {"widths": torch.zeros(8, 1, 9)},
+            r"expected float32 widths of 7 leads, 1 channels and 9 levels",
+        ),
+        ({"widths": torch.zeros(7, 1, 9, dtype=torch.float64)}, "expected float32 widths"),
+        ({"heights": torch.zeros(7, 1, 9)}, "expected float32 widths"),
+        ({"widths": torch.full((7, 1, 9), torch.nan)}, r"damaged \(widths that are not finite"),
+        (
+            {"widths": torch.zeros(1)},
+            r"\d+ bytes; a calibration of this config has 252 bytes of widths",
+        ),
+    ],
+)
+def test_widths_that_do_not_fit_their_model_are_refused(saved, tensors, reason):
+    _calibrate(saved, **tensors)
+    with pytest.raises(fc.ArtifactError, match=reason):
+        load_artifact(saved)
+
+
+def test_damaged_and_missing_widths_are_refused(saved):
+    stored = _calibrate(saved, widths=torch.zeros(7, 1, 9))
+    file = saved / "calibration.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + b"?")
+    with pytest.raises(fc.ArtifactError, match=r"calibration\.safetensors: damaged: expected sha256"):
+        load_artifact(saved)
+    file.unlink()
+    with pytest.raises(fc.ArtifactError, match=r"calibration\.safetensors: cannot be read"):
+        load_artifact(saved)
+    _write(saved, _contract(saved) | {"calibration": stored | {"file": "../secret"}})
+    with pytest.raises(fc.ArtifactError, match=r"contract\.json: damaged"):
+        load_artifact(saved)

@@ -143,9 +143,7 @@ def test_quality_is_that_of_a_loop_over_cells():
         if not np.isnan(y):
             inside.append(q[0] <= y <= q[-1])
             width.append(q[-1] - q[0])
-            loss += [
-                2 * max(t * (y - v), (t - 1) * (y - v)) for t, v in zip(LEVELS, q, strict=True)
-            ]
+            loss += [2 * max(t * (y - v), (t - 1) * (y - v)) for t, v in zip(LEVELS, q, strict=True)]
     found = quality(windows.quantiles, actual, LEVELS)
     assert found.coverage == np.mean(inside) and found.width == pytest.approx(np.mean(width))
     assert found.pinball == pytest.approx(np.mean(loss))

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+from dataclasses import replace
 
 import jaxtyping
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from forecast import tiny
 
 import forecaster as fc
+from forecaster.config import TargetConfig
 from forecaster.forecast import onnx_file
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.onnx_file import write_onnx
@@ -93,6 +95,18 @@ def test_the_file_says_what_torch_says_with_covariates_categories_and_gaps(make_
     )
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_the_file_has_the_calibration_and_the_bounds_of_the_target_inside(make_artifact, tmp_path):
+    panel, artifact = make_artifact(targets=2)
+    widths = torch.linspace(-1.5, 1, 5 * 2 * 9).reshape(5, 2, 9)
+    middle = float(np.median(panel.values[:, 0]))
+    ensemble = Ensemble(
+        list(artifact.ensemble.members), [1.0], widths, TargetConfig(lower=middle, upper=middle + 9)
+    )
+    artifact = replace(artifact, ensemble=ensemble.eval().requires_grad_(False))
+    write_onnx(artifact, tmp_path / "model.onnx")
+    _assert_equal(panel, artifact, tmp_path / "model.onnx")
 
 
 @pytest.mark.slow

@@ -47,9 +47,9 @@ def test_healthy_tables_have_no_findings():
     walk = np.cumsum(np.random.default_rng(3).normal(size=400))
     assert found(daily(y=walk), 14) == []
     demand = np.random.default_rng(4).poisson(0.2, 400)
-    assert found(daily(y=demand.astype(float)), 14) == []
     growth = 1.02 ** np.arange(400)
-    assert found(daily(y=growth), 14) == []
+    for bounded in (demand.astype(float), growth):
+        assert [finding.rule for finding in found(daily(y=bounded), 14)] == ["bounds"]  # a suggestion
 
 
 def test_series_without_a_target_are_an_error_only_where_there_is_no_other():
@@ -284,3 +284,24 @@ def test_findings_are_the_same_whichever_parts_a_panel_is_read_in(monkeypatch):
     whole = check_panel(panel, 7)
     monkeypatch.setattr("forecaster.panel.panel.BLOCK_CELLS", 100)
     assert len(list(panel.parts())) > 3 and check_panel(panel, 7) == whole and len(whole) >= 4
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        ([0.0, 3.0, 1.0, 12.0] * 10, "lower: 0, integer: true"),
+        ([1.0, 3.0, 2.0, 12.0] * 10, "lower: 0, integer: true"),
+        ([70.0, 90.0, 101.0, 84.0] * 10, "integer: true"),
+        ([-3.0, 3.0, 1.0, -2.0] * 10, "integer: true"),
+        ([0.0, 3.5, 1.25, 12.0] * 10, "lower: 0"),
+        ([5.5, 3.5, 4.25, 12.0] * 10, None),
+        ([-0.5, 3.5, 1.25, 12.0] * 10, None),
+        ([4.0] * 40, None),
+    ],
+)
+def test_bounds_that_all_targets_keep_are_suggested(values, advice):
+    said = found(daily(y=np.array(values)), rule="bounds")
+    assert [one.severity for one in said] == ["note"] * (advice is not None)
+    if said:
+        assert f"'target: {{{advice}}}' in the config" in said[0].advice
+        assert said[0].text.startswith("all 40 values of y are ") and said[0].count == 40

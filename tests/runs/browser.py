@@ -19,6 +19,8 @@ class Page:
 
     def __init__(self, loop, socket):
         self._loop, self._socket, self._number = loop, socket, 0
+        self.events = []
+        """What the browser told unasked, of the domains that were enabled."""
 
     def call(self, method, **params):
         """Returns what the browser answers to one command."""
@@ -33,6 +35,7 @@ class Page:
             if answer.get("id") == mine:
                 assert "error" not in answer, answer
                 return answer["result"]
+            self.events.append(answer)
 
     def open(self, address):
         """Goes to an address."""

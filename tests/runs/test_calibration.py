@@ -109,7 +109,7 @@ def test_calibration_can_be_switched_off_and_all_windows_are_watched_then(make_p
     ("table", "said"),
     [
         (tiny.shop(60, ("a",)), "quantiles are not calibrated: too few cutoffs after 2024-02-"),
-        (tiny.plain(), "calibrates on 12 later ones until"),
+        (tiny.plain(), "calibrates on 18 later ones until"),
     ],
 )
 def test_what_calibrates_or_why_nothing_does_is_said_once(table, said, capsys):

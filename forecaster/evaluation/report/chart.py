@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from forecaster.evaluation.report.numbers import short
 from forecaster.forecast import svg
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 _WIDTH, _HEIGHT = 360.0, 236.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 20.0, 22.0, 38.0
@@ -24,7 +25,7 @@ _MOST_MARKS = 9
 
 @dataclass(frozen=True)
 class Look:
-    """How a line is told from the others: by colour, by dashes and by marks."""
+    """How a line is told from the others: by colour, by dashes and by marks; "band" is an area."""
 
     color: str
     dash: str = ""
@@ -99,7 +100,9 @@ def figure(chart: Chart) -> str:
     note = f"<figcaption>{escape(chart.note)}</figcaption>" if chart.note else ""
     spans = _spans(chart)
     if spans is None:
-        return f"<figure>{caption}<p class=\"none\">Nothing to draw: no cell was scored.</p>{note}</figure>"
+        return (
+            f'<figure>{caption}<p class="none">Nothing to draw: no cell was scored.</p>{note}</figure>'
+        )
     return f"<figure>{caption}{_drawing(chart, *spans)}{note}</figure>"
 
 
@@ -154,14 +157,9 @@ def _drawing(chart: Chart, wide: tuple[float, float], tall: tuple[float, float])
         x, low, high = along(band.x), up(band.low), up(band.high)
         real = np.isfinite(low) & np.isfinite(high)
         if real.any():
-            parts.append(svg.band(x[real], low[real], high[real], 0.2))
-            parts += [svg.line(x, edge, "var(--blue)", 0.8, "2 2") for edge in (low, high)]
-    for level in chart.across:
-        y = float(up(np.array(level)))
-        parts.append(_dashed(_LEFT, y, right, y))
-    for place in chart.upright:
-        x = float(along(np.array(place)))
-        parts.append(_dashed(x, _TOP, x, bottom))
+            parts += _band(x[real], low[real], high[real])
+    parts += [_dashed(_LEFT, y, right, y) for y in up(np.array(chart.across)).tolist()]
+    parts += [_dashed(x, _TOP, x, bottom) for x in along(np.array(chart.upright)).tolist()]
     for line in reversed(chart.lines):  # ours, the first, is drawn above the others
         parts += _line(line, along, up, chart)
     return svg.svg(_WIDTH, _HEIGHT, chart.label, parts)
@@ -215,13 +213,20 @@ def key(names: Sequence[str], looks: Sequence[Look]) -> str:
     for name, look in zip(names, looks, strict=True):
         ends = np.array([1.0, 33.0])
         drawn = [svg.line(ends, np.array([6.0, 6.0]), look.color, look.width, look.dash)]
-        if look.mark:
+        if look.mark == "band":
+            drawn = _band(ends, np.array([1.0, 1.0]), np.array([11.0, 11.0]))
+        elif look.mark:
             drawn.append(svg.mark(17, 6, look.mark, look.color))
         samples.append(
             f'<span><svg viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">{"".join(drawn)}'
             f"</svg> {escape(name)}</span>"
         )
     return f'<p class="key">{"".join(samples)}</p>'
+
+
+def _band(x: Floats, low: Floats, high: Floats) -> list[str]:
+    edges = [svg.line(x, edge, "var(--blue)", 0.8, "2 2") for edge in (low, high)]
+    return [svg.band(x, low, high, 0.2), *edges]
 
 
 def _rounded(value: float) -> float:

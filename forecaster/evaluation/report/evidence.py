@@ -1,7 +1,7 @@
 """What a page about forecasts is drawn from: errors along every axis a reader asks about.
 
-What comes in: a `Backtest`. What goes out: `Evidence`, small whatever the size of the table. Promised: a
-cell counts where there is a truth and every model has a forecast, as in the scores.
+What comes in: a `Backtest`. What goes out: `Evidence`, small whatever the size of the table. Promised:
+a cell counts where there is a truth and every model has a forecast, as in the scores.
 
 Axes: N forecast (series at one cutoff) · H lead · C channel · Q quantile level · T cutoff.
 """
@@ -179,4 +179,3 @@ def evidence(backtest: Backtest) -> Evidence:
         bias,
         first,
     )
-

@@ -38,12 +38,12 @@ def signed(value: float, digits: int = 4) -> str:
 def percent(share: float, digits: int = 1) -> str:
     """Returns a share in percent.
 
-    >>> percent(0.7841), percent(float("nan"))
-    ('78.4 %', '–')
+    >>> percent(0.7841).split(), percent(float("nan"))
+    (['78.4', '%'], '–')
     """
     if not math.isfinite(share):
         return NONE
-    return f"{100 * share:,.{digits}f} %".replace("-", "−")
+    return f"{100 * share:,.{digits}f}\N{NO-BREAK SPACE}%".replace("-", "−")
 
 
 def short(value: float) -> str:

@@ -7,6 +7,7 @@ in words for those who cannot see it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -50,7 +51,9 @@ def window(found: Evidence, item: Item, rank: str) -> str:
     shown = min(max(2 * horizon, 2 * min(season, 2 * horizon)), max(_MOST_HISTORY, horizon))
     rows = np.arange(max(begin, past - shown), past)
     assert forecast.actual is not None
-    truth = np.concatenate([panel.values[rows, item.channel], forecast.actual[place.row, :, item.channel]])
+    truth = np.concatenate(
+        [panel.values[rows, item.channel], forecast.actual[place.row, :, item.channel]]
+    )
     times = np.concatenate([panel.time[rows], forecast.time[place.row]])
     steps = np.arange(len(times)) - len(rows) + 1.0
     quantiles = forecast.quantiles[place.row, :, item.channel].astype(np.float64)
@@ -61,14 +64,16 @@ def window(found: Evidence, item: Item, rank: str) -> str:
     return figure(
         Chart(
             title=item.name,
-            label=f"{rank}: {item.name}, forecast after {text(cutoff)} with {share} % band and the truth; "
-            f"MASE {number(item.mase, 3)}",
+            label=f"{rank}: {item.name}, forecast after {text(cutoff)} with {share} % band and the "
+            f"truth; MASE {number(item.mase, 3)}",
             x_name=f"forecast after {text(cutoff)}",
-            y_name=panel.schema.target[item.channel],
+            y_name=target if (target := panel.schema.target[item.channel]) != item.name else "",
             lines=lines,
             bands=[Band(ahead, quantiles[:, 0], quantiles[:, -1])],
             upright=[0.5],
-            x_text=lambda step: text(int(times[int(np.clip(round(step) + len(rows) - 1, 0, len(times) - 1))])),
+            x_text=lambda step: text(
+                int(times[int(np.clip(round(step) + len(rows) - 1, 0, len(times) - 1))])
+            ),
             ends=True,
             note=f"{rank} · MASE {number(item.mase, 3)}, WQL {number(item.wql, 3)}, "
             f"skill {signed(100 * item.skill, 3)} %".replace(f"{NONE} %", NONE),
@@ -83,11 +88,17 @@ def skills(ranked: Ranking) -> str:
     counts, _ = np.histogram(shown, edges)
     beaten = int((ranked.skills > 0).sum())
     bars = [
-        Bar(low, high, float(n), f"{n} with a skill of {percent(low, 0)} to {percent(high, 0)}", high <= 1e-9)
+        Bar(
+            low,
+            high,
+            float(n),
+            f"{n} with a skill of {percent(low, 0)} to {percent(high, 0)}",
+            high <= 1e-9,
+        )
         for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
         if n
     ]
-    what = "windows" if ranked.of_windows else "series"
+    what = ranked.kinds
     return figure(
         Chart(
             title=f"Skill over all {what}",
@@ -97,8 +108,8 @@ def skills(ranked: Ranking) -> str:
             bars=bars,
             upright=[0.0],
             x_text=lambda share: percent(share, 0),
-            note=f"{beaten:,} of {len(shown):,} beat seasonal naive; hatched bars, left of 0, lose to it. "
-            "Below −100 % counts as −100 %.",
+            note=f"{beaten:,} of {len(shown):,} beat seasonal naive; hatched bars, left of 0, lose to "
+            "it. Below −100 % counts as −100 %.",
         )
     )
 
@@ -170,7 +181,7 @@ def calibration(found: Evidence) -> str:
 def ranks(found: Evidence) -> str:
     """Returns where the truth lay among the quantiles, against where it should."""
     levels = np.array([0.0, *found.forecasts[0].levels, 1.0])
-    edges = list(zip(levels, levels[1:], strict=False))
+    edges = list(pairwise(levels))
     # Heights are densities: gaps between levels may differ.
     heights = found.between / np.diff(levels)
     bars = [
@@ -200,7 +211,12 @@ def errors(found: Evidence) -> str:
     edges = np.linspace(-(reach or 1.0), reach or 1.0, _BINS + 1)
     counts, _ = np.histogram(np.clip(sample, edges[0], edges[-1]), edges)
     bars = [
-        Bar(low, high, n / len(sample), f"{number(low, 3)} to {number(high, 3)}: {percent(n / len(sample))}")
+        Bar(
+            low,
+            high,
+            n / len(sample),
+            f"{number(low, 3)} to {number(high, 3)}: {percent(n / len(sample))}",
+        )
         for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
         if n
     ]
@@ -225,8 +241,8 @@ def autocorrelation(found: Evidence) -> str:
     values, noise = found.autocorrelation
     if not len(values):
         return (
-            "<figure><h3>Do one-step errors repeat?</h3><p class=\"none\">Not told: it takes 8 cutoffs, and "
-            f"there {'is' if len(found.cutoffs) == 1 else 'are'} {len(found.cutoffs)}.</p></figure>"
+            '<figure><h3>Do one-step errors repeat?</h3><p class="none">Not told: it takes 8 cutoffs, '
+            f"and there {'is' if len(found.cutoffs) == 1 else 'are'} {len(found.cutoffs)}.</p></figure>"
         )
     bars = [
         Bar(lag - 0.3, lag + 0.3, float(value), f"lag {lag}: {number(value, 2)}", abs(value) <= noise)
@@ -256,7 +272,9 @@ def by_cutoff(found: Evidence) -> str:
     first = np.array([times[-(-n * len(times) // bins)] for n in range(bins)], np.float64)
     lines = [Line(name, first, values, look_of(name, list(scores))) for name, values in scores.items()]
     text = found.forecasts[0].panel.calendar.text
-    averaged = f" Each point is the mean of {len(times) / bins:.0f} cutoffs." if bins < len(times) else ""
+    averaged = (
+        f" Each point is the mean of {len(times) / bins:.0f} cutoffs." if bins < len(times) else ""
+    )
     return figure(
         Chart(
             title="Error over time",

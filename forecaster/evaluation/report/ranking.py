@@ -44,8 +44,13 @@ class Ranking:
     """Of all items that have one."""
     count: int
     """Items with a score."""
-    of_windows: bool
-    """Whether an item is a window."""
+    kind: str
+    """What an item is: "series" (of one channel), "channel" or "window"."""
+
+    @property
+    def kinds(self) -> str:
+        """The same for several."""
+        return self.kind if self.kind == "series" else f"{self.kind}s"
 
 
 def ranking(found: Evidence) -> Ranking:
@@ -61,7 +66,8 @@ def ranking(found: Evidence) -> Ranking:
     def mean(model: str, above: str, below: str) -> Floats:
         sums = found.tallies[model].windows
         top, foot = (np.bincount(group.ravel(), sums[name].ravel(), count) for name in (above, below))
-        return np.divide(top, foot, out=np.full(count, np.nan), where=foot > 0)
+        ratio: Floats = np.divide(top, foot, out=np.full(count, np.nan), where=foot > 0)
+        return ratio
 
     mase, error = mean(MODEL, "scaled_absolute", "scaled_cells"), mean(MODEL, "absolute", "cells")
     wql, naive = mean(MODEL, "pinball", "truth"), mean(NAIVE, "pinball", "truth")
@@ -79,10 +85,12 @@ def ranking(found: Evidence) -> Ranking:
         name = _name(found, window, channel, of_windows)
         return Item(name, window, channel, float(mase[n]), float(wql[n]), float(skill[n]))
 
-    best = tuple(item(n) for n in order[:_SHOWN])
-    worst = tuple(item(n) for n in order[_SHOWN:][::-1][:_SHOWN])
+    shown = min(_SHOWN, -(-len(order) // 2))
+    best = tuple(item(n) for n in order[:shown])
+    worst = tuple(item(n) for n in order[shown:][::-1][:_SHOWN])
     listed = tuple(item(n) for n in order[::-1][:_LISTED])
-    return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), of_windows)
+    kind = "window" if of_windows else "series" if found.forecasts[0].panel.n_series > 1 else "channel"
+    return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), kind)
 
 
 def _name(found: Evidence, window: int, channel: int, of_windows: bool) -> str:

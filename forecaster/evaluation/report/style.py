@@ -11,7 +11,7 @@ border-radius:.4rem;padding:.9rem 1.1rem;margin:1rem 0}
 #verdict.good{border-left-color:var(--blue)}#verdict.bad{border-left-color:var(--orange)}
 #verdict ul{margin:.2rem 0 .3rem;padding-left:1.2rem}#verdict li{max-width:62rem;margin:.25rem 0}
 .sign{font-weight:700}.good .sign{color:var(--blue)}.bad .sign{color:var(--orange)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,12rem),1fr));gap:.7rem;
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,8.5rem),1fr));gap:.7rem;
 margin:.8rem 0}
 .tiles div{background:var(--paper);border:1px solid var(--edge);border-radius:.4rem;padding:.5rem .8rem;
 display:flex;flex-direction:column}
@@ -20,7 +20,8 @@ display:flex;flex-direction:column}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem 1.4rem;
 align-items:start}
 .two{grid-template-columns:repeat(auto-fill,minmax(min(100%,27rem),1fr))}
-.grid>*{min-width:0;margin:0}.grid h3{margin:.3rem 0;font-size:.95rem}.grid svg{width:100%;max-width:30rem}
+.grid>*{min-width:0;margin:0}.grid h3{margin:.3rem 0;font-size:.95rem}
+.grid svg{width:100%;max-width:30rem}
 .key{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.9rem}
 .key span{display:inline-flex;align-items:center;gap:.4rem}
 .wide{overflow-x:auto;margin:.5rem 0;max-width:100%;background:
@@ -34,9 +35,12 @@ thead th{font-weight:600;white-space:nowrap}tbody th{font-weight:400;white-space
 .numbers td,.numbers th:not(:first-child){text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}
 .scores tbody tr:first-child{font-weight:600}
-.error,.warning{font-weight:700}
+.scores th:first-child{position:sticky;left:0;background:var(--paper)}
+.findings{padding-left:1.2rem}.findings li{max-width:62rem;margin:.4rem 0}
+.findings small{display:block}
 details{margin:.5rem 0}summary{cursor:pointer}
-dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.25rem 1rem;margin:.5rem 0}
+dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.25rem 1rem;
+margin:.5rem 0}
 dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
 pre{overflow-x:auto;background:var(--soft);padding:.7rem;border-radius:.4rem;font-size:.8rem}
 .none{opacity:.85}
@@ -46,4 +50,4 @@ body{font-size:11px;margin:0}nav{display:none}figure,tr,.tiles{break-inside:avoi
 h2,h3{break-after:avoid}details::details-content{content-visibility:visible;display:block}
 .grid{grid-template-columns:repeat(3,1fr)}.wide{overflow:visible}}
 """
-"""Rules for the classes that `report.py` and `tables.py` write."""
+"""Rules for the classes that `page.py` and `tables.py` write."""

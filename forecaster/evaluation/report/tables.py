@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 from forecaster.evaluation.report.evidence import Evidence
-from forecaster.evaluation.report.numbers import number, percent
+from forecaster.evaluation.report.numbers import number, percent, signed
 from forecaster.evaluation.report.ranking import Item
 from forecaster.evaluation.report.words import meaning
 from forecaster.panel.finding import Finding
@@ -33,7 +33,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kind
         for first, *rest in rows
     )
     return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table class="{kind}">'
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f'<table class="{kind}">'
         f"<thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -41,7 +42,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kind
 def scores(of: Mapping[str, Mapping[str, float]]) -> str:
     """Returns a row per model and a column per score, the best of each column marked."""
     names = _ordered(of)
-    best = {name: _best(name, {model: mine.get(name, np.nan) for model, mine in of.items()}) for name in names}
+    best = {
+        name: _best(name, {model: mine.get(name, np.nan) for model, mine in of.items()})
+        for name in names
+    }
     rows = []
     for model, mine in of.items():
         cells = [escape(model)]
@@ -59,7 +63,9 @@ def scores(of: Mapping[str, Mapping[str, float]]) -> str:
 def meanings(of: Mapping[str, Mapping[str, float]]) -> str:
     """Returns what each score is."""
     told = [(name, meaning(name)) for name in _ordered(of)]
-    items = "".join(f"<dt>{escape(_title(name))}</dt><dd>{escape(said)}</dd>" for name, said in told if said)
+    items = "".join(
+        f"<dt>{escape(_title(name))}</dt><dd>{escape(said)}</dd>" for name, said in told if said
+    )
     return f"<details><summary>What the columns mean</summary><dl>{items}</dl></details>"
 
 
@@ -81,7 +87,7 @@ def bands(found: Evidence) -> str:
             # Edges count as inside, so that the widest band is the coverage of the scores.
             held = found.inside[low]
             aim = levels[high] - levels[low]
-            rows.append([percent(aim, 0), percent(held), f"{100 * (held - aim):+.1f}".replace("-", "−")])
+            rows.append([percent(aim, 0), percent(held), signed(round(100 * (held - aim), 1))])
     return table(["band", "holds", "off by, points"], rows, "Central bands", "numbers")
 
 
@@ -92,12 +98,11 @@ def members(found: Sequence[Mapping[str, float]]) -> str:
             str(place),
             percent(one.get("weight", np.nan)),
             percent(one.get("share", np.nan)),
-            f"{one.get('steps', 0):,}",
-            f"{one.get('best_step', 0):,}",
+            f"{one.get('best_step', 0):,} of {one.get('steps', 0):,}",
         ]
         for place, one in enumerate(found, start=1)
     ]
-    head = ["member", "weight", "attention's share", "steps", "best step"]
+    head = ["member", "weight", "attention's share", "best step"]
     return table(head, rows, "Members of the ensemble", "numbers")
 
 
@@ -105,17 +110,13 @@ def findings(found: Sequence[Finding]) -> str:
     """Returns what the audit found, or that it found nothing."""
     if not found:
         return "<p>The audit found nothing to say about the table.</p>"
-    rows = [
-        [
-            f'<span class="{one.severity}">{one.severity}</span>',
-            escape(one.rule),
-            escape(one.text),
-            escape(one.first),
-            escape(one.advice),
-        ]
-        for one in found
-    ]
-    return table(["severity", "rule", "found", "first", "what to do"], rows, "Findings of the audit")
+    items = []
+    for one in found:
+        first = f" First: {escape(one.first)}." if one.first else ""
+        advice = f"<small>→ {escape(one.advice)}</small>" if one.advice else ""
+        said = f"<code>{escape(one.rule)}</code> {escape(one.text)}.{first}{advice}"
+        items.append(f"<li><b>{one.severity}</b> {said}</li>")
+    return f'<ul class="findings">{"".join(items)}</ul>'
 
 
 def facts(of: Mapping[str, str]) -> str:
@@ -144,10 +145,14 @@ def _said(name: str, value: float) -> str:
 
 
 def _best(name: str, of: Mapping[str, float]) -> set[str]:
-    """Returns the models with the best value, as it is shown: none where there is no better or worse."""
+    """Returns the models with the best value; none where there is no better or worse."""
     kind, _, share = name.partition("_")
     worth = {
-        model: -value if kind == "skill" else abs(value - int(share) / 100) if kind == "coverage" else abs(value)
+        model: -value
+        if kind == "skill"
+        else abs(value - int(share) / 100)
+        if kind == "coverage"
+        else abs(value)
         for model, value in of.items()
         if np.isfinite(value)
     }

@@ -27,7 +27,7 @@ MEANINGS = {
     "MAE": "mean absolute error of the median, in the units of the data",
     "RMSE": "root of the mean squared error, in the units of the data: large errors count more",
     "MSE": "mean squared error, in squared units of the data",
-    "MASE": "mean absolute error in units of seasonal naive's on the history: below 1 is better than it was",
+    "MASE": "mean absolute error in units of seasonal naive's on the history: below 1 is better",
     "RMSSE": "root mean squared error in units of the root mean squared step of the history",
     "sMAPE": "mean of 200·|error| / (|truth| + |forecast|), percent",
     "WQL": "weighted quantile loss: how good all quantiles are, large series count more",
@@ -104,11 +104,13 @@ def _todo(found: Evidence, ranked: Ranking, origin: Origin | None, word: str) ->
         return
     if word == "loses to":
         yield (
-            "Use seasonal naive instead until this is mended: it is better here, and costs nothing. Give "
-            "the model more history or covariates known in advance, or search: forecaster tune DATA."
+            "Use seasonal naive instead until this is mended: it is better here, and costs nothing. "
+            "Give the model more history or covariates known in advance, or search: forecaster tune."
         )
     if word == "may match":
-        yield "The difference from seasonal naive may be chance: score more windows (--windows) to know."
+        yield (
+            "The difference from seasonal naive may be chance: score more windows (--windows) to know."
+        )
     better = [
         name for name, of in scores.items() if name not in (MODEL, NAIVE) and of["WQL"] < mine["WQL"]
     ]
@@ -128,17 +130,17 @@ def _todo(found: Evidence, ranked: Ranking, origin: Origin | None, word: str) ->
     yield from _habits(found)
     losing = int((ranked.skills < 0).sum())
     if word == "beats" and losing:
-        what = "windows" if ranked.of_windows else "series"
         yield (
-            f"{losing:,} of {len(ranked.skills):,} {what} are forecast worse than by seasonal naive: "
-            "look at the worst below, and use seasonal naive where it stays so."
+            f"{losing:,} of {len(ranked.skills):,} {ranked.kinds} are forecast worse than by seasonal "
+            "naive: look at the worst below, and use seasonal naive where it stays so."
         )
     unscored, scored = found.backtest.unscored, found.backtest.scored
     if unscored > 0.05 * (unscored + scored):
-        yield f"{counted(unscored, 'cell')} had no truth or no forecast and are in no score: see why."
+        missing = counted(unscored, "cell")
+        yield f"See why {missing} had no truth or no forecast: column status of the rows (--out) tells."
     warned = [one for one in origin.findings if one.severity != "note"] if origin else []
     if warned:
-        yield f"The audit has {counted(len(warned), 'warning')} about the table: see below what to mend."
+        yield f"The audit has {counted(len(warned), 'warning')} about the table: see what to mend."
 
 
 def _chance(found: Evidence, origin: Origin | None) -> Iterator[str]:
@@ -148,10 +150,8 @@ def _chance(found: Evidence, origin: Origin | None) -> Iterator[str]:
             "forecaster backtest MODEL DATA --report report.html."
         )
     elif len(found.cutoffs) < _FEW_CUTOFFS:
-        yield (
-            f"Score more cutoffs before you trust this: there {'is' if len(found.cutoffs) == 1 else 'are'} "
-            f"{len(found.cutoffs)} (--windows 8)."
-        )
+        scored = counted(len(found.cutoffs), "cutoff")
+        yield f"Score more than {scored} before you trust this (--windows 8)."
 
 
 def _habits(found: Evidence) -> Iterator[str]:
@@ -166,14 +166,15 @@ def _habits(found: Evidence) -> Iterator[str]:
     echo, noise = found.autocorrelation
     if len(echo) and echo[0] > max(noise, 0.3):
         yield (
-            f"One-step errors repeat from one cutoff to the next (correlation {number(echo[0], 2)}): try a "
-            "longer model.context_length, or a missing covariate."
+            f"One-step errors repeat from one cutoff to the next (correlation {number(echo[0], 2)}): "
+            "try a longer model.context_length, or a missing covariate."
         )
     mase = found.over_time[MODEL]
     mase = mase[np.isfinite(mase)]
     third = len(mase) // 3
     if third >= 2 and mase[-third:].mean() > _GROWN * mase[:third].mean() > 0:
+        growth = float(mase[-third:].mean() / mase[:third].mean())
         yield (
-            f"The error has grown {number(mase[-third:].mean() / mase[:third].mean(), 2)}-fold from the first "
+            f"The error has grown {number(growth, 2)}-fold from the first "
             "third of cutoffs to the last: refit more often (--refit each)."
         )

@@ -1,4 +1,4 @@
-"""Rules about the level of values: another unit, another sign, counts below zero."""
+"""Rules about the level of values: another unit, another sign, counts below zero, bounds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _OUTLIER = 1e5
 """Times the level of the median series (or its inverse) beyond which a series is of another kind."""
 _NEGATIVE_SHARE = 0.02
 """Of whole numbers; where more are negative, they are no counts."""
+_NEAR_ZERO = 0.05
+"""Of the span of all values: as close to zero they look bounded by it."""
 _SIDE = 8
 """Observations on either side of a jump: fewer are an outlier or an onset, not a new level."""
 _JUMP, _APART = np.log2(300.0), np.log2(30.0)
@@ -47,6 +49,33 @@ def outlier_scale(facts: Facts) -> Iterator[Finding]:
                 where=name,
                 count=len(bad),
             )
+
+
+def bounds(facts: Facts) -> Iterator[Finding]:
+    """Targets that forecasts can be held to: none below zero, all of them whole numbers."""
+    panel = facts.panel
+    targets = slice(panel.n_channels)
+    low, high = facts.low[:, targets], facts.high[:, targets]
+    if not np.isfinite(low).any():
+        return
+    lowest, span = np.nanmin(low), np.nanmax(high) - np.nanmin(low)
+    whole = facts.whole[targets].all() and span > 0
+    found = {}
+    # Where zero is far below all values no forecast comes near it.
+    if 0 <= lowest <= (span if whole else _NEAR_ZERO * span):
+        found["lower: 0"] = "0 or more"
+    if whole:
+        found["integer: true"] = "whole numbers"
+    if found:
+        names, count = ", ".join(panel.schema.target), int(facts.count[:, targets].sum())
+        yield Finding(
+            "note",
+            "bounds",
+            f"all {count:,} values of {names} are {' and '.join(found.values())}",
+            f"if they must be, 'target: {{{', '.join(found)}}}' in the config holds forecasts to that",
+            where=names,
+            count=count,
+        )
 
 
 def negative_counts(facts: Facts) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """A `Backtest` as one page: no network, no script, light and dark, on a phone and on paper.
 
-What comes in: a `Backtest`, with its `Origin` where it is known. What goes out: HTML text. Promised: all
-text that comes from a user is escaped; every number is that of the backtest; the page stays small
+What comes in: a `Backtest`, with its `Origin` where it is known. What goes out: HTML text. Promised:
+all text that comes from a user is escaped; every number is that of the backtest; the page stays small
 whatever the number of series.
 """
 
@@ -24,13 +24,15 @@ from forecaster.evaluation.report.style import STYLE
 from forecaster.evaluation.report.words import Verdict, coverage_of, verdict
 from forecaster.evaluation.rivals import MODEL, NAIVE
 from forecaster.forecast import svg
+from forecaster.forecast.card import calibration_line
 from forecaster.forecast.page import page
+from forecaster.panel.reading.table import listing
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
 
-_BAND = Look("var(--blue)", "2 2", "", 0.8)
-_SIGNS = {"beats": "✓", "loses to": "✗", "matches": "="}
+_BAND = Look("var(--blue)", mark="band")
+_SIGNS = {"beats": "✓", "loses to": "✗", "matches": "=", "may match": "≈"}
 
 
 def page_of(backtest: Backtest) -> str:
@@ -43,7 +45,7 @@ def page_of(backtest: Backtest) -> str:
         "scores": ("Scores", _scores(found)),
         "series": ("Best and worst", _series(found, ranked)),
         "leads": ("By lead", _leads(found)),
-        "calibration": ("Calibration", _calibration(found)),
+        "calibration": ("Calibration", _calibration(found, origin)),
         "residuals": ("Residuals", _residuals(found)),
     }
     if origin is not None:
@@ -74,7 +76,7 @@ def _title(found: Evidence, origin: Origin | None) -> tuple[str, str]:
     horizon = forecast.time.shape[1]
     fit = origin is not None and origin.validation
     about = [
-        ", ".join(panel.schema.target),
+        listing(panel.schema.target),
         counted(panel.n_series, "series", "series"),
         f"{counted(horizon, 'step')} of {panel.schema.freq} ahead",
     ]
@@ -124,18 +126,20 @@ def _scores(found: Evidence) -> str:
 def _series(found: Evidence, ranked: Ranking) -> str:
     if not ranked.best:
         return '<p class="none">No cell was scored, so there is nothing to rank.</p>'
-    what = "windows" if ranked.of_windows else "series"
+    what = ranked.kinds
     share = round(100 * coverage_of(found)[0])
     looks = [pictures.TRUTH, pictures.MEDIAN, _BAND]
     best = "".join(pictures.window(found, one, f"best {n}") for n, one in enumerate(ranked.best, 1))
     parts = [
-        f"<p>{counted(ranked.count, what.removesuffix('s') if what == 'windows' else what, what)} by MASE, "
+        f"<p>{counted(ranked.count, ranked.kind, what)} by MASE, "
         f"each shown at its last scored cutoff.</p>",
         key(["truth", "median forecast", f"{share} % band"], looks),
         f'<h3>Best</h3><div class="grid">{best}</div>',
     ]
     if ranked.worst:
-        worst = "".join(pictures.window(found, one, f"worst {n}") for n, one in enumerate(ranked.worst, 1))
+        worst = "".join(
+            pictures.window(found, one, f"worst {n}") for n, one in enumerate(ranked.worst, 1)
+        )
         parts.append(f'<h3>Worst</h3><div class="grid">{worst}</div>')
     if len(ranked.skills) > len(ranked.best) + len(ranked.worst):
         listed = tables.worst(ranked.listed, what)
@@ -155,28 +159,39 @@ def _leads(found: Evidence) -> str:
     aim, _ = coverage_of(found)
     name = f"coverage_{round(100 * aim)}"
     drawn = [
-        pictures.by_lead(found, "MASE", "Error by lead", "Mean absolute error of the median, in scales."),
+        pictures.by_lead(
+            found, "MASE", "Error by lead", "Mean absolute error of the median, in scales."
+        ),
         pictures.by_lead(found, "WQL", "Quantile loss by lead", "How good all quantiles are."),
         pictures.by_lead(
-            found, name, "Coverage by lead", f"The {percent(aim, 0)} band should follow the dashed line."
+            found,
+            name,
+            "Coverage by lead",
+            f"The {percent(aim, 0)} band should follow the dashed line.",
         ),
     ]
     return f'{_models(found)}<div class="grid">{"".join(drawn)}</div>'
 
 
-def _calibration(found: Evidence) -> str:
+def _calibration(found: Evidence, origin: Origin | None) -> str:
+    learned = calibration_line(origin.artifact) if origin is not None else ""
     drawn = f"{pictures.calibration(found)}{pictures.ranks(found)}"
     return (
         f'<div class="grid">{drawn}<div><h3>Central bands</h3>{tables.bands(found)}'
-        "<p><small>A band holds a truth on its edge.</small></p></div></div>"
+        f"<p><small>A band holds a truth on its edge. {escape(learned)}</small></p></div></div>"
     )
 
 
 def _residuals(found: Evidence) -> str:
-    drawn = [pictures.by_cutoff(found), pictures.errors(found), pictures.bias(found)]
+    drawn = [
+        pictures.by_cutoff(found),
+        pictures.errors(found),
+        pictures.bias(found),
+        pictures.autocorrelation(found),
+    ]
     return (
         "<p>Errors in scales: divided by the mean error of seasonal naive on the history of their "
-        f'series.</p>{_models(found)}<div class="grid two">{"".join(drawn)}{pictures.autocorrelation(found)}</div>'
+        f'series.</p>{_models(found)}<div class="grid two">{"".join(drawn)}</div>'
     )
 
 
@@ -192,17 +207,21 @@ def _model(found: Evidence, origin: Origin) -> str:
     drawn = [f"<div>{tables.facts(facts)}</div>"]
     if members := metrics.get("members"):
         drawn.append(f"<div><h3>Members</h3>{tables.members(members)}</div>")
-    curves = {name: points for name, points in metrics.get("curves", {}).items() if name.endswith("_loss")}
+    curves = {
+        name: points for name, points in metrics.get("curves", {}).items() if name.endswith("_loss")
+    }
     if curves:
         drawn.append(pictures.training(curves))
     return f'<div class="grid">{"".join(drawn)}</div>'
 
 
 def _config(origin: Origin) -> str:
-    text = yaml.safe_dump(origin.artifact.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(
+        origin.artifact.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+    )
     return (
-        "<p>All settings, with what was left to the data filled in: saved as config.yaml, they fit this "
-        "model again.</p><details><summary>The resolved config</summary>"
+        "<p>All settings, with what was left to the data filled in: saved as config.yaml, they fit "
+        "this model again.</p><details><summary>The resolved config</summary>"
         f"<pre>{escape(text)}</pre></details>"
     )
 

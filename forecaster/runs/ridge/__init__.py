@@ -1,0 +1,1 @@
+"""Linear maps in closed form: windows read in blocks, solved, and what they miss."""

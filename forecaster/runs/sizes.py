@@ -1,0 +1,29 @@
+"""How large a network is and how long it learns, where that is left to the data.
+
+What comes in: a config with null for `model.width` or `fit.steps`, and the number of training windows.
+What goes out: the config with numbers. Promised: what was told stays as it is.
+"""
+
+from __future__ import annotations
+
+from forecaster.config import Config
+
+SIZES = ((1_000, 32, 200), (20_000, 64, 400), (200_000, 64, 800), (None, 128, 1_600))
+"""(training windows below, width, steps): few windows are learned by heart by a large network, and in
+few steps."""
+
+
+def sized(config: Config, windows: int) -> Config:
+    """Returns the config with a width and a number of steps.
+
+    Args:
+        config: resolved but for them.
+        windows: channel-windows that train.
+    """
+    width, steps = next(
+        (width, steps) for below, width, steps in SIZES if below is None or windows < below
+    )
+    unit = 2 * config.model.heads  # each head has pairs of numbers, which sinusoids and turns need
+    model = {"width": -(-width // unit) * unit} if config.model.width is None else {}
+    fit = {"steps": steps} if config.fit.steps is None else {}
+    return config.replaced(model=model, fit=fit) if model or fit else config

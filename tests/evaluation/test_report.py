@@ -1,0 +1,345 @@
+"""The page about a backtest: whole, alone, escaped, equal to the numbers, small."""
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from evaluation.report_page import Read, backtest_of, panel_of
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.evaluation.backtest import MODEL, NAIVE
+from forecaster.evaluation.report import numbers
+from forecaster.evaluation.report.evidence import evidence
+from forecaster.evaluation.report.origin import Origin
+from forecaster.evaluation.report.page import page_of
+from forecaster.evaluation.report.ranking import ranking
+from forecaster.evaluation.report.words import meaning, verdict
+from forecaster.evaluation.rivals import CHEAP
+from forecaster.panel.finding import Finding
+
+ALWAYS = ["verdict", "scores", "series", "leads", "calibration", "residuals"]
+WITH_ORIGIN = [*ALWAYS, "model", "audit", "config", "environment"]
+NASTY = '<script>alert("1")</script>&"\''
+
+
+@cache
+def _plain():
+    return backtest_of(panel_of())
+
+
+@cache
+def _told():
+    finding = Finding("warning", "gaps", "3 <i>steps</i> are missing", "fill & see", "s<1>", "row 7", 3)
+    artifact = tiny.plain_model().artifact
+    origin = Origin(artifact, "forecaster backtest MODEL DATA", "f00d", (finding,))
+    return replace(_plain(), origin=origin)
+
+
+def _said(found, origin=None):
+    found = evidence(found)
+    return verdict(found, ranking(found), origin)
+
+
+def test_all_sections_are_there_and_every_link_leads_to_one():
+    assert list(Read(page_of(_plain())).sections) == ALWAYS
+    read = Read(page_of(_told()))
+    assert list(read.sections) == WITH_ORIGIN
+    ids = {found.get("id") for _, found in read.tags}
+    links = [found["href"] for tag, found in read.tags if tag == "a"]
+    assert {link[1:] for link in links} == set(WITH_ORIGIN) - {"verdict"}
+    assert all(link.startswith("#") and link[1:] in ids for link in links)
+    assert all(text.strip() for text in read.sections.values())
+
+
+def test_the_page_needs_no_other_file_and_no_script():
+    page = page_of(_told())
+    read = Read(page)
+    assert not {tag for tag, _ in read.tags} & {"script", "link", "img", "iframe", "object", "base"}
+    for _, found in read.tags:
+        assert not any(name.startswith("on") for name in found)
+        for name in ("src", "href", "xlink:href", "action", "style", "srcset"):
+            assert found.get(name, "#").startswith("#")
+    assert set(re.findall(r"url\(([^)]*)\)", page)) <= {"#masked"}
+    assert "http" not in page and "@import" not in page
+
+
+def test_every_figure_has_a_heading_and_every_picture_says_what_it_shows():
+    read = Read(page_of(_told()))
+    pictures = [found for tag, found in read.tags if tag == "svg" and "viewbox" in found]
+    shown = [found for found in pictures if found.get("aria-hidden") != "true"]
+    assert len(shown) >= 14
+    assert all(found["role"] == "img" and len(found["aria-label"]) > 20 for found in shown)
+    headings = sum(tag == "h3" for tag, _ in read.tags)
+    assert headings >= sum(tag == "figure" for tag, _ in read.tags)
+    assert len({found["aria-label"] for found in shown}) == len(shown)
+
+
+def test_all_text_of_a_user_is_escaped():
+    names = [f"{NASTY}{n}" for n in range(5)]
+    panel = panel_of(names=names, channels=("<b>y</b>",), key="<u>id</u>")
+    found = backtest_of(replace(panel, name='"><img src=x onerror=y>', kind="polars"))
+    origin = replace(_told().origin, command=f"forecaster {NASTY}", fingerprint="<hr>")
+    read = Read(page_of(replace(found, origin=origin)))
+    assert not {tag for tag, _ in read.tags} & {"script", "img", "u", "i", "hr"}
+    assert sum(tag == "b" and not found for tag, found in read.tags) == 1  # of the finding
+    assert names[0] in read.text and "<b>y</b>" in read.text
+    assert '"><img src=x onerror=y>' in read.text and "3 <i>steps</i> are missing" in read.text
+
+
+def test_the_numbers_are_those_of_the_backtest():
+    found = _told()
+    read = Read(page_of(found))
+    head, *rows = read.tables[0]
+    assert [row[0] for row in rows] == list(found.scores)
+    for row in rows:
+        mine = found.scores[row[0]]
+        shown = {name: cell.removeprefix("★ ") for name, cell in zip(head, row, strict=True)}
+        for name, value in mine.items():
+            if name in ("skill_low", "skill_high"):
+                continue
+            title = name.replace("_", " ") + " %" * name.startswith(("coverage", "width"))
+            in_percent = name == "skill" or name.startswith("coverage")
+            said = numbers.percent(value) if in_percent else numbers.number(value)
+            assert shown[title].split(" (")[0] == said, name
+    skill = f"({numbers.percent(found.scores[MODEL]['skill_low'])} to "
+    assert skill in rows[0][1]
+    assert f"{found.scored:,} cells" in read.text and f"{found.unscored:,} cells" in read.text
+    assert f"The model {found.verdict}." in read.text
+
+
+def test_the_best_of_each_column_is_marked_by_more_than_colour():
+    found = _plain()
+    head, *rows = Read(page_of(found)).tables[0]
+    models = list(found.scores)
+    for column, name in enumerate(head):
+        marked = {row[0] for row in rows if row[column].startswith("★")}
+        if name in ("MAE", "WQL", "MASE"):
+            assert marked == {min(models, key=lambda model: found.scores[model][name])}
+        if name == "coverage 80 %":
+            aims = {model: abs(found.scores[model]["coverage_80"] - 0.8) for model in models}
+            assert marked == {model for model in models if aims[model] == min(aims.values())}
+        if name in ("model", "width 80 %"):
+            assert not marked
+
+
+def test_every_score_is_explained():
+    assert all(meaning(name) for name in _plain().scores[MODEL] if not name.startswith("skill_"))
+
+
+def test_calibration_is_that_of_a_slow_loop():
+    found = evidence(_plain())
+    below, between, inside, cells = np.zeros(9), np.zeros(10), np.zeros(4), 0
+    for forecast in _plain().forecasts:
+        for n, h, c in np.ndindex(forecast.actual.shape):
+            truth, quantiles = forecast.actual[n, h, c], forecast.quantiles[n, h, c]
+            below += truth <= quantiles
+            between[sum(q < truth for q in quantiles)] += 1
+            inside += [quantiles[i] <= truth <= quantiles[-1 - i] for i in range(4)]
+            cells += 1
+    np.testing.assert_allclose(found.below, below / cells)
+    np.testing.assert_allclose(found.between, between / cells)
+    np.testing.assert_allclose(found.inside, inside / cells)
+    assert found.inside[0] == pytest.approx(_plain().scores[MODEL]["coverage_80"])
+
+
+def test_errors_bias_and_their_echo_are_those_of_a_slow_loop():
+    backtest = backtest_of(panel_of(4, 120), windows=12, shift=0.5)
+    found = evidence(backtest)
+    scale, errors, first = found.scale, [], {}
+    by_lead = [[] for _ in range(4)]
+    for window, forecast in enumerate(backtest.forecasts):
+        for n, h in np.ndindex(4, 4):
+            error = float(forecast.median[n, h, 0]) - float(forecast.actual[n, h, 0])
+            error /= scale[window * 4 + n, 0]
+            errors.append(error)
+            by_lead[h].append(error)
+            if h == 0:
+                first[n, window] = error
+    np.testing.assert_allclose(sorted(found.errors), sorted(errors), rtol=1e-6)
+    np.testing.assert_allclose(found.lead_bias, [np.mean(lead) for lead in by_lead], rtol=1e-6)
+    mean = np.mean(list(first.values()))
+    slow = []
+    for lag in range(1, 7):
+        pairs = [
+            (first[n, w] - mean, first[n, w + lag] - mean) for n in range(4) for w in range(12 - lag)
+        ]
+        then, now = np.array(pairs).T
+        slow.append((then * now).sum() / np.sqrt((then**2).sum() * (now**2).sum()))
+    echo, noise = found.autocorrelation
+    np.testing.assert_allclose(echo, slow, rtol=1e-6)
+    assert noise == pytest.approx(1.96 / np.sqrt(4 * 11))
+
+
+def test_the_error_over_time_is_the_mase_of_each_cutoff():
+    backtest = _plain()
+    table = backtest.by("cutoff")
+    mine = table.filter(table["model"] == MODEL)["MASE"].to_numpy()
+    np.testing.assert_allclose(evidence(backtest).over_time[MODEL], mine)
+
+
+def test_best_and_worst_are_those_of_the_scores_by_series():
+    backtest = backtest_of(panel_of(8))
+    table = backtest.by("series")
+    mine = table.filter(table["model"] == MODEL).sort("MASE")
+    found = ranking(evidence(backtest))
+    assert [one.name for one in found.best] == mine["id"][:3].to_list()
+    assert [one.name for one in found.worst] == mine["id"][::-1][:3].to_list()
+    np.testing.assert_allclose([one.mase for one in found.listed], mine["MASE"][::-1][:8])
+    assert (found.count, found.kinds) == (8, "series")
+    read = Read(page_of(backtest))
+    assert "Worst" in read.sections["series"] and "8 series by MASE" in read.sections["series"]
+
+
+def test_few_series_are_told_apart_by_window_and_channels_by_name():
+    lone = backtest_of(panel_of(1), windows=6)
+    found = ranking(evidence(lone))
+    assert (found.count, found.kinds) == (6, "windows")
+    text = lone.forecasts[0].panel.calendar.text
+    cutoffs = {f"y after {text(int(one.cutoff[0]))}" for one in lone.forecasts}
+    assert {one.name for one in (*found.best, *found.worst)} == cutoffs
+    several = backtest_of(panel_of(3, channels=("y", "z")))
+    names = {one.name for one in ranking(evidence(several)).listed}
+    assert names == {f"s{s} · {channel}" for s in range(3) for channel in "yz"}
+    for page in (page_of(lone), page_of(several)):
+        assert list(Read(page).sections) == ALWAYS
+
+
+def test_a_page_without_any_truth_says_so():
+    panel = panel_of()
+    blind = replace(panel, values=np.where(panel.time[:, None] > panel.time[47], np.nan, panel.values))
+    found = backtest_of(blind)
+    assert found.scored == 0
+    read = Read(page_of(found))
+    assert list(read.sections) == ALWAYS
+    assert "No cell was scored" in read.sections["verdict"] and "nan" not in read.text.lower()
+    assert "Score a table with truths" in read.sections["verdict"]
+
+
+def test_missing_truths_and_series_that_never_vary_are_no_fault():
+    panel = panel_of(6)
+    values = panel.values.copy()
+    values[::5] = np.nan
+    values[: panel.indptr[1]] = 3.0
+    found = backtest_of(replace(panel, values=values))
+    assert found.unscored > 0
+    read = Read(page_of(found))
+    assert f"{found.unscored:,} cells" in read.text and "nan" not in read.text.lower()
+
+
+@pytest.mark.parametrize(
+    ("made", "word", "said"),
+    [
+        ({"noise": 0.1}, "beats", "beats seasonal naive"),
+        ({"noise": 9.0}, "loses to", "loses to seasonal naive"),
+    ],
+)
+def test_losses_are_said_as_plainly_as_wins(made, word, said):
+    found = backtest_of(panel_of(8), **made)
+    mine = _said(found)
+    assert mine.word == word and said in mine.headline
+    if word == "loses to":
+        assert mine.todo[0].startswith("Use seasonal naive instead")
+    assert f'class="{"good" if word == "beats" else "bad"}"' in page_of(found)
+
+
+def test_a_difference_that_may_be_chance_is_said_to_be():
+    found = _plain()
+    unsure = found.scores[MODEL] | {"skill_low": -0.1, "skill_high": 0.3}
+    mine = _said(replace(found, scores=found.scores | {MODEL: unsure}))
+    assert mine.word == "may match" and "may be chance" in " ".join(mine.todo)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [(0.82, "at their word"), (0.6, "too narrow"), (0.95, "too wide"), (np.nan, "nothing is known")],
+)
+def test_bands_are_judged_by_their_coverage(coverage, said):
+    found = _plain()
+    mine = found.scores[MODEL] | {"coverage_80": coverage}
+    judged = _said(replace(found, scores=found.scores | {MODEL: mine}))
+    assert said in judged.bands
+    assert any("bands" in line for line in judged.todo) == (said.startswith("too"))
+
+
+def test_what_to_do_next_names_what_was_found():
+    biased = " ".join(_said(backtest_of(panel_of(8), noise=0.3, shift=2.0)).todo)
+    assert "too high on the whole" in biased
+    assert "Score more than 2 cutoffs" in " ".join(_said(backtest_of(panel_of(8), windows=2)).todo)
+    assert "1 warning" in " ".join(_said(_plain(), _told().origin).todo)
+    fitted = replace(_told().origin, validation=True)
+    assert "chose the weights" in " ".join(_said(_plain(), fitted).todo)
+    better = _plain().scores | {"ETS": _plain().scores["ETS"] | {"WQL": 1e-9}}
+    assert "Take ETS as the mark" in " ".join(_said(replace(_plain(), scores=better)).todo)
+
+
+def test_ten_thousand_series_give_a_small_page():
+    found = backtest_of(panel_of(10_000, 20), windows=2, horizon=2, baselines=CHEAP)
+    page = page_of(found)
+    assert len(page) < 300_000
+    read = Read(page)
+    assert "10,000 series by MASE" in read.sections["series"]
+    assert "of 10,000 beat seasonal naive" in read.sections["series"]
+    assert sum(tag == "svg" for tag, _ in read.tags) < 60
+
+
+def test_the_config_and_the_environment_tell_how_to_do_it_again():
+    read = Read(page_of(_told()))
+    artifact = tiny.plain_model().artifact
+    assert f"horizon: {artifact.horizon}" in read.sections["config"]
+    assert "context_length: 28" in read.sections["config"]
+    for said in ("forecaster backtest MODEL DATA", "f00d", artifact.fingerprint, "Python", "torch"):
+        assert said in read.sections["environment"]
+    assert "s<1>" in read.sections["audit"] and "fill & see" in read.sections["audit"]
+
+
+def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
+    with pytest.raises(fc.OutputError, match=r"report\.pdf: expected a page's name, ending in \.html"):
+        _plain().report(tmp_path / "report.pdf")
+    assert not list(tmp_path.iterdir())
+    _plain().report(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page_of(_plain())
+
+
+def test_a_backtest_of_a_model_has_its_origin():
+    found = tiny.plain_model().backtest(tiny.plain(), windows=2, stride=3, quiet=True)
+    read = Read(page_of(found))
+    assert list(read.sections) == WITH_ORIGIN
+    assert "backtest MODEL DATA --windows 2 --refit once --stride 3" in read.sections["environment"]
+    # The model on the page is the one that forecast, not the one that was asked.
+    cutoff = found.forecasts[0].panel.calendar.text(int(found.forecasts[0].cutoff[0]))
+    assert cutoff in read.sections["model"]
+
+
+def test_a_fit_leaves_a_page_about_its_validation_windows(tmp_path):
+    model = fc.fit(
+        tiny.plain(),
+        horizon=7,
+        config=tiny.TINY,
+        out=tmp_path / "model",
+        report=tmp_path / "fit.html",
+        quiet=True,
+    )
+    page = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert (tmp_path / "model" / "report.html").read_text(encoding="utf-8") == page
+    read = Read(page)
+    assert list(read.sections) == WITH_ORIGIN and "Validation" in read.text
+    scores = model.metrics["validation"]["scores"]
+    head, *rows = read.tables[0]
+    for row in rows:
+        shown = row[head.index("WQL")].removeprefix("★ ")
+        assert shown == numbers.number(scores[row[0]]["WQL"])
+    assert {MODEL, NAIVE} <= {row[0] for row in rows} == set(scores)
+
+
+def test_a_fit_without_validation_has_no_page(tmp_path):
+    config = tiny.TINY | {"fit": tiny.TINY["fit"] | {"validation": None}}
+    fc.fit(tiny.plain(), horizon=7, config=config, out=tmp_path / "model", quiet=True)
+    assert not (tmp_path / "model" / "report.html").exists()
+
+
+def test_the_page_of_a_fit_is_refused_before_the_work(tmp_path):
+    with pytest.raises(fc.OutputError, match=r"ending in \.html"):
+        fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, report=tmp_path / "fit.txt", quiet=True)

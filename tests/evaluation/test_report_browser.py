@@ -1,0 +1,153 @@
+"""The page about a backtest in a real browser: quiet, whole, narrow, dark, on paper."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from evaluation.report_page import backtest_of, panel_of
+from forecast import tiny
+from runs.browser import opened_browser
+
+from forecaster.evaluation.report.origin import Origin
+from forecaster.evaluation.report.page import page_of
+from forecaster.panel.finding import Finding
+
+SECTIONS = [
+    *("verdict", "scores", "series", "leads", "calibration", "residuals"),
+    *("model", "audit", "config", "environment"),
+]
+LONG = "a_series_with_a_name_that_no_telephone_shows_in_one_line_" * 3
+CHROMIUM = shutil.which("chromium")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs the package chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Where the page of a backtest lies whose names are long and nasty."""
+    names = [f"{LONG}{n}" for n in range(6)] + ["<script>document.title='broken'</script>", "'\"&"]
+    finding = Finding("warning", "gaps", f"gaps in {LONG}", "fill them", LONG, "row 7", 3)
+    origin = Origin(tiny.plain_model().artifact, f"forecaster backtest {LONG}", "f00d", (finding,))
+    backtest = backtest_of(panel_of(8, 120, names=names), windows=10)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    replace(backtest, origin=origin).report(path)
+    assert LONG in page_of(backtest)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def page():
+    """A tab that tells what goes wrong."""
+    with opened_browser(CHROMIUM) as tab:
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            tab.call(f"{domain}.enable")
+        yield tab
+
+
+def _open(page, address, width=1200, scheme="light", media=""):
+    page.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=width < 500,
+    )
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.call("Emulation.setEmulatedMedia", media=media, features=features)
+    page.events.clear()
+    page.open(address)
+    page.wait("document.readyState == 'complete' && !!document.getElementById('environment')")
+
+
+def test_the_page_opens_without_a_complaint_and_asks_for_nothing_else(page, address):
+    _open(page, address)
+    complaints = [
+        event
+        for event in page.events
+        if event["method"] in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+    ]
+    assert not complaints
+    asked = [
+        event["params"]["request"]["url"]
+        for event in page.events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+    assert set(asked) <= {address}
+    assert page.run("document.title").startswith("Backtest")
+    assert page.run("document.compatMode") == "CSS1Compat"
+
+
+def test_all_sections_are_seen_and_every_picture_has_a_size(page, address):
+    _open(page, address)
+    assert page.run("[...document.querySelectorAll('section')].map(s => s.id).join()") == ",".join(
+        SECTIONS
+    )
+    sizes = page.run(
+        "[...document.querySelectorAll('section')].map(s => s.getBoundingClientRect().height)"
+    )
+    assert all(size > 60 for size in sizes)
+    small = page.run(
+        "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width < 200"
+        " || s.getBoundingClientRect().height < 100).length"
+    )
+    assert small == 0 and page.run("document.querySelectorAll('figure svg').length") >= 14
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1200])
+def test_no_screen_has_to_be_scrolled_sideways(page, address, width):
+    _open(page, address, width)
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run("window.innerWidth") == width
+    wide = "[...document.querySelectorAll('.wide, pre')]"
+    assert page.run(f"{wide}.every(box => box.getBoundingClientRect().right <= {width})")
+    # Words of pictures shrink with them, and are still words.
+    font = (
+        "Math.min(...[...document.querySelectorAll('figure svg')].map("
+        "s => 11 * s.getBoundingClientRect().width / s.viewBox.baseVal.width))"
+    )
+    assert page.run(font) >= 8
+
+
+def test_dark_is_dark_and_both_can_be_read(page, address):
+    seen = {}
+    for scheme in ("light", "dark"):
+        _open(page, address, scheme=scheme)
+        colours = [
+            page.run(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color")
+        ]
+        seen[scheme] = [_luminance(colour) for colour in colours]
+    assert seen["light"][0] > 0.9 and seen["dark"][0] < 0.05
+    for paper, ink in seen.values():
+        light, dark = max(paper, ink), min(paper, ink)
+        assert (light + 0.05) / (dark + 0.05) > 7  # WCAG 2.1, contrast of level AAA
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_stand_out_from_paper(page, address, scheme):
+    _open(page, address, scheme=scheme)
+    paper = _luminance(page.run("getComputedStyle(document.body).backgroundColor"))
+    for name in ("blue", "orange", "green", "purple", "brown"):
+        colour = page.run(
+            "(() => { const p = document.createElement('p'); document.body.append(p);"
+            f"p.style.color = 'var(--{name})'; const c = getComputedStyle(p).color; p.remove(); return c }})()"
+        )
+        light, dark = sorted((paper, _luminance(colour)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) > 3, name  # WCAG 2.1, graphics
+
+
+def test_on_paper_everything_is_shown_and_dark_is_light(page, address):
+    _open(page, address, scheme="dark", media="print")
+    assert _luminance(page.run("getComputedStyle(document.body).color")) < 0.05
+    assert page.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    # Collapsed on the screen, the config is open on paper.
+    assert page.run("document.querySelector('#config pre').getBoundingClientRect().height") > 500
+
+
+def _luminance(colour):
+    """Relative luminance of "rgb(r, g, b)", WCAG 2.1."""
+    parts = [float(part) / 255 for part in colour.strip("rgba()").split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -1,0 +1,266 @@
+"""Linear maps are the closed form of a slow, obvious ridge, whatever the windows hold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from forecaster.errors import ConfigError
+from forecaster.forecast.artifact import load_artifact
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.network import Network
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.linear import fit_floor, settle_linear
+from forecaster.runs.ridge import rows as ridge_rows
+
+STRENGTH = 0.03
+
+
+@pytest.fixture
+def make_floor(make_config):
+    """Settings of a linear forecast that leaves nothing to validation."""
+
+    def make(horizon=4, fit=None, context_length=12, **model):
+        settled = {
+            "linear": "blend",
+            "lookbacks": [8],
+            "linear_phases": 1,
+            "linear_calendar": False,
+            "linear_lags": [],
+            "linear_strength": STRENGTH,
+        }
+        return make_config(horizon, context_length=context_length, model=settled | model, fit=fit or {})
+
+    return make
+
+
+def floor_of(panel, config):
+    config, split = prepare(panel, config)
+    return fit_floor(panel, config, split), split
+
+
+def windows_of(panel, split, network, horizon):
+    """Yields, per training row, its context, known covariates, targets in scaled units and cutoff."""
+    series, channel, cutoff = split.train.locate(np.arange(len(split.train)))
+    length, targets = network.context_length, panel.n_channels
+    for s, c, at in zip(series, channel, cutoff, strict=True):
+        rows = np.arange(at - length + 1, at + horizon + 1)
+        own = (rows >= panel.indptr[s]) & (rows < panel.indptr[s + 1])
+        values = np.where(own, panel.values[rows.clip(0), c], np.nan).astype(np.float64)
+        context = values[:length]
+        known = panel.values[rows.clip(0), targets:].astype(np.float64)
+        known = np.where(own[:, None], known, np.nan)
+        seen = context[~np.isnan(context)]
+        loc = seen.mean() if len(seen) else float(network.scaler.loc[c + 1])
+        spread = seen.std() if len(seen) > 1 else 0.0
+        scale = spread if spread > 1e-6 * abs(loc) else float(network.scaler.scale[c + 1])
+        yield (context - loc) / scale, known, (values[length:] - loc) / scale
+
+
+def slow_ridge(rows, network, lookback, lead, strength, seen_known):
+    """The maps of one lead: one equation per window whose target is there, solved at once."""
+    features, targets, weights = [], [], []
+    loc, scale = network.known_scaler.loc.numpy(), network.known_scaler.scale.numpy()
+    length = network.context_length
+    for context, known, target in rows:
+        tail = context[-lookback:]
+        level = np.nanmean(tail) if not np.isnan(tail).all() else 0.0
+        cells = np.nan_to_num((known[length : length + seen_known] - loc) / scale)
+        if np.isnan(target[lead]):
+            continue
+        features.append(np.concatenate([np.nan_to_num(tail - level), cells.ravel()]))
+        targets.append(target[lead] - level)
+        weights.append(min(1.0, 10 / max(np.nanmax(np.abs(target)), 1e-9)) ** 2)
+    x, y, w = np.array(features), np.array(targets), np.array(weights)[:, None]
+    penalty = strength * w.sum() * np.eye(x.shape[1])
+    return np.linalg.solve(x.T @ (w * x) + penalty, x.T @ (w[:, 0] * y))
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.parametrize("missing", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("known", [0, 2])
+def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_floor, missing, known):
+    panel = make_panel(3, 80, known=known, missing=missing, ragged=True)
+    artifact, split = floor_of(panel, make_floor(decoder_patch=2))
+    network = artifact.ensemble.members[0]
+    rows = list(windows_of(panel, split, network, 4))
+    found = network.linear.maps[0][0].double().numpy()
+    for lead in range(4):
+        visible = (lead // 2 + 1) * 2
+        wanted = slow_ridge(rows, network, 8, lead, STRENGTH, visible)
+        np.testing.assert_allclose(found[: len(wanted), lead], wanted, rtol=5e-3, atol=2e-3)
+        assert not found[len(wanted) :, lead].any()
+
+
+def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_floor):
+    panel = make_panel(2, 60, known=1)
+    artifact, split = floor_of(panel, make_floor(decoder_mask="full"))
+    network = artifact.ensemble.members[0]
+    rows = list(windows_of(panel, split, network, 4))
+    for lead in range(4):
+        wanted = slow_ridge(rows, network, 8, lead, STRENGTH, 4)
+        np.testing.assert_allclose(
+            network.linear.maps[0][0, :, lead].numpy(), wanted, rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_blocks_of_any_size_give_the_same_maps_and_offsets(
+    make_panel, make_floor, monkeypatch, missing
+):
+    panel = make_panel(3, 60, targets=2, known=1, missing=missing)
+    config = make_floor(lookbacks=[4, 8], linear_phases=24)
+    whole = floor_of(panel, config)[0].ensemble.state_dict()
+    monkeypatch.setattr(ridge_rows, "_CELLS", 100)
+    parts = floor_of(panel, config)[0].ensemble.state_dict()
+    for name, numbers in whole.items():
+        torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
+
+
+def test_a_map_for_each_place_is_solved_on_the_windows_that_end_there(make_panel, make_floor):
+    panel = make_panel(1, 24 * 20)
+    config = make_floor(linear_phases=24)
+    both, split = floor_of(panel, config)
+    network = both.ensemble.members[0]
+    _, _, cutoff = split.train.locate(np.arange(len(split.train)))
+    hour = np.rint(panel.calendar.phase(panel.time[cutoff])[:, 0] * 24).astype(int) % 24
+    rows = list(windows_of(panel, split, network, 4))
+    for place in (0, 5, 23):
+        own = [row for row, where in zip(rows, hour, strict=True) if where == place]
+        wanted = slow_ridge(own, network, 8, 2, STRENGTH, 0)
+        np.testing.assert_allclose(
+            network.linear.maps[0][place, :, 2].numpy(), wanted, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make_floor):
+    panel = make_panel(1, 200)
+    whole, split = floor_of(panel, make_floor())
+    network = whole.ensemble.members[0]
+    rows, count = list(windows_of(panel, split, network, 4)), len(split.train)
+    both, _ = floor_of(panel, make_floor(linear_spans=[50, 100_000]))
+    recent = rows[-51:]  # the last cutoff, and 50 steps before it
+    wanted = slow_ridge(recent, network, 8, 1, STRENGTH * count / len(recent), 0)
+    wanted = (wanted + network.linear.maps[0][0, :, 1].numpy()) / 2
+    found = both.ensemble.members[0].linear.maps[0][0, :, 1].numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_floor):
+    panel = make_panel(2, 80, known=1)
+    config, split = prepare(panel, make_floor(linear_strength=STRENGTH))
+    values = panel.values.copy()
+    for s in range(panel.n_series):
+        values[split.train_end[s] : panel.indptr[s + 1]] = 1e6
+    noisy = fit_floor(replace(panel, values=values), config, split)
+    clean = fit_floor(panel, config, split)
+    for name, numbers in clean.ensemble.state_dict().items():
+        assert torch.equal(noisy.ensemble.state_dict()[name], numbers), name
+
+
+def test_the_forecast_of_a_line_that_repeats_is_found(make_panel, make_floor):
+    panel = make_panel(1, 300)
+    wave = 10 * np.sin(2 * np.pi * np.arange(300) / 8) + np.repeat(np.arange(3), 100)
+    panel = replace(panel, values=wave.astype(np.float32)[:, None])
+    artifact, _ = floor_of(panel, make_floor(linear_strength=1e-6))
+    at = np.array([250, 280])
+    said = Predictor(artifact).quantiles(panel, np.zeros(2, np.int64), at)
+    truth = panel.values[at[:, None] + np.arange(1, 5), 0]
+    np.testing.assert_allclose(said[:, :, 0, 4], truth, atol=0.3)
+    assert (np.diff(said, axis=-1) >= 0).all()
+
+
+def test_constant_short_and_empty_series_give_finite_maps(make_panel, make_floor):
+    panel = make_panel(4, 60, missing=0.2, ragged=True)
+    values = panel.values.copy()
+    values[: panel.indptr[1]] = 7.0
+    values[panel.indptr[1] : panel.indptr[2]] = np.nan
+    values[panel.indptr[2] + 5] = 1e30
+    artifact, _ = floor_of(replace(panel, values=values), make_floor())
+    for name, numbers in artifact.ensemble.state_dict().items():
+        assert numbers.isfinite().all(), name
+
+
+def test_what_was_left_open_is_settled_on_validation_and_stays(make_panel, make_floor):
+    panel = make_panel(1, 24 * 40, known=1)
+    open_ = {"linear_phases": None, "linear_calendar": None, "linear_strength": None}
+    config, split = prepare(panel, make_floor(**open_))
+    settled = settle_linear(panel, config, split)
+    model = settled.model
+    assert model.linear_phases in (1, 24) and model.linear_calendar in (True, False)
+    assert isinstance(model.linear_strength, tuple) and len(model.linear_strength) == 2
+    assert settle_linear(panel, settled, split) == settled
+
+
+def test_an_hour_of_its_own_is_taken_where_each_hour_follows_another_rule(make_panel, make_floor):
+    panel = make_panel(1, 24 * 60)
+    rng = np.random.default_rng(0)
+    value = np.zeros(24 * 60)
+    for step in range(1, len(value)):
+        sign = 0.9 if step // 6 % 2 else -0.9
+        value[step] = sign * value[step - 1] + rng.normal()
+    panel = replace(panel, values=value.astype(np.float32)[:, None])
+    config, split = prepare(panel, make_floor(linear_phases=None, linear_strength=None))
+    assert settle_linear(panel, config, split).model.linear_phases == 24
+
+
+def test_without_validation_the_usual_strength_is_taken(make_panel, make_floor):
+    open_ = {"linear_phases": None, "linear_strength": None}
+    config, split = prepare(make_panel(2, 60), make_floor(fit={"validation": None}, **open_))
+    model = settle_linear(make_panel(2, 60), config, split).model
+    assert (model.linear_phases, model.linear_strength) == (1, 0.1)
+
+
+@pytest.mark.parametrize("kind", ["skip", "blend"])
+def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(
+    make_panel, make_config, tmp_path, kind
+):
+    panel = make_panel(2, 90, known=1, categories=True)
+    config, split = prepare(panel, make_config(4, model={"linear": kind}))
+    artifact = fit_panel(panel, config, split)
+    assert 0 <= artifact.metrics["attention_share"] <= 1 and 0 <= artifact.metrics["share"] <= 1
+    artifact.save(tmp_path / "model")
+    loaded = load_artifact(tmp_path / "model")
+    at = panel.last_observed - 4
+    series = np.arange(2)
+    before, after = (Predictor(one).quantiles(panel, series, at) for one in (artifact, loaded))
+    np.testing.assert_array_equal(before, after)
+    assert "attention: " in (tmp_path / "model" / "card.md").read_text()
+
+
+def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
+    long, short = make_panel(1, 1200), make_panel(5, 90)
+    open_ = {"linear": "blend", "context_length": None, "patch": None, "decoder_patch": None}
+    model = prepare(long, make_config(8, model=open_))[0].model
+    assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
+    model = prepare(short, make_config(8, model=open_))[0].model
+    assert model.lookbacks == (30,) and model.context_length == 30
+    model = prepare(make_panel(1, 3100), make_config(8, model=open_))[0].model
+    assert model.lookbacks == (168, 336) and model.context_length == 336
+    assert model.attention_length == 168
+    held = prepare(long, make_config(8, model={"linear": "blend"}))[0].model
+    assert held.lookbacks == (12,) and held.context_length == 12
+
+
+def test_places_of_a_table_without_a_calendar_are_refused(make_panel, make_floor):
+    panel = make_panel(1, 60)
+    numbered = replace(
+        panel,
+        schema=replace(panel.schema, time=None, freq="1i"),
+        calendar=replace(panel.calendar, freq="1i", integer=True),
+    )
+    with pytest.raises(ConfigError, match="linear_phases 24: no calendar cycle"):
+        prepare(numbered, make_floor(linear_phases=24))
+
+
+def test_a_list_of_strengths_has_one_for_each_horizon_patch(make_panel, make_floor):
+    with pytest.raises(ConfigError, match="3 values of linear_strength for 2 horizon patches"):
+        prepare(make_panel(1, 60), make_floor(linear_strength=[0.1, 0.2, 0.3]))
+
+
+def test_a_floor_keeps_nothing_of_attention(make_panel, make_floor):
+    artifact, _ = floor_of(make_panel(2, 60), make_floor(width=64))
+    network = artifact.ensemble.members[0]
+    assert isinstance(network, Network) and network.config.width == 4
+    assert float(network.share) == 0

@@ -1,0 +1,262 @@
+"""Ensembles: members trained one after the other, shares and weights by validation, a second pass."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from forecaster.config import Config
+from forecaster.errors import ConfigError
+from forecaster.forecast.artifact import load_artifact
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.heads import pinball
+from forecaster.runs import blend
+from forecaster.runs.blend import best_weights, choose_shares, choose_weights
+from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.training.devices import SINGLE
+from forecaster.runs.training.train import Surroundings
+from forecaster.windows.store import training_store
+
+LINEAR = {"linear": "blend", "lookbacks": (4, 12)}
+
+
+def fitted(panel, config, *callbacks):
+    config, split = prepare(panel, config)
+    return fit_panel(panel, config, split, Surroundings(callbacks=callbacks))
+
+
+def same(one, other):
+    first, second = one.state_dict(), other.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def own_quantiles(artifact, member, panel):
+    """Of one member alone."""
+    alone = Ensemble([member], [1.0]).eval()
+    return Predictor(replace(artifact, ensemble=alone)).quantiles(*at_the_end(panel))
+
+
+def at_the_end(panel):
+    return panel, np.arange(panel.n_series), panel.last_observed - 4
+
+
+def test_member_k_is_the_network_that_a_fit_of_its_own_with_seed_plus_k_trains(make_panel, make_config):
+    panel = make_panel(2, 60, known=1)
+    settings = {"model": {"dropout": 0.2} | LINEAR}
+    several = fitted(panel, make_config(4, fit={"members": 3, "seed": 5}, **settings))
+    for number, member in enumerate(several.ensemble.members):
+        alone = fitted(panel, make_config(4, fit={"seed": 5 + number}, **settings))
+        assert same(member, alone.ensemble.members[0])
+        told = several.metrics["members"][number] | {"weight": 1.0}
+        assert told == alone.metrics["members"][0]
+
+
+def test_an_ensemble_forecasts_the_weighted_mean_of_its_members_from_one_folder(
+    tmp_path, make_panel, make_config
+):
+    panel = make_panel(2, 60)
+    fit = {"members": 3, "member_lengths": (12, 8), "calibration": None}
+    artifact = fitted(panel, make_config(4, fit=fit, model=LINEAR))
+    artifact.save(tmp_path / "model")
+    loaded = load_artifact(tmp_path / "model")
+    assert [member.attention_length for member in loaded.ensemble.members] == [12, 8, 12]
+    assert same(loaded.ensemble, artifact.ensemble)
+    assert loaded.ensemble.weights == artifact.ensemble.weights
+    expected = sum(
+        weight * own_quantiles(artifact, member, panel)
+        for weight, member in zip(artifact.ensemble.weights, artifact.ensemble.members, strict=True)
+    )
+    found = Predictor(loaded).quantiles(*at_the_end(panel))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert (np.diff(found) >= 0).all()
+
+
+def test_curves_of_the_first_member_keep_their_names_and_others_say_whose_they_are(
+    make_panel, make_config
+):
+    fit = {"members": 2, "refit": True}
+    found = fitted(make_panel(2, 60), make_config(4, fit=fit)).metrics
+    assert found["curves"].keys() == {"validation_loss", "member-01/validation_loss"}
+    assert found["steps"] == found["members"][0]["steps"] == 6
+    assert found["best_step"] == found["members"][0]["best_step"]
+    assert sum(member["weight"] for member in found["members"]) == pytest.approx(1)
+
+
+class _Watch(pl.Callback):
+    """What is trained: name, steps, and the times its windows reach to; ends it where told."""
+
+    def __init__(self, ends_at=None):
+        self.seen, self._ends_at = [], ends_at
+
+    def on_train_start(self, trainer, learner):
+        self.seen.append((learner.name, trainer.max_steps, trainer.datamodule.split))
+
+    def on_validation_end(self, trainer, learner):
+        if trainer.global_step == self._ends_at:
+            trainer.should_stop = True
+
+
+def test_a_watcher_that_ends_the_first_training_ends_the_fit(make_panel, make_config):
+    watch = _Watch(ends_at=2)
+    config = make_config(4, fit={"members": 3, "refit": True})
+    artifact = fitted(make_panel(2, 60), config, watch)
+    assert [name for name, *_ in watch.seen] == [""]
+    assert (len(artifact.ensemble.members), artifact.metrics["steps"]) == (1, 2)
+
+
+def test_patience_ends_one_training_and_the_next_begins(make_panel, make_config):
+    watch = _Watch()
+    fit = {"members": 2, "patience": 1, "learning_rate": 0.5, "steps": 12}
+    artifact = fitted(make_panel(2, 60), make_config(4, fit=fit), watch)
+    assert [name for name, *_ in watch.seen] == ["", "member-01"]
+    assert min(member["steps"] for member in artifact.metrics["members"]) < 12
+
+
+def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(make_panel, make_config):
+    panel, watch = make_panel(2, 60), _Watch()
+    settings = {"model": {"dropout": 0.1}}
+    fit = {"members": 2, "learning_rate": 0.05, "steps": 8}
+    once = fitted(panel, make_config(4, fit=fit, **settings))
+    again = fitted(panel, make_config(4, fit=fit | {"refit": True}, **settings), watch)
+    best = [member["best_step"] for member in once.metrics["members"]]
+    assert [(name, steps) for name, steps, _ in watch.seen] == [
+        ("", 8),
+        ("member-01", 8),
+        ("refit-00", best[0]),
+        ("refit-01", best[1]),
+    ]
+    whole = watch.seen[-1][2]
+    assert len(whole.held) == 0 and whole.split == once.trained_until == again.trained_until
+    assert again.ensemble.weights == once.ensemble.weights  # validation has chosen before
+    assert again.metrics["validation"] == once.metrics["validation"]
+    assert not same(again.ensemble, once.ensemble)
+    if once.ensemble.widths is not None:
+        assert torch.equal(again.ensemble.widths, once.ensemble.widths)
+
+
+def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_config, monkeypatch):
+    monkeypatch.setattr(blend, "SHARES", (0.0,))
+    panel, watch = make_panel(2, 60), _Watch()
+    config = make_config(4, fit={"refit": True}, model=LINEAR)
+    artifact = fitted(panel, config, watch)
+    assert [name for name, *_ in watch.seen] == [""]
+    (member,) = artifact.ensemble.members
+    assert float(member.share) == 0
+    before = fitted(panel, config.replaced(fit={"refit": False})).ensemble.members[0]
+    assert not torch.equal(member.linear.maps[0], before.linear.maps[0])  # solved again
+
+
+@pytest.fixture
+def two(make_panel, make_config):
+    """A panel of noise, a window store, a split, and two networks that were trained on it."""
+    panel = make_panel(2, 80)
+    config = make_config(4, fit={"members": 2, "calibration": None}, model=LINEAR)
+    artifact = fitted(panel, config)
+    _, split = prepare(panel, config)
+    store = training_store(panel, artifact.config)
+    return artifact, panel, store, split
+
+
+def slow_loss(artifact, network, panel, split):
+    """Pinball loss in scaled units, cell by cell."""
+    series, _, cutoffs = split.validation.locate(split.held)
+    alone = replace(artifact, ensemble=Ensemble([network], [1.0]).eval())
+    quantiles = Predictor(alone).quantiles(panel, series, cutoffs)
+    length, losses = artifact.context_length, []
+    for window, cutoff in enumerate(cutoffs):
+        first = max(panel.indptr[series[window]], cutoff - length + 1)
+        spread = panel.values[first : cutoff + 1, 0].std()
+        for lead in range(artifact.horizon):
+            truth = panel.values[cutoff + 1 + lead, 0]
+            for level, value in zip(
+                artifact.config.model.quantile_levels, quantiles[window, lead, 0], strict=True
+            ):
+                error = (truth - value) / spread
+                losses.append(2 * max(level * error, (level - 1) * error))
+    return np.mean(losses)
+
+
+def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two):
+    artifact, panel, store, split = two
+    network = artifact.ensemble.members[0]
+    torch.nn.init.normal_(network.output.weight, std=0.05, generator=torch.manual_seed(3))
+    losses = {}
+    for share in blend.SHARES:
+        network.share.fill_(share)
+        losses[share] = slow_loss(artifact, network, panel, split)
+    choose_shares([network], store, split, SINGLE)
+    near = [share for share, loss in losses.items() if loss <= 1.002 * min(losses.values())]
+    assert float(network.share) == near[0]
+
+
+def test_without_validation_a_share_is_one_half_and_weights_are_equal(two):
+    artifact, _, store, split = two
+    unwatched = replace(split, held=split.held[:0])
+    networks = list(artifact.ensemble.members)
+    choose_shares(networks, store, unwatched, SINGLE)
+    assert [float(network.share) for network in networks] == [0.5, 0.5]
+    assert choose_weights(networks, store, unwatched, SINGLE) == [0.5, 0.5]
+
+
+def test_weights_prefer_the_better_member_and_lie_half_way_to_equal_ones(two):
+    artifact, _, store, split = two
+    good, bad = artifact.ensemble.members
+    with torch.no_grad():
+        bad.share.fill_(1.0)
+        bad.output.bias.add_(3.0)
+    weights = choose_weights([good, bad], store, split, SINGLE)
+    assert sum(weights) == pytest.approx(1)
+    assert 0.6 < weights[0] <= 0.75 and weights[1] >= 0.25
+
+
+def test_the_best_weights_have_no_larger_loss_than_any_on_a_grid():
+    generator = torch.manual_seed(0)
+    levels = torch.tensor([0.1, 0.5, 0.9])
+    target = torch.randn(400, generator=generator)
+    quantiles = torch.stack(
+        [target[:, None] * slope + shift + torch.tensor([-1.0, 0.0, 1.0]) for slope, shift in
+         ((0.2, 0.0), (0.9, 0.8), (0.9, -0.5))]
+    )  # fmt: skip
+
+    def loss(weights):
+        return float(pinball(torch.tensordot(weights, quantiles, dims=1), target, levels).mean())
+
+    found = best_weights(quantiles, target, levels)
+    assert float(found.sum()) == pytest.approx(1) and bool((found >= 0).all())
+    steps = range(21)
+    grid = [(a / 20, b / 20, 1 - a / 20 - b / 20) for a in steps for b in steps if a + b <= 20]
+    assert loss(found) <= min(loss(torch.tensor(one)) for one in grid) * 1.001
+
+
+@pytest.mark.parametrize(
+    ("fit", "model", "expected"),
+    [
+        (
+            {"members": 2, "member_lengths": [4, 8, 12]},
+            {},
+            r"member_lengths \[4, 8, 12\] are 3 lengths for fit\.members 2: give one to 2",
+        ),
+        (
+            {"members": 2, "member_lengths": [4, 64]},
+            {"context_length": 32},
+            r"member_lengths \[4, 64\] reach further back than model\.context_length 32",
+        ),
+        (
+            {"refit": True, "validation": None},
+            {},
+            r"refit true .* fit\.validation null chooses nothing",
+        ),
+    ],
+)
+def test_members_and_a_second_pass_that_cannot_be_are_refused(fit, model, expected):
+    with pytest.raises(ConfigError, match=expected):
+        Config().replaced(fit=fit, model=model)
+
+
+def test_lengths_longer_than_a_context_that_was_chosen_are_refused(make_panel):
+    config = Config().replaced(horizon=4, fit={"members": 2, "member_lengths": [4, 5000]})
+    with pytest.raises(ConfigError, match=r"member_lengths \[4, 5000\] reach further back than"):
+        prepare(make_panel(2, 60), config)
