@@ -7,7 +7,7 @@ A model is fitted once, on all rows before the first cutoff; then its quantiles 
 followed at so many cutoffs, one horizon apart, with the widths of calibration and without them. A
 window is a cutoff of one series. Width and pinball loss are in units of the window's own scale, so that
 large series do not drown small ones; the last column has the pinball loss in units of the data too. The
-interval holds 90 % of the coverages of cutoffs drawn anew in blocks. Some tables have their settings
+interval holds 95 % of the coverages of cutoffs drawn anew in blocks. Some tables have their settings
 here; any other is told by flags. `--until` cuts rows off
 first, and `--validation` leaves the last windows out: choose on those.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import Floats, say
+from accuracy import Floats, Rows, say
 from accuracy_report import Row
 
 from forecaster.config import Config
@@ -134,7 +134,7 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
         artifact.schema.categories,
     )
     plain = replace(artifact, ensemble=artifact.ensemble.calibrated(None))
-    both = [[counted(one, panel, time_) for time_ in times] for one in (plain, artifact)]
+    both = [[counted(one, panel, cutoff) for cutoff in times] for one in (plain, artifact)]
     sums = Sums(*(np.array([counts for counts, _ in one]) for one in both), sum(n for _, n in both[0]))
     told = artifact.metrics.get("calibration", {})
     say(
@@ -155,10 +155,21 @@ def cutoffs_of(panel: Panel, horizon: int, windows: int, earlier: int) -> list[i
         earlier: spans of so many that lie between these and the end.
     """
     last = panel.last_observed
-    count = -(-windows // panel.n_series)
-    end, span = int(panel.time[last[last >= 0]].max()), horizon * count
-    past = panel.calendar.before(end, span * (1 + earlier) + 1)
-    return [int(time_) for time_ in past[:span:horizon]]
+    end, count = int(panel.time[last[last >= 0]].max()), -(-windows // panel.n_series)
+    while True:
+        past = panel.calendar.before(end, horizon * count * (1 + earlier))
+        times = [int(cutoff) for cutoff in past[: horizon * count : horizon]]
+        found = sum(len(forecastable(panel, cutoff, horizon)) for cutoff in times)
+        if found >= windows or times[0] <= int(panel.time.min()):
+            return times
+        count += 1
+
+
+def forecastable(panel: Panel, cutoff: int, horizon: int) -> Rows:
+    """Returns the series that have begun at a cutoff and have a whole horizon of rows after it."""
+    at, first = panel.row_at(cutoff), panel.first_observed
+    begun = (at >= 0) & (first >= 0) & (first <= at)
+    return np.flatnonzero(begun & (at + horizon < panel.indptr[1:]))
 
 
 def counted(artifact: Artifact, panel: Panel, cutoff: int) -> tuple[Floats, int]:
@@ -212,7 +223,7 @@ def rows_of(found: dict[tuple[str, int], Sums], given: Namespace) -> list[Row]:
 
 def written(found: dict[tuple[str, int], Sums]) -> str:
     """Returns a table: a line per data set, means over seeds, and what all of them come to."""
-    header = ("data", "windows", "held before", "held after", "90 % interval", "width", "pinball")
+    header = ("data", "windows", "held before", "held after", "95 % interval", "width", "pinball")
     lines, covered = [], []
     for name in dict.fromkeys(name for name, _ in found):
         seeds = [sums for (other, _), sums in found.items() if other == name]

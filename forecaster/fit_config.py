@@ -43,6 +43,9 @@ class FitConfig(Section):
     stride: int = Field(1, ge=1, le=LONGEST)
     """Steps between the cutoffs of neighbouring windows, counted back from each series' last row; a
     day's steps learn from the hour of the day alone at which the table ends."""
+    least_history: int | None = Field(None, ge=1, le=LONGEST)
+    """Rows of its series up to the cutoff that a training window needs; null = those of a patch. With
+    as many as the context has, none is padded."""
     loss: Literal["pinball", "mae", "huber"] = "pinball"
     """What the median learns from. pinball: with all quantiles alike; mae: the absolute error alone;
     huber: the squared error where it is small. The other quantiles learn their distance from it."""

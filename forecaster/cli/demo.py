@@ -37,6 +37,7 @@ def demo(
     console.rule("backtest on the past", align="left")
     backtest = model.backtest(data, windows=4)
     backtest.write(out / "backtest.parquet")
+    backtest.report(out / "report.html")
     announce.summary(console, backtest)
 
     picture = out / "forecast.png"
@@ -44,6 +45,7 @@ def demo(
     console.rule(align="left")
     console.print(f"forecasts  {out / 'forecasts.csv'}", soft_wrap=True)
     console.print(f"picture    {picture.absolute()}", soft_wrap=True)
+    console.print(f"report     {(out / 'report.html').absolute()}", soft_wrap=True)
     console.print(f"runs       {where_to_look(tracking_uri(TrackingConfig()))}", soft_wrap=True)
 
 

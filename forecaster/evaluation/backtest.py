@@ -11,13 +11,14 @@ Axes: N forecast (series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 from forecaster.evaluation.bootstrap import Skill
@@ -30,6 +31,7 @@ from forecaster.evaluation.tally import Scores, Tally, joined, names_of
 from forecaster.evaluation.verdict import verdict_of
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.writer import write_rows
+from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.panel import Panel
 from forecaster.panel.read import frame_of, to_kind
 
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
 Said = Mapping[str, Forecast]
 """By model, the forecast of all series at one cutoff: "forecaster", and rivals that were fitted."""
 
-_PART_CELLS = 1 << 22  # quantiles of a model that are worked on at a time: 16 MB
+_PART_CELLS = 1 << 23  # quantiles of a model that are worked on at a time: 32 MB
+_MOST_BYTES = 1 << 28  # of quantiles of all cutoffs that stay in RAM
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,15 +193,18 @@ def run_backtest(
     """
     kept: list[Forecast] = []
     parts: list[_Part] = []
+    shelf = _Shelf(len(cutoffs))
     size = 0
     waiting = list(cutoffs)
     while waiting:
         # How many cells a cutoff has is known after the first.
         count = max(1, _PART_CELLS // size) if size else 1
         said = list(forecasts_at(waiting[:count]))
-        size, waiting = said[0][MODEL].quantiles.size, waiting[count:]
+        first, waiting = said[0][MODEL], waiting[count:]
+        size = first.quantiles.size + (0 if first.paths is None else first.paths.size)
         parts += _parts(said, baselines)
-        kept += [one[MODEL] for one in said]
+        # Paths are many times as large as quantiles, and have done their part.
+        kept += [shelf.put(replace(one[MODEL], paths=None)) for one in said]
     return _scored(kept, parts)
 
 
@@ -211,6 +217,28 @@ def score_forecasts(said: Sequence[Said], baselines: Sequence[str] = BASELINES) 
     """
     parts = [part for one in said for part in _parts([one], baselines)]
     return _scored([one[MODEL] for one in said], parts)
+
+
+class _Shelf:
+    """Where the forecasts of many cutoffs are kept: in RAM, or in unnamed files where they are many."""
+
+    def __init__(self, cutoffs: int):
+        self._cutoffs, self._put = cutoffs, 0
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def put(self, forecast: Forecast) -> Forecast:
+        """Returns the forecast, its arrays moved to files where those of all cutoffs are large."""
+        if forecast.quantiles.nbytes * self._cutoffs <= _MOST_BYTES:
+            return forecast
+        moved: dict[str, Any] = {}
+        for name in ("quantiles", "actual", "time"):
+            own = getattr(forecast, name)
+            if name not in self._arrays:
+                self._arrays[name] = empty_mapped((self._cutoffs, *own.shape), own.dtype)
+            moved[name] = self._arrays[name][self._put]
+            moved[name][...] = own
+        self._put += 1
+        return replace(forecast, **moved)
 
 
 class _Part(NamedTuple):

@@ -21,7 +21,7 @@ LEVEL = 0.95
 """Share of the draws that the interval holds."""
 
 _SEED = 20_260
-_BLOCK_CELLS = 1 << 22  # of draws and series together
+_BLOCK_CELLS = 1 << 16  # of draws and series together: what stays in the cache is ten times as fast
 
 
 class Skill(NamedTuple):

@@ -29,9 +29,10 @@ Floats = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 STRENGTHS = (1.0, 0.75, 0.5, 0.25)
-"""Shares of the widths that are tried, the whole first."""
+"""Shares of the widths that are tried, beside none."""
 MOST_LOSS = 1.01
 """Pinball after calibration over pinball before, at most."""
+_AS_NEAR = 0.01
 _FOLDS = 4
 _PRIOR = 20  # windows that what all leads of a channel share counts like, beside a lead's own
 
@@ -51,9 +52,7 @@ class Held:
 
     def some(self, chosen: NDArray[np.bool_]) -> Held:
         """Returns some of the windows."""
-        return Held(
-            self.quantiles[chosen], self.actual[chosen], self.series[chosen], self.step[chosen]
-        )
+        return Held(self.quantiles[chosen], self.actual[chosen], self.series[chosen], self.step[chosen])
 
     @property
     def apart(self) -> float:
@@ -94,7 +93,10 @@ class Calibration:
 
 
 def calibrate(held: Held, levels: tuple[float, ...]) -> Calibration:
-    """Returns widths, as strong as windows they were not learned from allow.
+    """Returns widths, as strong as is best for windows that they were not learned from.
+
+    That is the largest whose outer band comes as near to its share as any other's, to a hundredth, of
+    those whose loss allows it: few windows make conformal bands too wide.
 
     Args:
         held: at least two windows.
@@ -104,13 +106,16 @@ def calibrate(held: Held, levels: tuple[float, ...]) -> Calibration:
     crossed = np.zeros_like(held.quantiles)
     for inside, outside in _folds(held):
         crossed[inside] = conformal_widths(held.some(outside), levels)
-    tried = (
-        (strength, quality(widened(held.quantiles, strength * crossed, levels), held.actual, levels))
+    nominal = levels[-1] - levels[0]
+    tried = {0.0: before} | {
+        strength: quality(widened(held.quantiles, strength * crossed, levels), held.actual, levels)
         for strength in STRENGTHS
-    )
-    strength, after = next(
-        ((s, found) for s, found in tried if found.pinball <= MOST_LOSS * before.pinball), (0.0, before)
-    )
+    }
+    allowed = [s for s, found in tried.items() if found.pinball <= MOST_LOSS * before.pinball]
+    apart = {s: abs(tried[s].coverage - nominal) for s in allowed}
+    nearest = min(apart.values(), default=0.0)
+    strength = max((s for s, own in apart.items() if own <= nearest + _AS_NEAR), default=0.0)
+    after = tried[strength]
     widths = strength * conformal_widths(held, levels)
     return Calibration(widths.astype(np.float32), strength, len(held.step), before, after)
 

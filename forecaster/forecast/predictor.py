@@ -112,7 +112,11 @@ class Predictor:
         return self.forecasts_at(panel, [cutoff])[0]
 
     def forecasts_at(
-        self, panel: Panel, cutoffs: Sequence[int], horizon: int | None = None
+        self,
+        panel: Panel,
+        cutoffs: Sequence[int],
+        horizon: int | None = None,
+        draws: Draws = NO_PATHS,
     ) -> list[Forecast]:
         """Returns `forecast_at` of each of some past cutoffs, whose windows share batches.
 
@@ -120,23 +124,26 @@ class Predictor:
             panel: with rows after the cutoffs.
             cutoffs: times of the last steps that may be seen.
             horizon: leads wanted; None = as trained.
+            draws: paths to keep.
         """
         wanted, length = horizon or self.artifact.horizon, self.artifact.context_length
         horizon = max(wanted, self.artifact.horizon)
         if panel.regular:  # the rows that the last cutoff needs serve all of them
             panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), horizon)
-        tasks = [Task(wanted, cutoff, cutoff) for cutoff in cutoffs]
+        tasks = [Task(wanted, cutoff, cutoff, draws) for cutoff in cutoffs]
         aheads = [reach(panel, task, length, horizon) for task in tasks]
         forecasts: list[Forecast] = []
         for _, group in groupby(aheads, key=lambda ahead: id(ahead.panel)):
             some = list(group)
             chosen = [np.flatnonzero(ahead.usable) for ahead in some]
             rows = [ahead.at[series] for ahead, series in zip(some, chosen, strict=True)]
-            said = self._outlook(some[0].panel, np.concatenate(chosen), np.concatenate(rows), horizon)
+            asked = np.concatenate(chosen), np.concatenate(rows)
+            said = self._outlook(some[0].panel, *asked, horizon, draws)
             ends = np.cumsum([len(series) for series in chosen])
             for ahead, end, series in zip(some, ends, chosen, strict=True):
                 own = slice(end - len(series), end)
-                part = Outlook(said.quantiles[own], None if said.mean is None else said.mean[own], None)
+                mean, paths = (None if part is None else part[own] for part in (said.mean, said.paths))
+                part = Outlook(said.quantiles[own], mean, paths)
                 task = tasks[len(forecasts)]
                 row = ahead.rows[:, :wanted]
                 truth = ahead.panel.values[row, : panel.n_channels]

@@ -81,6 +81,10 @@ class LinearSkip(nn.Module):
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         offsets = normal.expand(self.places, self.horizon, -1)
         self.register_buffer("offsets", offsets.contiguous())
+        self.spread: Tensor | None
+        """[C + 1] of the training rows of each channel, data units, where maps count in it."""
+        counts = config.linear_units == "training"
+        self.register_buffer("spread", torch.ones(shape.channels + 1) if counts else None)
 
     def forward(
         self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
@@ -92,7 +96,8 @@ class LinearSkip(nn.Module):
             scale: of their contexts.
             known: numbers known in advance, in training-row spreads, 0 where missing.
         """
-        center = self.center(inputs, scale, known)  # [R, H]
+        units = self.units(inputs, scale)
+        center = self.center(inputs, units, known) * relative(units, scale)[:, None]  # [R, H]
         place = self.place(inputs)
         quantiles = center[..., None] + self.offsets[place]
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
@@ -102,7 +107,7 @@ class LinearSkip(nn.Module):
     def center(
         self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
     ) -> Float[Tensor, "R H"]:
-        """Returns what the maps say on average, scaled units."""
+        """Returns what the maps say on average, in the units they count in."""
         place, said = self.place(inputs), []
         others = self.others(inputs, known)
         for number, weights in enumerate(self.maps):
@@ -113,11 +118,11 @@ class LinearSkip(nn.Module):
     def features(
         self, inputs: Inputs, scale: Scale, others: Float[Tensor, "B E"], number: int
     ) -> tuple[Float[Tensor, "R F"], Float[Tensor, " R"]]:
-        """Returns what one map reads of each row, and the level taken away, scaled units.
+        """Returns what one map reads of each row, and the level taken away, in the units maps count in.
 
         Args:
             inputs: windows.
-            scale: of their contexts.
+            scale: from `units`.
             others: what all maps read beside the targets.
             number: of the map.
         """
@@ -128,6 +133,15 @@ class LinearSkip(nn.Module):
         level = values.sum(dim=1) / observed.sum(dim=1).clamp(min=1)
         tail = torch.where(observed, values - level[:, None], 0.0)
         return torch.cat([tail, repeat(others, channels)], dim=1), level
+
+    def units(self, inputs: Inputs, scale: Scale) -> Scale:
+        """Returns location and spread that maps count in.
+
+        Args:
+            inputs: windows.
+            scale: of their contexts.
+        """
+        return scale if self.spread is None else Scale(scale.loc, self.spread[inputs.channel])
 
     def others(self, inputs: Inputs, known: Float[Tensor, "B T K"]) -> Float[Tensor, "B E"]:
         """Returns calendar terms and known covariates, the same for all channels of a window.
@@ -197,6 +211,11 @@ class LinearSkip(nn.Module):
             steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
             steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)
         return steps.flatten(1)
+
+
+def relative(units: Scale, scale: Scale) -> Float[Tensor, " R"]:
+    """Returns the spread that maps count in per spread of each row's context."""
+    return (units.scale / scale.scale).flatten()
 
 
 def mapped(

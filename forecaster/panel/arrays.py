@@ -65,8 +65,21 @@ def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDA
     if not isinstance(array, np.memmap) or size == 0:
         return np.empty(shape, dtype)
     home: Path | None = Path(str(array.filename)).parent
-    if not os.access(str(home), os.W_OK):
-        home = None
+    return empty_mapped(shape, dtype, home if os.access(str(home), os.W_OK) else None)
+
+
+def empty_mapped(shape: tuple[int, ...], dtype: Any, home: Path | None = None) -> NDArray[Any]:
+    """Returns a new array in an unnamed file.
+
+    Args:
+        shape: with at least one cell.
+        dtype: of the cells.
+        home: folder of the file; None = that for temporary files.
+
+    Raises:
+        OutputError: there is no room for the file.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     try:
         with tempfile.NamedTemporaryFile(dir=home, prefix=".panel-") as file:
             # Room is taken now: a mapped file that outgrows the disk kills the process.

@@ -248,10 +248,10 @@ def summary(console: Console, backtest: Backtest) -> None:
 
 def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
     """Returns the scores that a reader compares models by, 80 columns wide."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
     (coverage,) = (name for name in scores[MODEL] if name.startswith("coverage_"))
-    names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", "SQL", coverage, "skill")
+    names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for model, mine in scores.items():

@@ -38,6 +38,7 @@ def attention_share(ensemble: Ensemble, panel: Panel, config: Config, split: Spl
         return {}
     shares = [float(member.share) for member in ensemble.members]  # type: ignore[arg-type]
     share = sum(own * weight for own, weight in zip(shares, ensemble.weights, strict=True))
+    ensemble = ensemble.calibrated(None)  # moves no median, and asks for all channels at once
     store = training_store(panel, config)
     numbers = split.held[:: -(-len(split.held) // _MOST_WINDOWS)]
     median = ensemble.levels.index(0.5)

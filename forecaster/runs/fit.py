@@ -212,18 +212,26 @@ def _check_tokens(config: Config) -> None:
     """Refuses patches and positions that the context and the horizon do not fit."""
     model, horizon = config.model, config.horizon
     assert model.context_length and model.patch and model.decoder_patch and horizon
-    if model.patch > model.context_length:
+    name = "context_length" if model.attention_length is None else "attention_length"
+    length = model.attention_length or model.context_length
+    if model.patch > length:
         raise ConfigError(
-            f"model.patch {model.patch} is longer than model.context_length {model.context_length}: "
-            "shorten the patch, or lengthen the context"
+            f"model.patch {model.patch} is longer than model.{name} {length}: "
+            f"shorten the patch, or lengthen the {name.removesuffix('_length')}"
         )
-    context = -(-model.context_length // model.patch)
+    context = -(-length // model.patch)
     ahead = -(-horizon // model.decoder_patch)
+    strengths = model.linear_strength
+    if isinstance(strengths, tuple) and len(strengths) != ahead:
+        raise ConfigError(
+            f"model: {len(strengths)} values of linear_strength for {ahead} horizon patches (horizon "
+            f"{horizon} in patches of {model.decoder_patch}): give one for each, or one for all"
+        )
     covered = model.learned_positions
     if model.positions == "learned" and covered is not None and covered < context + ahead:
         raise ConfigError(
             f"model.learned_positions {covered} do not cover context and horizon: "
-            f"{model.context_length} steps in patches of {model.patch} and horizon {horizon} in "
+            f"{length} steps in patches of {model.patch} and horizon {horizon} in "
             f"patches of {model.decoder_patch} are {context} + {ahead} tokens; "
             f"set it to {context + ahead} or more, or to null"
         )

@@ -109,21 +109,16 @@ def run_fit(
     opening = under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, place)
     with opening as opened, tempfile.TemporaryDirectory() as scratch:
         run = opened.run
-        artifact = fit_panel(
-            panel,
-            config,
-            split,
-            Surroundings(
-                logger=BufferedLogger(run) if run.recorded else None,
-                callbacks=(TrainingBar(console),),
-                place=place,
-                checkpoints=opened.checkpoints,
-                settled=opened.settled,
-                say=say,
-                validated=validated.append,
-            ),
-            start=first,
+        around = Surroundings(
+            logger=BufferedLogger(run) if run.recorded else None,
+            callbacks=(TrainingBar(console),),
+            place=place,
+            checkpoints=opened.checkpoints,
+            settled=opened.settled,
+            say=say,
+            validated=validated.append,
         )
+        artifact = fit_panel(panel, config, split, around, start=first)
         announce.scores(console, artifact)
         if out is not None or run.recorded:
             folder = out or Path(scratch) / "model"

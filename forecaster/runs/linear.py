@@ -53,8 +53,11 @@ def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, obj
         ConfigError: places of a cycle are asked for where there is none.
     """
     model, calendar = config.model, panel.calendar
-    if model.linear not in ("skip", "blend"):
-        return {"context_length": context}
+    kind = model.linear
+    if kind is None:
+        kind = "skip" if model.head == "quantile" and model.decoder == "direct" else "none"
+    if kind == "none":
+        return {"linear": kind, "context_length": context}
     if (model.linear_phases or 1) > 1 and not calendar.cycles:
         raise ConfigError(
             f"model.linear_phases {model.linear_phases}: no calendar cycle in {panel.name} to have places "
@@ -74,6 +77,7 @@ def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, obj
         told = bool(panel.schema.known)
         lags = tuple(sorted({n for n in lengths if 1 < n <= min(context, _FARTHEST) and told}))
     return {
+        "linear": kind,
         "lookbacks": lookbacks,
         "linear_lags": lags,
         "context_length": context,

@@ -17,6 +17,8 @@ from forecaster.errors import DataError, ForecasterError
 from forecaster.evaluation.backtest import Said
 from forecaster.evaluation.rivals import MODEL, RIDGE
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.panel import Panel
@@ -70,13 +72,16 @@ class Refits:
         for some in [[one] for one in cutoffs] if self._refit == "each" else [list(cutoffs)]:
             if self._refit == "each" or not self._models:
                 self._settle(some[0])
-            made = [
-                predictor.forecasts_at(panel, some, self._horizon)
-                for predictor, panel in self._models.values()
-            ]
+            made = [self._made(*model, some) for model in self._models.values()]
             yield from (
                 dict(zip(self._models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
             )
+
+    def _made(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
+        model = predictor.artifact.config.model
+        # What it draws anyway is scored, too.
+        draws = Draws(model.paths, 0) if model.decoder == "autoregressive" else NO_PATHS
+        return predictor.forecasts_at(panel, cutoffs, self._horizon, draws)
 
     def _settle(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""

@@ -40,6 +40,8 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
     every_loc, every_scale = found[:targets].pooled().scales()
     network.scaler.loc.copy_(torch.from_numpy(np.concatenate([every_loc, loc])))
     network.scaler.scale.copy_(torch.from_numpy(np.concatenate([every_scale, scale])))
+    if network.linear is not None and network.linear.spread is not None:
+        network.linear.spread.copy_(network.scaler.scale)
     static = panel.static[end > panel.indptr[:-1]]
     _fill(network.past_scaler, found[targets : targets + past])
     _fill(network.known_scaler, found[targets + past :])

@@ -24,6 +24,8 @@ def sized(config: Config, windows: int) -> Config:
         (width, steps) for below, width, steps in SIZES if below is None or windows < below
     )
     unit = 2 * config.model.heads  # each head has pairs of numbers, which sinusoids and turns need
-    model = {"width": -(-width // unit) * unit} if config.model.width is None else {}
-    fit = {"steps": steps} if config.fit.steps is None else {}
-    return config.replaced(model=model, fit=fit) if model or fit else config
+    if config.model.width is None:
+        config = config.replaced(model={"width": -(-width // unit) * unit})
+    if config.fit.steps is None:
+        config = config.replaced(fit={"steps": steps})
+    return config

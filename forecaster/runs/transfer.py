@@ -42,6 +42,7 @@ _SOLVED = (
     "linear_phases",
     "linear_calendar",
     "linear_lags",
+    "linear_units",
     "linear_strength",
 )
 """Settings of linear maps, which are solved for each table afresh."""

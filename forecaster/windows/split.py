@@ -16,7 +16,8 @@ Cutoffs are counted back from each series' last row, `stride` steps apart: a str
 validates at the hour of the day at which the series is then forecast.
 
 A window's context may reach back before the split, and before the series' first row, where cells
-are masked. `patch` rows of the series must lie in the context of a training window.
+are masked. `patch` rows of the series must lie in the context of a training window,
+or `least_history` where that is more.
 
 The validated rows in turn, where the last share of their cutoffs is left to calibration:
 
@@ -86,7 +87,8 @@ def split_panel(panel: Panel, config: Config) -> Split:
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
     stride = config.fit.stride
-    first = _same_phase(begin + patch - 1, last, stride)
+    least = max(patch, config.fit.least_history or 0)
+    first = _same_phase(begin + least - 1, last, stride)
     train = _between(first, at_split - horizon, stride, channels)
     if len(train) == 0 and split < end:
         # Too short to set rows aside: train on everything rather than refuse.
@@ -94,13 +96,12 @@ def split_panel(panel: Panel, config: Config) -> Split:
         train = _between(first, at_split - horizon, stride, channels)
     if len(train) == 0:
         longest = int((last - begin + 1).max())
-        shorter = min(longest // 2, longest - patch)
-        advice = (
-            f"shorten --horizon to {shorter}" if shorter > 0 else f"lower model.patch below {patch}"
-        )
+        shorter = min(longest // 2, longest - least)
+        setting = "fit.least_history" if least > patch else "model.patch"
+        advice = f"shorten --horizon to {shorter}" if shorter > 0 else f"lower {setting} below {least}"
         raise DataError(
             f"{panel.name}: horizon {horizon} is longer than the history allows: a training window "
-            f"needs {patch} + {horizon} rows, the longest of {panel.n_series} series has {longest}; "
+            f"needs {least} + {horizon} rows, the longest of {panel.n_series} series has {longest}; "
             f"{advice} or add history"
         )
     first = _same_phase(np.maximum(panel.row_at(split), begin + patch - 1), last, stride)

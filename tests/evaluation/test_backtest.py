@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from functools import cache
+from io import StringIO
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from forecast import tiny
+from rich.console import Console
 
 import forecaster as fc
 from forecaster.config import DataConfig
@@ -17,6 +19,7 @@ from forecaster.evaluation.rivals import BASELINES, CHEAP, MODEL, NAIVE, RIDGE, 
 from forecaster.evaluation.scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
+from forecaster.runs import announce
 
 HAND = (0.1, 0.5, 0.9)
 
@@ -402,6 +405,12 @@ def test_a_backtest_in_parts_of_any_size_has_the_same_scores(monkeypatch):
     parts = run_backtest(cutoffs, said)
     for name, mine in whole.scores.items():
         assert parts.scores[name] == pytest.approx(mine, rel=1e-6), name
+    monkeypatch.setattr("forecaster.evaluation.backtest._MOST_BYTES", 600)
+    filed = run_backtest(cutoffs, said)
+    for mine, other in zip(filed.forecasts, parts.forecasts, strict=True):
+        assert isinstance(mine.quantiles, np.memmap)
+        np.testing.assert_array_equal(mine.quantiles, other.quantiles)
+    assert filed.rows.equals(parts.rows) and filed.scores == parts.scores
     again = score_forecasts([{MODEL: one} for one in whole.forecasts])
     for name, mine in whole.scores.items():
         assert again.scores[name] == pytest.approx(mine, rel=1e-6), name
@@ -426,3 +435,16 @@ def test_the_skill_over_any_baseline_has_an_interval():
     assert over.skill == pytest.approx(1 - wql[0] / wql[1]) and over.low <= over.skill <= over.high
     mine = backtest.scores[MODEL]
     assert backtest.skill() == (mine["skill"], mine["skill_low"], mine["skill_high"])
+
+
+def test_the_table_of_all_models_fits_a_narrow_console():
+    millions = tiny.plain().with_columns(sales=pl.col("sales") * 1e9)
+    backtest = tiny.plain_model().backtest(millions, windows=2, quiet=True)
+    console = Console(width=80, file=StringIO())
+    announce.summary(console, backtest)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].split() == ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
+    for name, line in zip(backtest.scores, lines[1:], strict=False):
+        assert line.startswith(name) and len(line) <= 80 and "…" not in line
+        assert float(line.split()[-1]) == pytest.approx(backtest.scores[name]["skill"], abs=0.006)
+    assert lines[len(backtest.scores) + 1].startswith("2 cutoffs · 42 cells scored, 0 without a truth")

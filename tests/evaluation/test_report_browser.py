@@ -132,7 +132,8 @@ def test_lines_stand_out_from_paper(page, address, scheme):
     for name in ("blue", "orange", "green", "purple", "brown"):
         colour = page.run(
             "(() => { const p = document.createElement('p'); document.body.append(p);"
-            f"p.style.color = 'var(--{name})'; const c = getComputedStyle(p).color; p.remove(); return c }})()"
+            f"p.style.color = 'var(--{name})'; const c = getComputedStyle(p).color;"
+            "p.remove(); return c })()"
         )
         light, dark = sorted((paper, _luminance(colour)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) > 3, name  # WCAG 2.1, graphics

@@ -11,7 +11,11 @@ from typer.testing import CliRunner
 
 import forecaster as fc
 from forecaster.cli import app
-from forecaster.forecast.paths import path_keys
+from forecaster.evaluation import metrics
+from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
+from forecaster.evaluation.rivals import MODEL
+from forecaster.forecast.paths import Draws, path_keys
+from forecaster.forecast.predictor import Predictor
 
 FOLLOWS = {"decoder": "autoregressive", "paths": 6, "decoder_patch": 2}
 
@@ -148,6 +152,25 @@ def test_the_command_line_writes_the_paths_that_python_gives(tmp_path):
 def test_a_backtest_of_an_autoregressive_model_has_its_means():
     backtest = follower().backtest(tiny.plain(), windows=2, quiet=True)
     assert "mean" in backtest.rows.columns and backtest.scored == 2 * 3 * 7
+
+
+def test_a_backtest_of_an_autoregressive_model_scores_the_paths_it_draws():
+    model = follower()
+    panel = model.open(tiny.plain())
+    cutoffs = rolling_cutoffs(panel, 3, 7)
+    draws = Draws(model.config.model.paths, 0)
+    predictor = Predictor(model.artifact)
+    made = predictor.forecasts_at(panel, cutoffs, draws=draws)
+    backtest = run_backtest(cutoffs, lambda some: ({MODEL: made[cutoffs.index(one)]} for one in some))
+    slow = [
+        metrics.crps(one.actual.transpose(0, 2, 1), one.paths.transpose(0, 3, 2, 1)) for one in made
+    ]
+    assert backtest.scores[MODEL]["CRPS"] == pytest.approx(np.mean(slow), rel=1e-6)
+    assert np.isnan(backtest.summary["CRPS"][1]) and backtest.forecasts[0].paths is None
+    # The quantiles are of the same paths, whether these are kept or not.
+    for one, bare in zip(made, predictor.forecasts_at(panel, cutoffs), strict=True):
+        np.testing.assert_allclose(one.quantiles, bare.quantiles, rtol=1e-5)
+    assert "CRPS" in model.backtest(tiny.plain(), windows=1, quiet=True).scores[MODEL]
 
 
 def test_the_card_says_what_is_drawn_together(tmp_path):

@@ -35,10 +35,13 @@ TRICKS = {
         "model": {"linear": "skip", "lookbacks": (4, 12), "dropout": 0.2},
         "fit": {"linear_rate": 1e-3},
     },
-    "members": {"model": {"dropout": 0.2}, "fit": {"members": 2, "member_lengths": (12, 8)}},
+    "members": {
+        "model": {"dropout": 0.2},
+        "fit": {"members": 2, "member_lengths": (12, 8), "steps": 3},
+    },
     "refit": {
         "model": {"linear": "blend", "lookbacks": (12,), "dropout": 0.2},
-        "fit": {"members": 2, "refit": True, "learning_rate": 0.05},
+        "fit": {"members": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
     },
 }
 

@@ -153,6 +153,23 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
 
 
 @pytest.mark.slow
+def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make_panel, make_config):
+    """The processes that were started are handed each training; the budget is measured on both."""
+    panel = make_panel(3, 60, missing=0.3, known=1)
+    fit = {"members": 2, "member_lengths": (12, 8), "refit": True, "budget_seconds": 1e6}
+    model = {"linear": "blend", "lookbacks": (12,)}
+    config = make_config(4, fit=fit, model=model)
+    one, two = (fitted(panel, config, devices) for devices in (1, 2))
+    for first, second in zip(one.ensemble.members, two.ensemble.members, strict=True):
+        state = second.state_dict()
+        for name, weight in first.state_dict().items():
+            if not name.endswith("key.bias"):
+                torch.testing.assert_close(state[name], weight, rtol=0, atol=1e-5, msg=name)
+    np.testing.assert_allclose(one.ensemble.weights, two.ensemble.weights, atol=1e-4)
+    assert [m["share"] for m in one.metrics["members"]] == [m["share"] for m in two.metrics["members"]]
+
+
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_on_one_device_ends_both_and_names_the_series(
     make_panel, make_config
 ):

@@ -140,7 +140,7 @@ def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make
     network = whole.ensemble.members[0]
     rows, count = list(windows_of(panel, split, network, 4)), len(split.train)
     both, _ = floor_of(panel, make_floor(linear_spans=[50, 100_000]))
-    recent = rows[-51:]  # the last cutoff, and 50 steps before it
+    recent = rows[-50:]
     wanted = slow_ridge(recent, network, 8, 1, STRENGTH * count / len(recent), 0)
     wanted = (wanted + network.linear.maps[0][0, :, 1].numpy()) / 2
     found = both.ensemble.members[0].linear.maps[0][0, :, 1].numpy()
@@ -235,7 +235,7 @@ def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, m
     model = prepare(long, make_config(8, model=open_))[0].model
     assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
     model = prepare(short, make_config(8, model=open_))[0].model
-    assert model.lookbacks == (30,) and model.context_length == 30
+    assert model.lookbacks == (24,) and model.context_length == 24
     model = prepare(make_panel(1, 3100), make_config(8, model=open_))[0].model
     assert model.lookbacks == (168, 336) and model.context_length == 336
     assert model.attention_length == 168

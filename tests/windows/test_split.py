@@ -271,3 +271,18 @@ def test_both_parts_are_drawn_evenly_where_there_are_too_many(make_panel, make_c
         _, _, cutoff = split.validation.locate(part)
         assert len(part) == 96 and len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
         assert cutoff.max() - cutoff.min() > 24 * 9
+
+
+def test_training_windows_have_the_history_asked_for_and_validation_stays(make_panel, make_config):
+    panel = make_panel(3, 60, ragged=True)
+    every, fuller = (
+        split_panel(panel, make_config(3, fit={"least_history": rows})) for rows in (None, 20)
+    )
+    kept = {w for w in windows(every.train) if w[2] - panel.indptr[w[0]] + 1 >= 20}
+    assert kept and windows(fuller.train) == kept < windows(every.train)
+    assert windows(fuller.validation) == windows(every.validation)
+
+
+def test_too_much_history_asked_for_is_told(make_panel, make_config):
+    with pytest.raises(DataError, match=r"needs 90 \+ 3 rows.*lower fit.least_history below 90"):
+        split_panel(make_panel(1, 60), make_config(3, fit={"least_history": 90}))

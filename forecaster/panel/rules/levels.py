@@ -18,7 +18,7 @@ _OUTLIER = 1e5
 _NEGATIVE_SHARE = 0.02
 """Of whole numbers; where more are negative, they are no counts."""
 _NEAR_ZERO = 0.05
-"""Of the span of all values: as close to zero they look bounded by it."""
+"""Of the span of a series: as close to zero they look bounded by it."""
 _SIDE = 8
 """Observations on either side of a jump: fewer are an outlier or an onset, not a new level."""
 _JUMP, _APART = np.log2(300.0), np.log2(30.0)
@@ -58,11 +58,11 @@ def bounds(facts: Facts) -> Iterator[Finding]:
     low, high = facts.low[:, targets], facts.high[:, targets]
     if not np.isfinite(low).any():
         return
-    lowest, span = np.nanmin(low), np.nanmax(high) - np.nanmin(low)
-    whole = facts.whole[targets].all() and span > 0
+    span = high - low
+    whole = facts.whole[targets].all() and np.nanmax(span) > 0
     found = {}
-    # Where zero is far below all values no forecast comes near it.
-    if 0 <= lowest <= (span if whole else _NEAR_ZERO * span):
+    # Where zero is far below all values of a series no forecast comes near it.
+    if np.nanmin(low) >= 0 and (low <= (1 if whole else _NEAR_ZERO) * span).any():
         found["lower: 0"] = "0 or more"
     if whole:
         found["integer: true"] = "whole numbers"

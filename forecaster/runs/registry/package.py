@@ -40,7 +40,7 @@ _REQUIRED = (
 _CONTRACT, _REST = "contract.json", ("config.json", "metrics.json")
 CARD = "card.md"
 """The same for people; a model is one without it."""
-_MEMBER = re.compile(r"member-\d+\.safetensors")
+_TENSORS = re.compile(r"(member-\d+|calibration)\.safetensors")
 _CODE = Path(__file__).with_name("served.py")
 _PACKAGE = Path(__file__).parents[2]
 
@@ -58,17 +58,19 @@ def data_files(folder: Path, name: object = None) -> list[str]:
     called = folder if name is None else name
     try:
         contract = json.loads((folder / _CONTRACT).read_text(encoding="utf-8"))
-        members = [str(entry["file"]) for entry in contract["members"]]
+        tensors = [str(entry["file"]) for entry in contract["members"]]
+        if contract.get("calibration") is not None:
+            tensors.append(str(contract["calibration"]["file"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
             f"{called}/{_CONTRACT}: damaged ({error!r}); save the model again"
         ) from error
-    for member in members:
-        if not _MEMBER.fullmatch(member):
+    for file in tensors:
+        if not _TENSORS.fullmatch(file):
             raise ArtifactError(
-                f"{called}/{_CONTRACT}: names {member!r}, expected member-00.safetensors …"
+                f"{called}/{_CONTRACT}: names {file!r}, expected member-00.safetensors …"
             )
-    return [_CONTRACT, *_REST, *members]
+    return [_CONTRACT, *_REST, *tensors]
 
 
 def write_package(artifact: Artifact, folder: Path, target: Path, model_id: str) -> Path:

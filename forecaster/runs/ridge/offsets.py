@@ -42,7 +42,7 @@ def learn_offsets(windows: Windows, others: Sequence[Sequence[Sequence[Tensor]]]
                     own = (rows.fold == fold).nonzero()[:, 0]
                     part = mapped(features[own], folds[fold][number], rows.place[own])
                     said.index_add_(0, own, part / len(others))
-        missed.append(rows.target - said / len(linear.maps))
+        missed.append((rows.target - said / len(linear.maps)) * rows.relative[:, None])
         places.append(rows.place)
     if not missed:
         return

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from forecaster.config import Config
+from forecaster.model.linear import relative
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.panel.panel import Panel
@@ -37,6 +38,9 @@ class Rows:
 
     batch: Batch
     scale: Scale
+    """What maps count in."""
+    relative: Tensor
+    """[R] its spread per spread of the row's context."""
     others: Tensor
     """[B, E] what all maps read beside the targets."""
     place: Tensor
@@ -44,7 +48,7 @@ class Rows:
     fold: Tensor
     """[R] quarter of the time; `FOLDS` where it is not among the windows that are solved over."""
     target: Tensor
-    """[R, H] scaled units; NaN = missing."""
+    """[R, H] in units that maps count in; NaN = missing."""
     weight: Tensor
     """[R]"""
 
@@ -94,13 +98,14 @@ class Windows:
             inputs = batch.inputs
             scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
             known = network.known_scaler(inputs.known, inputs.known_observed)
-            target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)
+            units = linear.units(inputs, scale)
+            target = units.apply(batch.target).transpose(1, 2).flatten(0, 1)
             target = torch.where(target.isfinite(), target, torch.nan)
             far = target.abs().nan_to_num(0.0).amax(dim=1).double()
             weight = (_FAR / far.clamp(min=_FAR)).square()
             others, place = linear.others(inputs, known), linear.place(inputs)
             fold = torch.from_numpy(self._fold(cutoff)).repeat_interleave(inputs.channel.shape[1])
-            yield Rows(batch, scale, others, place, fold, target, weight)
+            yield Rows(batch, units, relative(units, scale), others, place, fold, target, weight)
 
     def features(self, rows: Rows, number: int) -> tuple[Tensor, Tensor]:
         """Returns [R, F] what a map reads, and [R, H] what it should say; float64.

@@ -34,8 +34,8 @@ class PruneBehind(pl.Callback):
         """Step at which the trial was stopped; None = it was not."""
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Reports the validation just run, on rank 0."""
-        if not trainer.is_global_zero:
+        """Reports the validation just run, on rank 0; of several members, the first one's."""
+        if not trainer.is_global_zero or learner.name:
             return
         step, loss = learner.curves["validation_loss"][-1]
         self._trial.report(loss, step)
@@ -60,11 +60,16 @@ def pruner_of(plan: SweepPlan) -> BasePruner:
     if plan.pruner == "asha":
         return optuna.pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=FACTOR)
     return optuna.pruners.HyperbandPruner(
-        min_resource=first, max_resource=max(first, fit.steps), reduction_factor=FACTOR
+        min_resource=first, max_resource=max(first, _steps(fit)), reduction_factor=FACTOR
     )
 
 
 def first_rung(fit: FitConfig) -> int:
     """Returns the steps after which trials are compared for the first time."""
-    steps: int = max(fit.validate_every, round(fit.steps / FACTOR**_RUNGS))
+    steps: int = max(fit.validate_every, round(_steps(fit) / FACTOR**_RUNGS))
     return steps
+
+
+def _steps(fit: FitConfig) -> int:
+    """Returns the steps of a training; where the data chooses them, the usual ones."""
+    return FitConfig().steps if fit.steps is None else fit.steps

@@ -1,0 +1,56 @@
+"""`--report`: a page beside the work, its place looked at before."""
+
+from pathlib import Path
+
+import pytest
+from evaluation.report_page import Read
+
+
+def test_backtest_writes_a_page(folder, shell):
+    words = ["--windows", 2, "--report", "pages/report.html"]
+    answer = shell("backtest", "plain_model", "plain.csv", *words)
+    assert answer.code == 0, answer.err
+    assert "wrote pages/report.html" in answer.out
+    read = Read(Path("pages/report.html").read_text(encoding="utf-8"))
+    assert "Backtest: plain.csv" in read.text
+    assert "forecaster backtest MODEL plain.csv --windows 2" in read.sections["environment"]
+    assert "ridge" in read.sections["scores"] or "no ridge" in answer.out
+
+
+def test_fit_writes_a_page_and_says_so(folder, shell):
+    words = ["--horizon", 7, "--config", "tiny.yaml", "--out", "new", "--report", "fit.html"]
+    answer = shell("fit", "plain.csv", *words)
+    assert answer.code == 0, answer.err
+    assert "wrote fit.html" in answer.out
+    page = Path("fit.html").read_text(encoding="utf-8")
+    assert Path("new/report.html").read_text(encoding="utf-8") == page
+    assert "Validation: plain.csv" in Read(page).text
+
+
+def test_fit_says_why_there_is_no_page(folder, shell):
+    words = ["--config", "tiny.yaml", "--set", "fit.validation=null", "--report", "fit.html"]
+    answer = shell("fit", "plain.csv", "--horizon", 7, "--out", "new", *words)
+    assert answer.code == 0, answer.err
+    said = " ".join(answer.out.split())
+    assert "no fit.html: no rows were set aside for validation" in said
+    assert not Path("fit.html").exists() and not Path("new/report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("report.txt", "report.txt: expected a page's name, ending in .html"),
+        (
+            "plain.csv/report.html",
+            "plain.csv/report.html: cannot be written: plain.csv is not a folder",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verb", ["backtest", "fit"])
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(folder, shell, verb, path, said):
+    before = {one.name for one in folder.iterdir()}
+    words = ["fit", "plain.csv", "--horizon", 7, "--config", "tiny.yaml", "--out", "new"]
+    words = words if verb == "fit" else ["backtest", "plain_model", "plain.csv"]
+    answer = shell(*words, "--report", path)
+    assert answer.code == 2 and said in answer.err and len(answer.err.splitlines()) == 1
+    assert {one.name for one in folder.iterdir()} == before
