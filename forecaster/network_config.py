@@ -95,6 +95,9 @@ class ModelConfig(Section):
     """Tokens of context and horizon that learned positions cover; null = as many as there are."""
     context_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps read before the cutoff; null = chosen from the horizon and the season."""
+    scale_length: int | None = Field(None, ge=2, le=LONGEST)
+    """Steps before the cutoff whose mean and spread scale a window, `context_length` at most; null =
+    all of them."""
     attention_length: int | None = Field(None, ge=1, le=LONGEST)
     """Steps before the cutoff that attention reads, `context_length` at most; null = all of them."""
     linear: Literal["skip", "blend", "none"] | None = None

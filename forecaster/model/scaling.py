@@ -38,13 +38,15 @@ class Scale(NamedTuple):
 class ContextScaler(nn.Module):
     """Scales each channel of a window by the mean and spread of its own context."""
 
-    def __init__(self, channels: int):
+    def __init__(self, channels: int, length: int | None = None):
         """Starts with no knowledge of the channels; `fit` puts their training-row moments in.
 
         Args:
             channels: how many channels the model knows; code 0 stands for any other.
+            length: steps at the end of the context that count; None = all.
         """
         super().__init__()
+        self.length = length
         self.loc: Tensor
         self.scale: Tensor
         self.register_buffer("loc", torch.zeros(channels + 1))
@@ -59,13 +61,19 @@ class ContextScaler(nn.Module):
         """Returns the scale of each window.
 
         A constant context, or one with fewer than two observations, borrows the spread of the
-        channel's training rows; an empty one borrows the location too.
+        channel's training rows; an empty one borrows the location too. Where fewer than two of the
+        steps that count are observed, all steps count.
 
         Args:
             context: targets, data units.
             observed: True where they are real.
             channel: code of each channel.
         """
+        if self.length is not None:
+            steps = observed.shape[1]
+            late = torch.arange(steps, device=observed.device)[:, None] >= steps - self.length
+            late = observed & late
+            observed = torch.where((late.sum(dim=1) >= 2)[:, None], late, observed)
         count = observed.sum(dim=1)
         seen = count.clamp(min=1)
         mean = (torch.where(observed, context, 0.0) / seen[:, None]).sum(dim=1)

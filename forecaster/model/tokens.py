@@ -69,7 +69,7 @@ class Tokens(nn.Module):
         self.context_length, self.patch = config.context_length, config.patch
         self.decoder_patch = config.decoder_patch
         self.attention_length = config.attention_length or config.context_length
-        self.scaler = ContextScaler(shape.channels)
+        self.scaler = ContextScaler(shape.channels, config.scale_length)
         self.past_scaler = Standardizer(shape.past)
         self.known_scaler = Standardizer(shape.known)
         self.static_scaler = Standardizer(shape.static)

@@ -102,3 +102,19 @@ def test_scaling_keeps_nothing_of_a_window():
     before = {name: tensor.clone() for name, tensor in SCALER.state_dict().items()}
     scale_of([1.0, 2.0, 3.0])
     assert all(torch.equal(SCALER.state_dict()[name], tensor) for name, tensor in before.items())
+
+
+def test_a_scale_length_lets_the_end_of_the_context_scale_a_window():
+    context = torch.randn((6, 20, 2), generator=torch.Generator().manual_seed(0))
+    context[0, -3:] = torch.nan
+    channel, late = torch.ones(6, 2, dtype=torch.int64), ContextScaler(1, length=8)
+    found = late(context, ~context.isnan(), channel)
+    tail = ContextScaler(1)(context[:, -8:], ~context[:, -8:].isnan(), channel)
+    torch.testing.assert_close(found, tail)
+
+
+def test_an_end_that_holds_fewer_than_two_values_leaves_scaling_to_the_whole_context():
+    context = torch.randn((1, 20, 1), generator=torch.Generator().manual_seed(0))
+    context[0, -7:] = torch.nan
+    arguments = (context, ~context.isnan(), torch.ones(1, 1, dtype=torch.int64))
+    torch.testing.assert_close(ContextScaler(1, length=8)(*arguments), ContextScaler(1)(*arguments))

@@ -319,7 +319,8 @@ def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
             assert run.data.metrics[f"backtest/{name.replace(' ', '_')}/{metric}"] == pytest.approx(
                 value
             )
-    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["backtest.png"]
+    files = [file.path for file in client.list_artifacts(run.info.run_id)]
+    assert files == ["backtest.png", "report.html"]
     (entry,) = run.inputs.dataset_inputs
     assert entry.tags[0].value == "evaluation"
     assert re.search(r"tracked, see it with: .*forecaster ui\n", capsys.readouterr().out)

@@ -207,9 +207,9 @@ def _model(found: Evidence, origin: Origin) -> str:
     drawn = [f"<div>{tables.facts(facts)}</div>"]
     if members := metrics.get("members"):
         drawn.append(f"<div><h3>Members</h3>{tables.members(members)}</div>")
-    curves = {
-        name: points for name, points in metrics.get("curves", {}).items() if name.endswith("_loss")
-    }
+    # Further members' curves have a path for a name, and look alike.
+    every = metrics.get("curves", {})
+    curves = {name: every[name] for name in ("train_loss", "validation_loss") if name in every}
     if curves:
         drawn.append(pictures.training(curves))
     return f'<div class="grid">{"".join(drawn)}</div>'

@@ -91,6 +91,16 @@ def test_a_pruner_stops_the_worse_trials_and_spares_the_best(name):
     assert sum(ended.values()) < 0.75 * 12 * 90
 
 
+def test_of_several_members_the_first_one_alone_is_compared(make_panel, make_config):
+    panel, study = make_panel(n_rows=120), optuna.create_study(pruner=NEVER)
+    fit = {"members": 2, "refit": True, "steps": 6, "validate_every": 3, "patience": None}
+    trial = study.ask()
+    config, split = prepare(panel, make_config(4, fit=fit))
+    artifact = fit_panel(panel, config, split, Surroundings(callbacks=(PruneBehind(trial),)))
+    told = study.trials[0].intermediate_values
+    assert [*told.items()] == [tuple(point) for point in artifact.metrics["curves"]["validation_loss"]]
+
+
 @pytest.mark.slow
 def test_a_process_that_was_started_without_a_watcher_stops_too(make_panel, make_config):
     config = make_config(4, fit={"steps": 9, "validate_every": 3, "batch_size": 8})

@@ -12,9 +12,9 @@ from forecast import tiny
 from rich.console import Console
 
 import forecaster as fc
+from forecaster.arguments import seconds_of
 from forecaster.errors import ConfigError
 from forecaster.runs.tune.report import say_results
-from forecaster.arguments import seconds_of
 
 SPACE = {
     "fit.learning_rate": {"float": [0.001, 0.02], "log": True},
