@@ -82,8 +82,8 @@ def attention_line(artifact: Artifact) -> str:
         return "attention: 0 % of the forecast; on the validation windows the linear forecast was best"
     kept = "" if share == 1 else f" (validation kept {100 * share:.0f} % of it)"
     return (
-        f"attention: {100 * found:.0f} % of what moves forecasts of the validation windows away from the "
-        f"mean of their context, the linear forecast the rest; linear {way}{kept}"
+        f"attention: {100 * found:.0f} % of what moves forecasts of the validation windows away from "
+        f"the mean of their context, the linear forecast the rest; linear {way}{kept}"
     )
 
 

@@ -3,12 +3,13 @@
 What comes in: a panel, a config and a split. What goes out: a config that says which maps there are and
 how strongly they are held, and a network that holds their solution (`ridge/`). Promised: after
 settling, the maps are a function of config and training windows alone; nothing but training windows
-enters a map, nothing but watched validation windows a choice.
+enters a map, nothing but those and watched validation windows a choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -18,22 +19,23 @@ from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.linear import LinearSkip, mapped
+from forecaster.model.linear import LinearSkip
 from forecaster.model.network import Network
 from forecaster.panel.building.codes import with_categories
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.clock.frequency import DAY
 from forecaster.panel.panel import Panel
-from forecaster.runs.ridge.offsets import learn_offsets
-from forecaster.runs.ridge.rows import FOLDS, MOST_ROWS, spans
+from forecaster.runs.ridge.offsets import foretold, learn_offsets
+from forecaster.runs.ridge.rows import FOLDS, MOST_ROWS, Windows, spans
 from forecaster.runs.ridge.solve import Sums, refined, solution, summed
 from forecaster.runs.scales import learn_scales
 from forecaster.runs.versions import versions
 from forecaster.windows.index import WindowIndex
 from forecaster.windows.split import Split, split_panel
 
-_STRENGTHS = tuple(10.0 ** (n / 2) for n in range(-10, 5))
-_USUAL = 0.1  # where nothing is validated
+_STRENGTHS = tuple(10.0 ** (n / 2) for n in range(-8, 2))
+_JUDGES = (1, 3)  # quarters of the training windows that judge maps solved without them
+_DRAWN = 1024  # training windows that judge, at most
 _WORTH = 0.99  # of the error: more maps, or more features, must lower it by this much
 _FARTHEST = 1000  # steps back to which known covariates are read by default
 _LENGTHS = 9  # of a lookback that a table must hold before it is the default
@@ -60,8 +62,8 @@ def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, obj
         return {"linear": kind, "context_length": context}
     if (model.linear_phases or 1) > 1 and not calendar.cycles:
         raise ConfigError(
-            f"model.linear_phases {model.linear_phases}: no calendar cycle in {panel.name} to have places "
-            "of; set it to 1, or give data.periods"
+            f"model.linear_phases {model.linear_phases}: no calendar cycle in {panel.name} to have "
+            "places of; set it to 1, or give data.periods"
         )
     lookbacks, reads = model.lookbacks, model.attention_length
     if lookbacks is None:
@@ -88,8 +90,10 @@ def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, obj
 def settle_linear(panel: Panel, config: Config, split: Split) -> Config:
     """Returns the config with what the linear maps are, where that was left to validation.
 
-    The absolute error of the watched validation windows chooses the strength for each horizon patch;
-    maps for each place in the shortest cycle, and calendar terms, must lower it by 1 %.
+    Two judges choose the strength for each horizon patch by their absolute errors, which count alike:
+    the watched validation windows, and two quarters of the training windows, met by maps solved without
+    them; validation alone may be of another regime. Maps for each place in the shortest cycle, and
+    calendar terms, must lower the errors by 1 %.
 
     Args:
         panel: the table, with the categories of its training rows.
@@ -99,22 +103,17 @@ def settle_linear(panel: Panel, config: Config, split: Split) -> Config:
     model = config.model
     if model.linear not in ("skip", "blend"):
         return config
-    strengths = _STRENGTHS if len(split.held) else (_USUAL,)
-    if model.linear_strength is not None:
-        strengths = ()
+    strengths = _STRENGTHS if model.linear_strength is None else ()
     places = [model.linear_phases] if model.linear_phases else [1, *_places(panel, config, split)]
     calendar = [model.linear_calendar]
     if model.linear_calendar is None:
         calendar = [False, True] if panel.calendar.cycles else [False]
-    if not len(split.held):
-        places, calendar = places[:1], calendar[:1]
     tries = [
         config.replaced(model={"linear_phases": number, "linear_calendar": told})
         for number, told in product(places, calendar)
     ]
-    if len(tries) == 1 and len(strengths) < 2:
-        chosen = {"linear_strength": strengths[0]} if strengths else {}
-        return tries[0].replaced(model=chosen)
+    if len(tries) == 1 and not strengths:
+        return tries[0]
     best, *others = _validated(panel, tries, split, strengths)
     for one in others:
         if one[0] < _WORTH * best[0]:
@@ -135,28 +134,17 @@ def solve_linear(network: Network, panel: Panel, config: Config, index: WindowIn
     if linear is None:
         return
     strengths = _by_lead(config, linear.horizon)
-    solved: list[list[list[Tensor]]] = []  # [span][fold, and all][map]
-    total: list[Tensor] = []
+    maps: list[list[list[Tensor]]] = []  # [span][fold, and all][map]
     with torch.no_grad():
         every = spans(network, panel, config, index)
-        for windows in every:
-            parts = summed(windows)
-            total = total or [Sums.over(folds).whole for folds in parts]  # of the widest span
-            whole = [Sums.over(folds, n) for folds, n in zip(parts, total, strict=True)]
-            maps = [solution(linear, sums, strengths) for sums in whole]
-            maps = refined(windows, whole, maps, strengths)
-            solved.append([])
-            for fold in range(FOLDS):
-                rest = [
-                    Sums.over([*folds[:fold], *folds[fold + 1 :]], n)
-                    for folds, n in zip(parts, total, strict=True)
-                ]
-                solved[-1].append([solution(linear, sums, strengths).float() for sums in rest])
-            solved[-1].append([own.float() for own in maps])
-        for number, own in enumerate(linear.maps):
+        for windows, sums in zip(every, _all_sums(every, range(FOLDS)), strict=True):
+            own = [[solution(linear, one, strengths) for one in part] for part in sums]
+            own[-1] = refined(windows, sums[-1], own[-1], strengths)
+            maps.append([[found.float() for found in part] for part in own])
+        for number, kept in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
-            own.copy_(torch.stack([folds[-1][number] for folds in solved]).mean(dim=0))
-        learn_offsets(every[0], solved)
+            kept.copy_(torch.stack([own[-1][number] for own in maps]).mean(dim=0))
+        learn_offsets(every, maps)
 
 
 def fit_floor(panel: Panel, config: Config, split: Split) -> Artifact:
@@ -197,41 +185,37 @@ def cycle_steps(calendar: Calendar, name: str) -> int:
 def _validated(
     panel: Panel, tries: Sequence[Config], split: Split, strengths: Sequence[float]
 ) -> list[tuple[float, Config]]:
-    """Returns, for each try, the error of watched windows, and the config with the best strengths."""
+    """Returns, for each try, the error of unseen windows, and the config with the best strengths."""
     widest, horizon = tries[-1], tries[-1].horizon  # its sums hold those of all others
     network = _network(panel, widest, split)
     linear, patch = network.linear, widest.model.decoder_patch
     assert linear is not None and horizon is not None and patch is not None
-    given = [] if strengths else [_by_lead(widest, horizon)]
-    wanted = given or [torch.full((horizon,), s, dtype=torch.float64) for s in strengths]
+    wanted = [torch.full((horizon,), strength, dtype=torch.float64) for strength in strengths]
     every = spans(network, panel, widest, split.train)
-    maps: list[list[list[Tensor]]] = [[[] for _ in wanted] for _ in tries]  # [try][strength][map]
-    total: list[Tensor] = []
-    for windows in every:
-        parts = summed(windows)
-        total = total or [Sums.over(folds).whole for folds in parts]  # of the widest span
-        whole = [Sums.over(folds, n) for folds, n in zip(parts, total, strict=True)]
-        for own, config in zip(maps, tries, strict=True):
-            for out, leads in zip(own, wanted, strict=True):
-                found = [
-                    _narrowed(linear, sums, lookback, leads, config) / len(every)
-                    for sums, lookback in zip(whole, linear.lookbacks, strict=True)
-                ]
-                out[:] = [a + b for a, b in zip(out, found, strict=True)] if out else found
-    errors = torch.zeros(len(tries), len(wanted), horizon, dtype=torch.float64)
-    for rows in every[0].read(split.validation, split.held):
-        said = torch.zeros(len(tries), len(wanted), *rows.target.shape)
-        for number in range(len(linear.maps)):
-            features, level = linear.features(rows.batch.inputs, rows.scale, rows.others, number)
-            for n, k in product(range(len(tries)), range(len(wanted))):
-                said[n, k] += level[:, None] + mapped(features, maps[n][k][number], rows.place)
-        missed = (rows.target - said / len(linear.maps)).abs() * rows.weight.sqrt()[:, None]
-        errors += torch.where(missed.isfinite(), missed, 0.0).sum(dim=2, dtype=torch.float64)
-    patches = torch.stack([part.sum(dim=2) for part in errors.split(patch, dim=2)], dim=2)
-    losses = patches.amin(dim=1).sum(dim=1).tolist()
-    if given:
+    options = list(product(tries, wanted or [_by_lead(widest, horizon)]))
+    maps: list[list[list[list[Tensor]]]] = [[] for _ in options]  # [option][span][fold][map]
+    for folds in _all_sums(every, _JUDGES):
+        for own, (config, leads) in zip(maps, options, strict=True):
+            own.append([_narrowed(linear, sums, leads, config) for sums in folds])
+    drawn = every[0].some(min(_DRAWN, len(split.held) or _DRAWN))
+    judges = [drawn, every[0].read(split.validation, split.held)]
+    errors = torch.zeros(len(judges), len(maps), horizon, dtype=torch.float64)
+    for error, judge in zip(errors, judges, strict=True):
+        for rows in judge:
+            unseen = torch.isin(every[0].fold(rows), torch.tensor([*_JUDGES, FOLDS]))
+            weight = rows.weight[unseen, None].sqrt()
+            for number, own in enumerate(maps):
+                missed = (rows.target - foretold(every, rows, own))[unseen].abs() * weight
+                error[number] += torch.where(missed.isfinite(), missed, 0.0).sum(dim=0)
+    patches = torch.stack([part.sum(dim=-1) for part in errors.split(patch, dim=-1)], dim=-1)
+    patches = patches.unflatten(1, (len(tries), -1))  # [judge, try, strength, patch]
+    # Judges count alike, whatever their windows and units.
+    least = patches[:, :1].amin(dim=2, keepdim=True)
+    judged = (patches / least.clamp(min=1e-30)).sum(dim=0)
+    losses = judged.amin(dim=1).sum(dim=1).tolist()
+    if not strengths:
         return list(zip(losses, tries, strict=True))
-    chosen = [[strengths[k] for k in own.tolist()] for own in patches.argmin(dim=1)]
+    chosen = [[strengths[k] for k in own.tolist()] for own in judged.argmin(dim=1)]
     settled = [
         config.replaced(model={"linear_strength": own})
         for config, own in zip(tries, chosen, strict=True)
@@ -239,20 +223,43 @@ def _validated(
     return list(zip(losses, settled, strict=True))
 
 
+def _all_sums(every: Sequence[Windows], folds: Sequence[int]) -> Iterator[list[list[Sums]]]:
+    """Yields, span by span, [fold][map] what is solved without each quarter, and with all in the end.
+
+    Args:
+        every: the windows of each span, the widest first.
+        folds: which quarters are wanted; the others are not left out.
+    """
+    total: list[Tensor] = []
+    for windows in every:
+        parts = summed(windows)
+        total = total or [Sums.over(own).whole for own in parts]
+        whole = [Sums.over(own, count) for own, count in zip(parts, total, strict=True)]
+        without = [
+            [
+                Sums.over([*own[:fold], *own[fold + 1 :]], one.whole)
+                for own, one in zip(parts, whole, strict=True)
+            ]
+            if fold in folds
+            else whole
+            for fold in range(FOLDS)
+        ]
+        yield [*without, whole]
+
+
 def _narrowed(
-    linear: LinearSkip, sums: Sums, lookback: int, strengths: Tensor, config: Config
-) -> Tensor:
+    linear: LinearSkip, every: Sequence[Sums], strengths: Tensor, config: Config
+) -> list[Tensor]:
     """Returns [P, F, H] or [1, F, H] the maps of a config, from the sums of one that has more."""
-    model = config.model
-    if model.linear_phases == 1:
-        sums = sums.pooled()
-    if not linear.calendar or model.linear_calendar:
-        return solution(linear, sums, strengths).float()
-    count = sums.gram.shape[1]
-    kept = torch.cat([torch.arange(lookback), torch.arange(lookback + linear.calendar, count)])
-    less = Sums(sums.gram[:, kept][:, :, kept], sums.cross[:, kept], sums.weight, sums.seen, sums.whole)
-    maps = torch.zeros(sums.cross.shape)
-    maps[:, kept] = solution(linear, less, strengths).float()
+    maps = []
+    for sums, lookback in zip(every, linear.lookbacks, strict=True):
+        own = sums.pooled() if config.model.linear_phases == 1 else sums
+        kept = torch.arange(own.gram.shape[1])
+        if not config.model.linear_calendar:
+            kept = kept[(kept < lookback) | (kept >= lookback + linear.calendar)]
+        less = replace(own, gram=own.gram[:, kept][:, :, kept], cross=own.cross[:, kept])
+        maps.append(torch.zeros(own.cross.shape))
+        maps[-1][:, kept] = solution(linear, less, strengths).float()
     return maps
 
 

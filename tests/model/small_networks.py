@@ -33,8 +33,15 @@ def make_network(shape: Shape, **settings: object) -> Network:
     network = Network(config, shape).eval().requires_grad_(False)
     torch.nn.init.normal_(network.output.weight, std=0.3)
     for name, buffer in network.named_buffers():
-        if name.endswith(("loc", "scale")):
+        if name.endswith(("loc", "scale", "spread")):
             buffer.copy_(torch.rand(buffer.shape) + 0.5)
+    if network.linear is not None:
+        network.share.fill_(0.5)
+        for weights in network.linear.maps:
+            torch.nn.init.normal_(weights, std=0.3)
+            weights[:, weights.shape[1] - len(network.linear.allowed) :] *= network.linear.allowed
+    if network.gate is not None:
+        torch.nn.init.normal_(network.gate)
     return network
 
 

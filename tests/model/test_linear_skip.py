@@ -33,12 +33,7 @@ every_place = pytest.mark.parametrize("places", [1, 3])
 def make(shape, **settings):
     """A network that is its linear forecast alone, with random maps and rising offsets."""
     network = make_network(shape, **(BESIDE | settings))
-    generator = torch.Generator().manual_seed(1)
-    linear = network.linear
-    for weights in linear.maps:
-        weights.copy_(0.3 * torch.randn(weights.shape, generator=generator))
-        ahead = len(linear.allowed)
-        weights[:, weights.shape[1] - ahead :] *= linear.allowed
+    generator, linear = torch.Generator().manual_seed(1), network.linear
     linear.offsets.copy_(torch.rand(linear.offsets.shape, generator=generator).cumsum(dim=-1) - 2)
     network.share.zero_()
     return network
@@ -167,8 +162,6 @@ def test_the_raw_numbers_of_quantiles_give_them_back():
 @pytest.mark.parametrize("kind", ["skip", "blend"])
 def test_the_share_leads_from_the_linear_forecast_to_attention(kind):
     network, inputs = make(EVERYTHING, linear=kind), make_inputs(EVERYTHING)
-    if kind == "skip":
-        torch.nn.init.normal_(network.gate)
     straight = network(inputs)
     network.share.fill_(1.0)
     attention = network(inputs)
@@ -179,6 +172,7 @@ def test_the_share_leads_from_the_linear_forecast_to_attention(kind):
 
 def test_a_closed_gate_says_what_the_linear_forecast_says():
     network, inputs = make(EVERYTHING, linear="skip"), make_inputs(EVERYTHING)
+    torch.nn.init.zeros_(network.gate)
     straight = network(inputs)
     network.share.fill_(1.0)
     torch.testing.assert_close(network(inputs), straight, rtol=1e-5, atol=1e-4)
@@ -223,3 +217,20 @@ def test_what_cannot_be_is_refused_with_its_numbers(settings, words):
         from forecaster.config import Config
 
         Config().replaced(model=settings)
+
+
+@pytest.mark.parametrize(("units", "grows"), [("window", 3.0), ("training", 1.0)])
+def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_training_spreads(
+    units, grows
+):
+    network = make(EVERYTHING, linear_units=units, decoder_mask="full")
+    if units == "training":
+        network.linear.spread.copy_(torch.tensor([2.0, 5.0, 7.0])[: len(network.linear.spread)])
+    calm = make_inputs(EVERYTHING)
+    wild = replace(calm, context=3 * calm.context)
+    added = [
+        (network(with_other_future(inputs, lead=0)) - network(inputs))[..., 4]
+        for inputs in (calm, wild)
+    ]
+    assert added[0].abs().max() > 0.01
+    torch.testing.assert_close(added[1], grows * added[0], rtol=1e-3, atol=1e-3)

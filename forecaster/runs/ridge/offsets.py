@@ -1,8 +1,8 @@
 """The quantiles of what linear maps miss.
 
 What comes in: windows, and maps solved without each quarter of their time. What goes out: a network
-that holds the quantiles. Promised: no residual is of maps that have seen its quarter. Those of seen windows,
-of maps with 450 features, gave 80 % bands that held 70 % of the year that followed.
+that holds the quantiles. Promised: no residual is of maps that have seen its quarter. Those of seen
+windows, of maps with 450 features, gave 80 % bands that held 70 % of the year that followed.
 
 Axes: R row, a channel of a window · P place in the cycle · F feature · H lead · Q quantile level.
 """
@@ -17,32 +17,46 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.model.linear import mapped
-from forecaster.runs.ridge.rows import Windows
+from forecaster.runs.ridge.rows import Rows, Windows
 
 _RESIDUALS = 1 << 23  # cells from which quantiles are taken
 
 
-def learn_offsets(windows: Windows, others: Sequence[Sequence[Sequence[Tensor]]]) -> None:
-    """Puts in the quantiles of what maps miss that were solved without the row's quarter of the time.
+def foretold(
+    every: Sequence[Windows], rows: Rows, maps: Sequence[Sequence[Sequence[Tensor]]]
+) -> Tensor:
+    """Returns [R, H] what maps say of rows they have not seen, in the units they count in.
 
     Args:
-        windows: an even draw of them is read.
-        others: [span][fold][map] maps solved without the fold; the last of each with all.
+        every: the windows of each span.
+        rows: of any windows.
+        maps: [span][fold][map] solved without the fold; the last of each span with all.
     """
-    linear, network = windows.linear, windows.network
-    levels = np.array(network.config.quantile_levels)
+    linear = every[0].linear
+    said = torch.zeros_like(rows.target)
+    for number in range(len(linear.maps)):
+        features, level = linear.features(rows.batch.inputs, rows.scale, rows.others, number)
+        said += level[:, None]
+        for windows, folds in zip(every, maps, strict=True):
+            fold = windows.fold(rows)
+            for which in fold.unique().tolist():
+                own = (fold == which).nonzero()[:, 0]
+                part = mapped(features[own], folds[which][number], rows.place[own])
+                said.index_add_(0, own, part / len(every))
+    return said / len(linear.maps)
+
+
+def learn_offsets(every: Sequence[Windows], maps: Sequence[Sequence[Sequence[Tensor]]]) -> None:
+    """Puts the quantiles of what maps miss into the network, from an even draw of the widest span.
+
+    Args:
+        every: the windows of each span, the widest first.
+        maps: as in `foretold`.
+    """
+    linear, levels = every[0].linear, np.array(every[0].network.config.quantile_levels)
     missed, places = [], []
-    for rows in windows.some(max(1, _RESIDUALS // linear.horizon)):
-        said = torch.zeros_like(rows.target)
-        for number in range(len(linear.maps)):
-            features, level = linear.features(rows.batch.inputs, rows.scale, rows.others, number)
-            said += level[:, None]
-            for folds in others:
-                for fold in rows.fold.unique().tolist():
-                    own = (rows.fold == fold).nonzero()[:, 0]
-                    part = mapped(features[own], folds[fold][number], rows.place[own])
-                    said.index_add_(0, own, part / len(others))
-        missed.append((rows.target - said / len(linear.maps)) * rows.relative[:, None])
+    for rows in every[0].some(max(1, _RESIDUALS // linear.horizon)):
+        missed.append((rows.target - foretold(every, rows, maps)) * rows.relative[:, None])
         places.append(rows.place)
     if not missed:
         return

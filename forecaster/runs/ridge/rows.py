@@ -45,8 +45,8 @@ class Rows:
     """[B, E] what all maps read beside the targets."""
     place: Tensor
     """[R]"""
-    fold: Tensor
-    """[R] quarter of the time; `FOLDS` where it is not among the windows that are solved over."""
+    time: Tensor
+    """[R] of the cutoff."""
     target: Tensor
     """[R, H] in units that maps count in; NaN = missing."""
     weight: Tensor
@@ -104,8 +104,8 @@ class Windows:
             far = target.abs().nan_to_num(0.0).amax(dim=1).double()
             weight = (_FAR / far.clamp(min=_FAR)).square()
             others, place = linear.others(inputs, known), linear.place(inputs)
-            fold = torch.from_numpy(self._fold(cutoff)).repeat_interleave(inputs.channel.shape[1])
-            yield Rows(batch, units, relative(units, scale), others, place, fold, target, weight)
+            time = torch.from_numpy(self._time[cutoff]).repeat_interleave(inputs.channel.shape[1])
+            yield Rows(batch, units, relative(units, scale), others, place, time, target, weight)
 
     def features(self, rows: Rows, number: int) -> tuple[Tensor, Tensor]:
         """Returns [R, F] what a map reads, and [R, H] what it should say; float64.
@@ -118,11 +118,11 @@ class Windows:
         target = torch.where(finite[:, None], rows.target - level[:, None], torch.nan)
         return features.double(), target.double()
 
-    def _fold(self, cutoff: Int64) -> Int64:
-        time = self._time[cutoff]
-        size = (self._until - self._from) / FOLDS or 1.0
-        fold = np.minimum((time - self._from) / size, FOLDS - 1).astype(np.int64)
-        return np.where((time < self._from) | (time > self._until), FOLDS, fold)
+    def fold(self, rows: Rows) -> Tensor:
+        """Returns [R] the quarter of these windows' time that a row falls into; `FOLDS` = none."""
+        size = max(1, -(-(self._until - self._from + 1) // FOLDS))
+        fold = (rows.time - self._from).div(size, rounding_mode="floor")
+        return torch.where((rows.time < self._from) | (rows.time > self._until), FOLDS, fold)
 
 
 def spans(network: Network, panel: Panel, config: Config, index: WindowIndex) -> list[Windows]:

@@ -70,7 +70,7 @@ def summed(windows: Windows) -> list[list[Sums]]:
         zeros = [[torch.zeros(places, *n, dtype=torch.float64) for n in sizes] for _ in range(FOLDS)]
         found.append([Sums(*parts) for parts in zeros])
     for rows in windows.blocks():
-        parts = list(_parts(rows, linear.places))
+        parts = list(_parts(rows, windows.fold(rows), linear.places))
         for number, folds in enumerate(found):
             features, target = windows.features(rows, number)
             for fold, place, own in parts:
@@ -156,7 +156,7 @@ def _applied(
     """Returns, for each map, the left-hand side over targets that are there, times a direction."""
     found = [torch.zeros_like(one) for one in toward]
     for rows in windows.blocks():
-        parts = list(_parts(rows, windows.linear.places))
+        parts = list(_parts(rows, windows.fold(rows), windows.linear.places))
         for number, (out, one) in enumerate(zip(found, toward, strict=True)):
             features, target = windows.features(rows, number)
             for _, place, own in parts:
@@ -182,9 +182,9 @@ def _visible(linear: LinearSkip, numbers: Tensor) -> Tensor:
     return torch.cat([near, far * linear.allowed], dim=1)
 
 
-def _parts(rows: Rows, places: int) -> Iterator[tuple[int, int, Tensor]]:
+def _parts(rows: Rows, fold: Tensor, places: int) -> Iterator[tuple[int, int, Tensor]]:
     """Yields fold, place and the rows of both, where there are any."""
-    group = rows.fold * places + rows.place
+    group = fold * places + rows.place
     for number in group.unique().tolist():
         yield number // places, number % places, (group == number).nonzero()[:, 0]
 
