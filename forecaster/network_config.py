@@ -103,7 +103,7 @@ class ModelConfig(Section):
     linear: Literal["skip", "blend", "none"] | None = None
     """A linear forecast solved in closed form beside attention. skip: attention learns, through a gate,
     what is left to correct; blend: it learns by itself; validation weighs the two in either case.
-    Null = skip where head and decoder allow it, quantile and direct; none = attention alone."""
+    Null = blend where head and decoder allow it, quantile and direct; none = attention alone."""
     lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
     """Steps before the cutoff that linear maps read, a map for each, averaged; null = chosen."""
     linear_spans: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(

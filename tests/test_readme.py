@@ -102,8 +102,10 @@ def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch)
         for flag in ("--out", "--plot"):
             if flag in command:
                 assert Path(command[command.index(flag) + 1]).exists()
-    files = sorted(path.name for path in Path("models/sales").iterdir())
-    assert files == sorted(re.findall(r"^[├└]── (\S+\.\w+) ", _block_of("models/sales/"), re.MULTILINE))
+    files = {path.name for path in Path("models/sales").iterdir()}
+    shown = set(re.findall(r"^[├└]── (\S+\.\w+) ", _block_of("models/sales/"), re.MULTILINE))
+    # After two steps no width may help.
+    assert shown - {"calibration.safetensors"} <= files <= shown
     assert Path("mlflow.db").exists()
 
 

@@ -57,7 +57,7 @@ def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, obj
     model, calendar = config.model, panel.calendar
     kind = model.linear
     if kind is None:
-        kind = "skip" if model.head == "quantile" and model.decoder == "direct" else "none"
+        kind = "blend" if model.head == "quantile" and model.decoder == "direct" else "none"
     if kind == "none":
         return {"linear": kind, "context_length": context}
     if (model.linear_phases or 1) > 1 and not calendar.cycles:

@@ -40,7 +40,8 @@ def validation_page(
     if not said:
         return None
     command = f"forecaster fit {_name(panel)} --config config.yaml --out MODEL"
-    origin = Origin(artifact, command, panel.fingerprint(), tuple(findings), validation=True)
+    # No date: the folder of a model that was resumed is that of one that was not, byte by byte.
+    origin = Origin(artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None)
     # Baselines that cost something are left to backtests.
     return page_of(replace(score_forecasts(said, CHEAP), origin=origin))
 

@@ -224,7 +224,9 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
     for name in ("naive", "drift", "ETS", "ridge"):
         assert re.search(rf" {name}( -?[\d.]+e?[-+\d]*){{7}} ", said), name
     assert "2 cutoffs · 42 cells scored, 0 without a truth or a forecast" in said
-    assert re.search(r"forecaster (beats|loses to) seasonal naive", said)
+    assert re.search(
+        r"forecaster (beats|loses to|cannot be told apart from) seasonal naive: its WQL is ", said
+    )
     rows = pl.read_parquet("scores.parquet")
     assert rows.height == 2 * 3 * 7
     truth = tiny.plain().select("store", "date", pl.col("sales").cast(pl.Float32))

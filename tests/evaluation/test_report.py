@@ -326,6 +326,7 @@ def test_a_fit_leaves_a_page_about_its_validation_windows(tmp_path):
     assert (tmp_path / "model" / "report.html").read_text(encoding="utf-8") == page
     read = Read(page)
     assert list(read.sections) == WITH_ORIGIN and "Validation" in read.text
+    assert "<dt>date</dt>" not in page  # a model's folder is the same whenever it was made
     scores = model.metrics["validation"]["scores"]
     head, *rows = read.tables[0]
     for row in rows:

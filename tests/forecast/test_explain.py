@@ -17,10 +17,6 @@ from forecaster.forecast.rollout import encoder_rollout, rollout
 from forecaster.forecast.svg import pooled, ticks
 
 
-def config_with(**model):
-    return tiny.TINY | {"model": tiny.TINY["model"] | model}
-
-
 @cache
 def explained() -> fc.Explanation:
     return tiny.model().explain(tiny.shop(), series="b", future=tiny.prices())
@@ -133,7 +129,8 @@ def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
 
 
 def test_what_the_network_cannot_use_has_no_importance():
-    model = fc.fit(tiny.shop(), horizon=7, known="price", config=tiny.TINY, quiet=True)
+    attention = tiny.config_with(linear="none")
+    model = fc.fit(tiny.shop(), horizon=7, known="price", config=attention, quiet=True)
     (network,) = model.artifact.ensemble.members
     # Per step of a context patch: value, visitors, price, with marks; of a horizon patch: price.
     network.context_patch.weight.view(16, network.patch, -1)[..., 4:] = 0
@@ -160,7 +157,7 @@ def test_the_covariate_that_the_target_is_made_of_matters_most(categories):
     }
     table = pl.DataFrame(columns)
     known = table.select("id", "day", "x", "other")
-    settings = config_with(context_length=14, patch=1, decoder_patch=1) | {
+    settings = tiny.config_with(context_length=14, patch=1, decoder_patch=1) | {
         "fit": {"steps": 60, "batch_size": 64, "learning_rate": 0.02}
     }
     model = fc.fit(table, horizon=5, known=["x", "other"], config=settings, quiet=True)
@@ -200,7 +197,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 def test_every_kind_of_model_can_be_explained(settings, tmp_path):
-    config = config_with(**settings)
+    config = tiny.config_with(**settings)
     model = fc.fit(tiny.shop(60), horizon=7, known="price", config=config, quiet=True)
     found = model.explain(tiny.shop(60), series="a", future=tiny.prices(60))
     expected = model.predict(tiny.shop(60), future=tiny.prices(60)).median[0]
@@ -222,7 +219,7 @@ def test_every_kind_of_model_can_be_explained(settings, tmp_path):
 
 def test_other_channels_are_hidden_in_turn_where_a_channel_sees_them():
     wide = tiny.plain().pivot("store", index="date", values="sales")
-    settings = config_with(channel_attention=True)
+    settings = tiny.config_with(channel_attention=True)
     model = fc.fit(wide, horizon=7, target=["a", "b", "c"], config=settings, quiet=True)
     found = model.explain(wide, channel="b")
     assert found.title.endswith(" · b") and found.channel == 1
@@ -307,7 +304,7 @@ def test_paths_share_their_random_numbers_among_variants():
     model = fc.fit(
         tiny.plain(60),
         horizon=3,
-        config=config_with(decoder="autoregressive", paths=4, decoder_patch=1),
+        config=tiny.config_with(decoder="autoregressive", paths=4, decoder_patch=1),
         quiet=True,
     )
     found = model.explain(tiny.plain(60), series="a")

@@ -20,14 +20,10 @@ from forecaster.forecast.predictor import Predictor
 FOLLOWS = {"decoder": "autoregressive", "paths": 6, "decoder_patch": 2}
 
 
-def config_with(**model):
-    return tiny.TINY | {"model": tiny.TINY["model"] | model}
-
-
 @cache
 def follower() -> fc.Forecaster:
     """An autoregressive model of the shop without covariates."""
-    return fc.fit(tiny.plain(), horizon=7, config=config_with(**FOLLOWS), quiet=True)
+    return fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(**FOLLOWS), quiet=True)
 
 
 def test_samples_have_a_row_per_series_channel_path_and_lead():
@@ -55,7 +51,7 @@ def test_quantiles_and_mean_of_a_forecast_are_those_of_its_paths():
 @pytest.mark.parametrize("head", ["student_t", "negative_binomial", "binned", "quantile"])
 def test_the_mean_stands_beside_the_median_where_the_head_has_one(head):
     table = tiny.plain(60).with_columns(pl.col("sales").round(0).clip(0))
-    rows = fc.fit(table, horizon=3, config=config_with(head=head), quiet=True).predict(table).rows
+    rows = fc.fit(table, horizon=3, config=tiny.config_with(head=head), quiet=True).predict(table).rows
     assert ("mean" in rows.columns) == (head != "quantile")
     assert rows["status"].unique().to_list() == ["ok"] and rows["q0.9"].is_finite().all()
     if head == "negative_binomial":
@@ -102,7 +98,9 @@ def test_a_shorter_horizon_is_an_exact_prefix_and_a_longer_one_goes_on():
 
 
 def test_beyond_the_trained_horizon_known_covariates_must_reach_as_far():
-    model = fc.fit(tiny.shop(), horizon=7, known="price", config=config_with(**FOLLOWS), quiet=True)
+    model = fc.fit(
+        tiny.shop(), horizon=7, known="price", config=tiny.config_with(**FOLLOWS), quiet=True
+    )
     longer = model.predict(tiny.shop(), future=tiny.prices(ahead=12), horizon=12)
     assert longer.quantiles.shape == (3, 12, 1, 9) and np.isfinite(longer.quantiles).all()
     with pytest.raises(fc.DataError, match=r"'price' is known .* \(lead 13 of 15\)"):
@@ -110,7 +108,7 @@ def test_beyond_the_trained_horizon_known_covariates_must_reach_as_far():
 
 
 def test_beyond_what_learned_positions_cover_is_refused_with_the_numbers():
-    settings = config_with(**FOLLOWS, positions="learned")
+    settings = tiny.config_with(**FOLLOWS, positions="learned")
     model = fc.fit(tiny.plain(60), horizon=7, config=settings, quiet=True)
     reached = model.predict(tiny.plain(60), horizon=8)  # four patches of two steps
     assert reached.quantiles.shape[1] == 8

@@ -20,6 +20,11 @@ TINY = {
 }
 
 
+def config_with(**model: object) -> dict:
+    """The smallest config with other settings of the model."""
+    return TINY | {"model": TINY["model"] | model}
+
+
 def day(number: int) -> date:
     """The day `number` days after the shop's first."""
     return START + timedelta(days=number)

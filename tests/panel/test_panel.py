@@ -168,5 +168,5 @@ def test_findings_count_gaps_ends_and_series_that_cannot_be_forecast():
     assert (found["constant"].series, found["constant"].count) == ("b", 1)
     assert (found["unobserved"].series, found["unobserved"].severity) == ("c", "warning")
     assert (found["ends"].series, found["ends"].count) == ("b", 1)
-    clean = table(a={0: 1, 1: 2}, b={0: 1, 1: 3})
+    clean = table(a={0: -1.5, 1: 2}, b={0: 1, 1: 3})
     assert check_panel(open_panel(clean, DataConfig()), None) == []

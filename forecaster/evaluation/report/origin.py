@@ -25,8 +25,8 @@ class Origin:
     """Of the audit of that table, worst first."""
     validation: bool = False
     """Whether the windows are those that watched a training, not those of a backtest."""
-    date: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
-    """When it was done."""
+    date: str | None = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    """When it was done; None = not said."""
 
     @property
     def machine(self) -> str:

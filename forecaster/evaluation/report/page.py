@@ -228,10 +228,11 @@ def _config(origin: Origin) -> str:
 
 def _environment(origin: Origin) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in origin.artifact.versions.items())
+    date = {} if origin.date is None else {"date": origin.date}
     return tables.facts(
         {
             "command": origin.command,
-            "date": origin.date,
+            **date,
             "machine": origin.machine,
             "versions": versions,
             "table": f"fingerprint {origin.fingerprint}",

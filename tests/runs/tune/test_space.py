@@ -58,7 +58,7 @@ def test_a_path_that_cannot_be_searched_is_named_with_the_nearest(path, said):
         ("model.width", {"choice": [32, 32]}, "choice: 32 is there twice"),
         ("model.width", {"choice": []}, "choice: expected a list of values, found []"),
         ("model.width", {"choice": [[8]]}, "choice: [8] is not a single value"),
-        ("model.width", {"choice": [None]}, "Input should be a valid integer (got None)"),
+        ("model.heads", {"choice": [None]}, "Input should be a valid integer (got None)"),
         ("fit.noise", {"float": [0, 1], "log": True}, "log: there is no logarithm of 0"),
         ("fit.batch_size", {"int": [8, 64], "step": 8, "log": True}, "step 8 and log exclude"),
         ("fit.batch_size", {"int": [8, 64], "step": 0}, "step: expected a whole number of at least 1"),
