@@ -280,7 +280,7 @@ def _lookbacks(panel: Panel, context: int) -> tuple[int, ...]:
     calendar = panel.calendar
     longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
     first = min(context, 14 * calendar.season_length) if "day" in calendar.cycles else context
-    found = [first]
+    found = [min(first, longest)]  # beyond the table there is nothing to read
     while len(found) < 3 and 2 * found[-1] <= longest // _LENGTHS:
         found.append(2 * found[-1])
     return tuple(found)
