@@ -12,7 +12,9 @@ from mlflow.tracking import MlflowClient
 def empty_store(tmp_path_factory) -> Path:
     """The file of an SQLite store without runs."""
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    with warnings.catch_warnings():  # MLflow's own tables: the test that meets them first is not at fault
+    with (
+        warnings.catch_warnings()
+    ):  # MLflow's own tables: the test that meets them first is not at fault
         warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
         MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
     return path

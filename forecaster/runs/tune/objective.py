@@ -121,7 +121,7 @@ class Objective:
         """Returns the scores of a fit on the span set aside for them."""
         predictor = Predictor(artifact)
         panel = recoded(self._panel, artifact.schema.categories)
-        
+
         def said(cutoffs: Sequence[int]) -> Iterator[dict[str, Forecast]]:
             return ({MODEL: forecast} for forecast in predictor.forecasts_at(panel, cutoffs))
 
