@@ -97,12 +97,18 @@ class Artifact:
         """The longest lookback of all members."""
         return max(member.context_length for member in self.ensemble.members)  # type: ignore[type-var, return-value]
 
-    def save(self, path: str | Path, figures: Mapping[str, Figure] | None = None) -> None:
+    def save(
+        self,
+        path: str | Path,
+        figures: Mapping[str, Figure] | None = None,
+        pages: Mapping[str, str] | None = None,
+    ) -> None:
         """Writes the folder, whole or not at all; replaces an artifact that is there.
 
         Args:
             path: the folder.
             figures: pictures to keep beside the card, by file name.
+            pages: texts to keep there, by file name.
 
         Raises:
             OutputError: the folder cannot be written, or holds something else.
@@ -138,6 +144,8 @@ class Artifact:
             (folder / "card.md").write_text(card_of(self), encoding="utf-8")
             for name, figure in (figures or {}).items():
                 figure.savefig(folder / name)
+            for name, page in (pages or {}).items():
+                (folder / name).write_text(page, encoding="utf-8")
 
 
 def check_target(path: Path) -> None:

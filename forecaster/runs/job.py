@@ -120,17 +120,17 @@ def run_fit(
         )
         artifact = fit_panel(panel, config, split, around, start=first)
         announce.scores(console, artifact)
-        if out is not None or run.recorded:
-            folder = out or Path(scratch) / "model"
-            artifact.save(folder, _figures(artifact, panel))
-            log_artifact(run, artifact, folder)
-        if out is not None or run.recorded or report is not None:
+        saves = out is not None or run.recorded
+        if saves or report is not None:
             page = validation_page(artifact, panel, found, validated)
+            if saves:
+                folder = out or Path(scratch) / "model"
+                artifact.save(folder, _figures(artifact, panel), {} if page is None else {REPORT: page})
+                log_artifact(run, artifact, folder)
             if page is not None:
                 run.log_text(page, REPORT)
-                for path in (report, out and out / REPORT):
-                    if path is not None:
-                        write_page(page, path)
+                if report is not None:
+                    write_page(page, report)
             announce.report(console, report, page is not None)
     announce.saved(console, out, run)
     return artifact

@@ -37,10 +37,10 @@ _STRENGTHS = tuple(10.0 ** (n / 2) for n in range(-8, 2))
 _JUDGES = (1, 3)  # quarters of the training windows that judge maps solved without them
 _DRAWN = 1024  # training windows that judge, at most
 _WORTH = 0.99  # of the error: more maps, or more features, must lower it by this much
-_FARTHEST = 1000  # steps back to which known covariates are read by default
+_FARTHEST = 800  # steps back by default: a solution takes the cube of what a map reads
 _LENGTHS = 9  # of a lookback that a table must hold before it is the default
 _MOST_PLACES, _ROWS_PER_FEATURE = 168, 2
-_MOST_PRODUCTS = 1 << 24  # of features, over all places: memory for them is eight times four times that
+_MOST_PRODUCTS = 1 << 22  # of features, over all places: memory for them is eight times four times that
 
 
 def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, object]:
@@ -280,8 +280,8 @@ def _lookbacks(panel: Panel, context: int) -> tuple[int, ...]:
     calendar = panel.calendar
     longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
     first = min(context, 14 * calendar.season_length) if "day" in calendar.cycles else context
-    found = [min(first, longest)]  # beyond the table there is nothing to read
-    while len(found) < 3 and 2 * found[-1] <= longest // _LENGTHS:
+    found = [min(first, longest, _FARTHEST)]  # beyond the table there is nothing to read
+    while len(found) < 3 and 2 * found[-1] <= min(longest // _LENGTHS, _FARTHEST):
         found.append(2 * found[-1])
     return tuple(found)
 

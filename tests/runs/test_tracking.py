@@ -128,8 +128,7 @@ def test_a_run_has_the_model_and_its_pictures(tracked):
     names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
     wanted = set(os.listdir(folder / "models" / "shop"))
     assert {"contract.json", "member-00.safetensors", "card.md", "forecast.png", "loss.png"} <= wanted
-    # The page about the fit is beside the model, where a run's pages are looked for.
-    assert names == {f"model/{name}" for name in wanted - {"report.html"}}
+    assert names == {f"model/{name}" for name in wanted}
 
 
 def test_the_model_of_a_run_is_the_model(tracked):

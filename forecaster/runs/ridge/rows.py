@@ -1,7 +1,7 @@
 """Windows as linear maps read them, block by block.
 
 What comes in: a network whose scales are learned, a panel, and windows. What goes out: their features
-and targets. Promised: memory does not grow with the number of windows. At most 200,000 rows (windows of
+and targets. Promised: memory does not grow with the number of windows. At most 60,000 rows (windows of
 one channel) are read: where there are more, an even draw of them.
 
 Axes: B batch · R row, a channel of a window · E number that all maps read · F feature · H lead.
@@ -25,7 +25,7 @@ from forecaster.windows.batch import Batch
 from forecaster.windows.index import Int64, KeyedPermutation, WindowIndex
 from forecaster.windows.store import training_store
 
-MOST_ROWS = 200_000
+MOST_ROWS = 60_000
 FOLDS = 4
 """Quarters of the time, each of which is met by maps solved on the others."""
 _CELLS = 1 << 22  # of a block of windows
@@ -72,7 +72,11 @@ class Windows:
         together = 1 if index.channels == panel.n_channels else panel.n_channels
         self._numbers = _drawn(len(index), MOST_ROWS // together)
         widest = max(weights.shape[1] for weights in self.linear.maps)
-        self._size = max(1, _CELLS // ((widest + self.linear.horizon) * together))
+        read = (widest + self.linear.horizon) * together
+        # Covariates of the past are no feature, but cut out with the rest.
+        columns = together + panel.values.shape[1] - panel.n_channels
+        cut = (self._store.context_length + self._store.horizon) * columns
+        self._size = max(1, _CELLS // max(read, cut))
         own = index.count > 0
         last = index.first[own] + (index.count[own] - 1) * index.stride
         self._from = int(panel.time[index.first[own]].min()) if own.any() else 0

@@ -51,9 +51,11 @@ class Sums:
             parts: at least one.
             whole: [P] by which strengths count; None = these parts are all there are.
         """
-        found = cls(
-            *(torch.stack([getattr(part, f.name) for part in parts]).sum(dim=0) for f in fields(cls))
-        )
+        first, *others = parts
+        found = cls(*(getattr(first, field.name).clone() for field in fields(cls)))
+        for part in others:  # one after the other: stacked, they would take their memory twice
+            for field in fields(cls):
+                getattr(found, field.name).add_(getattr(part, field.name))
         return found if whole is None else replace(found, whole=whole)
 
     def pooled(self) -> Sums:
