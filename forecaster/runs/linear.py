@@ -195,8 +195,10 @@ def _validated(
     options = list(product(tries, wanted or [_by_lead(widest, horizon)]))
     maps: list[list[list[list[Tensor]]]] = [[] for _ in options]  # [option][span][fold][map]
     for folds in _all_sums(every, _JUDGES):
+        unlike = {id(sums): sums for sums in folds}  # most are the same one: solved once
         for own, (config, leads) in zip(maps, options, strict=True):
-            own.append([_narrowed(linear, sums, leads, config) for sums in folds])
+            solved = {key: _narrowed(linear, sums, leads, config) for key, sums in unlike.items()}
+            own.append([solved[id(sums)] for sums in folds])
     drawn = every[0].some(min(_DRAWN, len(split.held) or _DRAWN))
     judges = [drawn, every[0].read(split.validation, split.held)]
     errors = torch.zeros(len(judges), len(maps), horizon, dtype=torch.float64)

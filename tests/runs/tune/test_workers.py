@@ -159,7 +159,11 @@ def test_workers_that_die_of_every_trial_end_the_search_in_one_line(tmp_path):
         _run(plan, "deadly")
     message = str(ended.value)
     assert len(message.splitlines()) == 1
-    assert "5 workers ended before they told anything, the last by exit code 9" in message
+    # One trial may be given up, for the third death it brought, before a fifth worker dies.
+    assert (
+        "5 workers ended before they told anything, the last by exit code 9" in message
+        or "its worker died 3 times with these settings" in message
+    )
 
 
 @pytest.mark.slow
