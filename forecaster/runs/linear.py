@@ -40,7 +40,9 @@ _WORTH = 0.99  # of the error: more maps, or more features, must lower it by thi
 _FARTHEST = 800  # steps back by default: a solution takes the cube of what a map reads
 _LENGTHS = 9  # of a lookback that a table must hold before it is the default
 _MOST_PLACES, _ROWS_PER_FEATURE = 168, 2
-_MOST_PRODUCTS = 1 << 22  # of features, over all places: memory for them is eight times four times that
+_MOST_PRODUCTS = (
+    1 << 20
+)  # of features, over all places: a map takes eight times four times that in bytes
 
 
 def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, object]:
@@ -195,9 +197,9 @@ def _validated(
     options = list(product(tries, wanted or [_by_lead(widest, horizon)]))
     maps: list[list[list[list[Tensor]]]] = [[] for _ in options]  # [option][span][fold][map]
     for folds in _all_sums(every, _JUDGES):
-        unlike = {id(sums): sums for sums in folds}  # most are the same one: solved once
+        unlike = {id(sums): sums for sums in folds}.items()  # most are the same one: solved once
         for own, (config, leads) in zip(maps, options, strict=True):
-            solved = {key: _narrowed(linear, sums, leads, config) for key, sums in unlike.items()}
+            solved = {key: _narrowed(linear, sums, leads, config) for key, sums in unlike}
             own.append([solved[id(sums)] for sums in folds])
     drawn = every[0].some(min(_DRAWN, len(split.held) or _DRAWN))
     judges = [drawn, every[0].read(split.validation, split.held)]
@@ -317,5 +319,4 @@ def _by_lead(config: Config, horizon: int) -> Tensor:
     assert strength is not None and patch is not None
     if isinstance(strength, float | int):
         return torch.full((horizon,), float(strength), dtype=torch.float64)
-    own = torch.tensor(strength, dtype=torch.float64)
-    return own.repeat_interleave(patch)[:horizon]
+    return torch.tensor(strength, dtype=torch.float64).repeat_interleave(patch)[:horizon]
