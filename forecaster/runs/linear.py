@@ -40,9 +40,7 @@ _WORTH = 0.99  # of the error: more maps, or more features, must lower it by thi
 _FARTHEST = 800  # steps back by default: a solution takes the cube of what a map reads
 _LENGTHS = 9  # of a lookback that a table must hold before it is the default
 _MOST_PLACES, _ROWS_PER_FEATURE = 168, 2
-_MOST_PRODUCTS = (
-    1 << 20
-)  # of features, over all places: a map takes eight times four times that in bytes
+_MOST_PRODUCTS = 1 << 20  # of features, over all places: a map takes 32 times that in bytes
 
 
 def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, object]:
