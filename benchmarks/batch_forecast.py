@@ -47,6 +47,7 @@ SETS = [
     "model.decoder_layers=1",
     f"model.context_length={CONTEXT}",
     "model.patch=24",
+    "model.linear=none",
     "fit.steps=20",
     "fit.validate_every=20",
     "tracking.enabled=false",

@@ -69,19 +69,19 @@ def predict(
     from rich.progress import Progress
 
     from forecaster import api
-    from forecaster.runs.batch.early import read_early
+    from forecaster.runs import announce
 
     results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(told)
     share = None if shard is None else _share(shard)
     elsewhere = _engine(engine, address, devices)
+    loaded = api.load(model)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("forecasting", total=None)
-        table = read_early(Path(model), data, roles)
-        done = api.load(model).predict_to(
+        done = loaded.predict_to(
             out,
-            table,
+            data,
             future=future,
             covariates=covariates,
             cutoff=cutoff,
@@ -96,8 +96,6 @@ def predict(
             progress=lambda done, total: progress.update(task, completed=done, total=total),
             **roles,
         )
-    from forecaster.runs import announce  # after the table was read: it loads torch
-
     announce.findings(console, [found for found in done.findings if found.severity == "warning"])
     typer.echo(done.report)
     _say(done, samples)

@@ -8,6 +8,7 @@ store beside the result that goes with the parts; until then a second start find
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,14 +23,18 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.batch.parts import SHARED
 from forecaster.forecast.batch.plan import open_for
 from forecaster.panel.panel import Panel
+from forecaster.panel.reading.files import find_files, parquet_cells
 from forecaster.panel.schema import Schema
 from forecaster.panel.stores.convert import convert_table
 from forecaster.panel.stores.store import is_store, write_store
-from forecaster.runs.batch.memory import SHARE, files_of, free_memory, table_memory
 
 _STORE, _STAMP, _MODEL = SHARED
+_TEXT, _PACKED, _CELL = 4, 16, 40
+"""Bytes of memory per byte of a text file, of a packed one, and per cell of a columnar one."""
 _UNROLLED = 4
 """How many times as many where rows are whole series: each cell becomes a row."""
+_SHARE = 0.5
+"""Of the free memory that a table may need."""
 _TOLD = ("time", "series", "target", "known", "past", "static", "categorical", "freq", "layout")
 """Fields of the schema that a conversion has to be told."""
 
@@ -73,7 +78,7 @@ def opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) -> 
     if is_store(source.data):
         return source.panel(artifact), str(source.data)
     need, free = needed_memory(source, artifact.schema), free_memory()
-    if need <= SHARE * free:
+    if need <= _SHARE * free:
         return source.panel(artifact), ""
     if not alone:
         raise ConfigError(
@@ -111,8 +116,26 @@ def needed_memory(source: Source, schema: Schema) -> float:
         schema: of the model.
     """
     more = _UNROLLED if schema.layout == "rows" else 1
-    joined = table_memory(source.future) + table_memory(source.covariates)
-    return more * table_memory(source.data) + joined
+    joined = sum(map(_file_memory, (*_files(source.future), *_files(source.covariates))))
+    return more * sum(map(_file_memory, _files(source.data))) + joined
+
+
+def free_memory() -> float:
+    """Returns the bytes that this process may still take: of the machine, or of its control group."""
+    pages = {name: os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES", "SC_AVPHYS_PAGES")}
+    free = float(pages["SC_PAGE_SIZE"] * pages["SC_AVPHYS_PAGES"])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        group = Path("/sys/fs/cgroup")
+        most = (group / "memory.max").read_text(encoding="ascii").strip()
+        if most != "max":
+            free = min(
+                free, float(most) - float((group / "memory.current").read_text(encoding="ascii"))
+            )
+    except (OSError, StopIteration):  # another system, or no limit
+        pass
+    return free
 
 
 def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
@@ -138,8 +161,23 @@ def _as_declared(schema: Schema, reading: DataConfig) -> DataConfig:
     return reading.model_copy(update={**told, "time": schema.time or "row"})
 
 
+def _files(table: object) -> list[Path]:
+    """Returns the files of a table; none of one that is a frame or comes from afar."""
+    if not isinstance(table, str | Path) or "://" in str(table) or is_store(table):
+        return []
+    return [Path(file.name) for file in find_files(str(table))[0]]
+
+
+def _file_memory(file: Path) -> float:
+    cells = parquet_cells(file)
+    if cells is not None:
+        return _CELL * cells
+    text = file.name.lower().endswith((".csv", ".tsv", ".tab", ".txt"))
+    return file.stat().st_size * (_TEXT if text else _PACKED)
+
+
 def _stamps(source: Source) -> list[tuple[str, int, int]]:
     """Returns name, size and time of change of every file that a table is read from."""
     tables = (source.data, source.future, source.covariates)
-    names = [file for table in tables for file in files_of(table)]
+    names = [file for table in tables for file in _files(table)]
     return [(str(name.resolve()), name.stat().st_size, name.stat().st_mtime_ns) for name in names]
