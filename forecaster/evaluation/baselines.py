@@ -28,14 +28,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.changes import change_sums, seasonal_sums
-
-Floats = NDArray[np.float64]
-Values = NDArray[np.float32]
-Rows = NDArray[np.int64]
-
-# Cells held in memory at a time, in float64 8 MB an array: large enough that numpy's speed counts.
-_BLOCK_CELLS = 1_000_000
+from forecaster.evaluation.changes import BLOCK_CELLS, Floats, Rows, Values, change_sums, seasonal_sums
 
 
 def seasonal_naive(
@@ -200,7 +193,7 @@ def _look(values: Values, row: Rows, stop: Rows, channel: Rows, step: int) -> Ro
         tried += reach
         pending = pending[~hit]
         pending = pending[side * (row[pending] - step * tried - stop[pending]) >= 0]
-        reach = max(1, min(2 * reach, _BLOCK_CELLS // max(1, pending.size)))
+        reach = max(1, min(2 * reach, BLOCK_CELLS // max(1, pending.size)))
     return found
 
 

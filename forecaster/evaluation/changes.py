@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 Values = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
-# Cells held in memory at a time, in float64 8 MB an array: large enough that numpy's speed counts.
-_BLOCK_CELLS = 1_000_000
+BLOCK_CELLS = 1_000_000
+"""Held in memory at a time, in float64 8 MB an array: large enough that numpy's speed counts."""
 
 
 def change_sums(
@@ -61,7 +61,7 @@ def seasonal_sums(
     channels = values.shape[1]
     total = np.zeros((len(ends), channels))
     count = np.zeros((len(ends), channels), np.int64)
-    block_rows = max(1, _BLOCK_CELLS // max(1, channels))
+    block_rows = max(1, BLOCK_CELLS // max(1, channels))
     for pairs, begins, lengths, owner in _blocks(indptr, ends, series, block_rows):
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         step = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)  # within its series

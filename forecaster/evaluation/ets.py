@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from forecaster.evaluation.baselines import Floats, Rows, Values, gaussian, naive
+from forecaster.evaluation.baselines import gaussian, naive
+from forecaster.evaluation.changes import Floats, Rows, Values
 
 _ROWS = 1024
 _BLOCK_CELLS = 1 << 22  # of rows and channels, and of states, held at a time: 32 MB an array

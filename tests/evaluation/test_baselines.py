@@ -89,7 +89,7 @@ def test_seasonal_naive_equals_the_slow_loop(problem):
 def test_small_blocks_give_the_same_bits_as_one_block(problem):
     whole = baselines.seasonal_naive(*problem, LEVELS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baselines, "_BLOCK_CELLS", 7)
+        patch.setattr(baselines, "BLOCK_CELLS", 7)
         np.testing.assert_array_equal(baselines.seasonal_naive(*problem, LEVELS), whole)
 
 
