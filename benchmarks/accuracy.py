@@ -32,6 +32,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
+from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import TrainingBar
 from forecaster.runs.tracking.content import curve_points, log_artifact, score_points
 from forecaster.runs.tracking.run import open_run
@@ -179,7 +180,11 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     watched = Surroundings(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
     floor = artifact.ensemble.floor()
-    return {MODEL: artifact} | ({} if floor is None else {FLOOR: replace(artifact, ensemble=floor)})
+    if floor is None:
+        return {MODEL: artifact}
+    if resolved.fit.linear_rate is not None:  # the model's maps are no longer the closed form
+        return {MODEL: artifact, FLOOR: fit_floor(seen, resolved, split)}
+    return {MODEL: artifact, FLOOR: replace(artifact, ensemble=floor)}
 
 
 def says(task: Task, artifact: Artifact) -> Says:

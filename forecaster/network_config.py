@@ -120,10 +120,14 @@ class ModelConfig(Section):
     linear_lags: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
     """Steps before the horizon from which linear maps read known covariates once more, as 24 and 168
     for those of a day and of a week before; null = the season and the shorter calendar cycles."""
-    linear_units: Literal["window", "training"] = "window"
+    linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
+        "window"
+    )
     """What linear maps count in. window: spreads of the context, so that forecasts grow with their
     series; training: spreads of the channel's training rows, so that a covariate adds as much in a calm
-    week as in a wild one, as for prices."""
+    week as in a wild one, as for prices; a number of steps: the mean distance of the context's values
+    so far apart, as MASE counts, so that series that repeat themselves weigh more; season: as many as
+    the season has."""
     linear_strength: (
         Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None
     ) = None

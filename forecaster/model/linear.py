@@ -34,6 +34,7 @@ HARMONICS = 3
 """Sine and cosine pairs of each cycle: three of a week tell seven days apart."""
 _MOST_WORDS = 32  # a category with more is left to attention
 _MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
+_LEAST = 30.0  # spreads are at most so many of the units maps count in
 
 
 class LinearSkip(nn.Module):
@@ -77,7 +78,8 @@ class LinearSkip(nn.Module):
             nn.Parameter(torch.zeros(self.places, n, self.horizon), requires_grad=False) for n in sizes
         )
         self.offsets: Tensor
-        """[P, H, Q] quantiles of what the maps miss, scaled units, rising."""
+        """[P, H, Q] quantiles of what the maps miss, rising; in scaled units, or in the distance that
+        maps count in."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         offsets = normal.expand(self.places, self.horizon, -1)
         self.register_buffer("offsets", offsets.contiguous())
@@ -85,6 +87,8 @@ class LinearSkip(nn.Module):
         """[C + 1] of the training rows of each channel, data units, where maps count in it."""
         counts = config.linear_units == "training"
         self.register_buffer("spread", torch.ones(shape.channels + 1) if counts else None)
+        self.apart = config.linear_units if isinstance(config.linear_units, int) else None
+        """Steps between values whose distance maps count in; None = they do not."""
 
     def forward(
         self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
@@ -97,9 +101,10 @@ class LinearSkip(nn.Module):
             known: numbers known in advance, in training-row spreads, 0 where missing.
         """
         units = self.units(inputs, scale)
-        center = self.center(inputs, units, known) * relative(units, scale)[:, None]  # [R, H]
-        place = self.place(inputs)
-        quantiles = center[..., None] + self.offsets[place]
+        spreads = relative(units, scale)
+        center = self.center(inputs, units, known) * spreads[:, None]  # [R, H]
+        offsets = self.offsets[self.place(inputs)] * self.misses_in(spreads)[:, None, None]
+        quantiles = center[..., None] + offsets
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
         unfolded: Tensor = quantiles.unflatten(0, (-1, inputs.context.shape[2]))
         return unfolded.transpose(1, 2)[:, :horizon]
@@ -141,7 +146,27 @@ class LinearSkip(nn.Module):
             inputs: windows.
             scale: of their contexts.
         """
-        return scale if self.spread is None else Scale(scale.loc, self.spread[inputs.channel])
+        if self.spread is not None:
+            return Scale(scale.loc, self.spread[inputs.channel])
+        if self.apart is None:
+            return scale
+        lags = (slice(self.apart, None), slice(None, -self.apart))
+        pairs = [scale.apply(inputs.context)[:, lag] for lag in lags]
+        both = inputs.observed[:, lags[0]] & inputs.observed[:, lags[1]]
+        distance = torch.where(both, pairs[0] - pairs[1], 0.0).abs().sum(dim=1)
+        count = both.sum(dim=1)
+        mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
+        return Scale(scale.loc, scale.scale * mean.clamp(min=1 / _LEAST))
+
+    def misses_in(self, spreads: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+        """Returns, per spread of each row's context, what the offsets count in.
+
+        Where seasons hardly differ from each other, forecasts hardly miss: there they count as maps do.
+
+        Args:
+            spreads: from `relative`.
+        """
+        return torch.ones_like(spreads) if self.apart is None else spreads
 
     def others(self, inputs: Inputs, known: Float[Tensor, "B T K"]) -> Float[Tensor, "B E"]:
         """Returns calendar terms and known covariates, the same for all channels of a window.

@@ -34,8 +34,9 @@ from forecaster.runs.attention_share import attention_share
 from forecaster.runs.blend import choose_shares, choose_weights
 from forecaster.runs.calibration import calibrated
 from forecaster.runs.counts import refuse_what_is_no_count
-from forecaster.runs.linear import linear_settings, settle_linear
+from forecaster.runs.linear import linear_settings
 from forecaster.runs.members import Trainings, curves_of, found_by
+from forecaster.runs.ridge.choice import settle_linear
 from forecaster.runs.sizes import sized
 from forecaster.runs.training.devices import joined
 from forecaster.runs.training.launch import workers

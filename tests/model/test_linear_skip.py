@@ -234,3 +234,38 @@ def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_tra
     ]
     assert added[0].abs().max() > 0.01
     torch.testing.assert_close(added[1], grows * added[0], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("steps", [3, 50])
+def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart(steps):
+    network = make(EVERYTHING, linear_units=steps)
+    inputs = make_inputs(EVERYTHING)
+    scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
+    found = network.linear.units(inputs, scale).scale
+    for window, channel in np.ndindex(*found.shape):
+        values = inputs.context[window, :, channel].double().numpy()
+        there = inputs.observed[window, :, channel].numpy()
+        apart = [
+            abs(values[at] - values[at - steps])
+            for at in range(steps, len(values))
+            if there[at] and there[at - steps]
+        ]
+        spread = float(scale.scale[window, channel])
+        wanted = max(np.mean(apart), spread / 30) if apart else spread
+        assert float(found[window, channel]) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_context_that_repeats_itself_has_a_narrow_band_where_units_are_a_season():
+    network = make(EVERYTHING, linear_units=2)
+    inputs = make_inputs(EVERYTHING)
+    length = inputs.context.shape[1]
+    wave = torch.tensor([1.0, -1.0]).repeat(length)[:length]
+    same = torch.ones_like(inputs.observed)
+    noise = torch.randn(length, generator=torch.Generator().manual_seed(0))
+    widths = []
+    for context in (wave, wave + noise):
+        own = replace(inputs, context=context[None, :, None].expand_as(inputs.context), observed=same)
+        scale = network.scaler(own.context, own.observed, own.channel)
+        said = network.straight(own, scale)
+        widths.append(float((said[..., -1] - said[..., 0]).mean()))
+    assert widths[0] < widths[1] / 10

@@ -11,8 +11,9 @@ from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.network import Network
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.linear import fit_floor, settle_linear
+from forecaster.runs.linear import fit_floor
 from forecaster.runs.ridge import rows as ridge_rows
+from forecaster.runs.ridge.choice import settle_linear
 
 STRENGTH = 0.03
 
@@ -58,7 +59,13 @@ def windows_of(panel, split, network, horizon):
         yield (context - loc) / scale, known, (values[length:] - loc) / scale
 
 
-def slow_ridge(rows, network, lookback, lead, strength, seen_known):
+def seasonal_distance(context, steps):
+    """The mean distance of values so far apart, a thirtieth of the spread at least."""
+    apart = [abs(b - a) for a, b in zip(context, context[steps:], strict=False) if a == a and b == b]
+    return max(np.mean(apart), 1 / 30) if apart else 1.0
+
+
+def slow_ridge(rows, network, lookback, lead, strength, seen_known, apart=None):
     """The maps of one lead: one equation per window whose target is there, solved at once."""
     features, targets, weights = [], [], []
     loc, scale = network.known_scaler.loc.numpy(), network.known_scaler.scale.numpy()
@@ -69,8 +76,9 @@ def slow_ridge(rows, network, lookback, lead, strength, seen_known):
         cells = np.nan_to_num((known[length : length + seen_known] - loc) / scale)
         if np.isnan(target[lead]):
             continue
-        features.append(np.concatenate([np.nan_to_num(tail - level), cells.ravel()]))
-        targets.append(target[lead] - level)
+        unit = seasonal_distance(context, apart) if apart else 1.0
+        features.append(np.concatenate([np.nan_to_num(tail - level) / unit, cells.ravel()]))
+        targets.append((target[lead] - level) / unit)
         weights.append(min(1.0, 10 / max(np.nanmax(np.abs(target)), 1e-9)) ** 2)
     x, y, w = np.array(features), np.array(targets), np.array(weights)[:, None]
     penalty = strength * w.sum() * np.eye(x.shape[1])
@@ -91,6 +99,28 @@ def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_floor, missing, 
         wanted = slow_ridge(rows, network, 8, lead, STRENGTH, visible)
         np.testing.assert_allclose(found[: len(wanted), lead], wanted, rtol=5e-3, atol=2e-3)
         assert not found[len(wanted) :, lead].any()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_maps_count_in_the_distance_of_seasons(make_panel, make_floor, missing):
+    panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
+    wave = 5 * np.sin(2 * np.pi * np.arange(panel.n_rows) / 6)  # so that the distance is no spread
+    values = panel.values + np.column_stack([wave, 0 * wave]).astype(np.float32)
+    panel = replace(panel, values=values)
+    artifact, split = floor_of(panel, make_floor(decoder_mask="full", linear_units=6))
+    network = artifact.ensemble.members[0]
+    rows = list(windows_of(panel, split, network, 4))
+    for lead in range(4):
+        wanted = slow_ridge(rows, network, 8, lead, STRENGTH, 4, apart=6)
+        np.testing.assert_allclose(
+            network.linear.maps[0][0, :, lead].numpy(), wanted, rtol=5e-3, atol=2e-3
+        )
+
+
+def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_floor):
+    panel = make_panel(1, 24 * 20)
+    config, _ = prepare(panel, make_floor(linear_units="season"))
+    assert config.model.linear_units == panel.calendar.season_length == 24
 
 
 def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_floor):

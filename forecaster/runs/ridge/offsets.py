@@ -56,7 +56,8 @@ def learn_offsets(every: Sequence[Windows], maps: Sequence[Sequence[Sequence[Ten
     linear, levels = every[0].linear, np.array(every[0].network.config.quantile_levels)
     missed, places = [], []
     for rows in every[0].some(max(1, _RESIDUALS // linear.horizon)):
-        missed.append((rows.target - foretold(every, rows, maps)) * rows.relative[:, None])
+        counted = rows.relative / linear.misses_in(rows.relative)
+        missed.append((rows.target - foretold(every, rows, maps)) * counted[:, None])
         places.append(rows.place)
     if not missed:
         return

@@ -105,11 +105,15 @@ class Windows:
             units = linear.units(inputs, scale)
             target = units.apply(batch.target).transpose(1, 2).flatten(0, 1)
             target = torch.where(target.isfinite(), target, torch.nan)
+            spreads = relative(units, scale)
+            # A target is far off by what its window knows, however little a season differs.
             far = target.abs().nan_to_num(0.0).amax(dim=1).double()
+            if linear.apart is not None:
+                far = far * spreads
             weight = (_FAR / far.clamp(min=_FAR)).square()
             others, place = linear.others(inputs, known), linear.place(inputs)
             time = torch.from_numpy(self._time[cutoff]).repeat_interleave(inputs.channel.shape[1])
-            yield Rows(batch, units, relative(units, scale), others, place, time, target, weight)
+            yield Rows(batch, units, spreads, others, place, time, target, weight)
 
     def features(self, rows: Rows, number: int) -> tuple[Tensor, Tensor]:
         """Returns [R, F] what a map reads, and [R, H] what it should say; float64.

@@ -87,6 +87,30 @@ def summed(windows: Windows) -> list[list[Sums]]:
     return found
 
 
+def summed_without(every: Sequence[Windows], folds: Sequence[int]) -> Iterator[list[list[Sums]]]:
+    """Yields, span by span, [fold][map] what is solved without each quarter, and with all in the end.
+
+    Args:
+        every: the windows of each span, the widest first.
+        folds: which quarters are wanted; the others are not left out.
+    """
+    total: list[Tensor] = []
+    for windows in every:
+        parts = summed(windows)
+        total = total or [Sums.over(own).whole for own in parts]
+        whole = [Sums.over(own, count) for own, count in zip(parts, total, strict=True)]
+        without = [
+            [
+                Sums.over([*own[:fold], *own[fold + 1 :]], one.whole)
+                for own, one in zip(parts, whole, strict=True)
+            ]
+            if fold in folds
+            else whole
+            for fold in range(FOLDS)
+        ]
+        yield [*without, whole]
+
+
 def solution(linear: LinearSkip, sums: Sums, strengths: Tensor) -> Tensor:
     """Returns [P, F, H] maps, as if targets were missing at random.
 
