@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_rows
@@ -131,13 +131,9 @@ class Labels:
         """
         from forecaster.forecast.detect_plot import plot_labels
 
-        names = self.panel.labels
-        if series is not None and str(series) not in names:
-            raise DataError(
-                f"no series {series!r} in {self.panel.name}; it has {', '.join(names[:5])}"
-                + ("…" if len(names) > 5 else "")
-            )
-        return plot_labels(self, range(len(names)) if series is None else [names.index(str(series))])
+        panel = self.panel
+        shown = range(panel.n_series) if series is None else [panel.series_named(str(series))]
+        return plot_labels(self, shown)
 
     def _order(self) -> tuple[Int64, Int64, Int64]:
         """Returns row, series and channel of each cell: series after series, channel after channel."""

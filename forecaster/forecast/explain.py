@@ -196,16 +196,11 @@ def explain(
 
 
 def _series(panel: Panel, name: str | None) -> int:
-    labels = panel.labels
-    if name is None:
-        if len(labels) == 1:
-            return 0
-        raise DataError(f"{panel.name}: {len(labels)} series; name one, as --series '{labels[0]}'")
-    if name in labels:
-        return labels.index(name)
-    near = difflib.get_close_matches(name, labels, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"the first is '{labels[0]}'"
-    raise DataError(f"{panel.name}: no series '{name}' among {len(labels)}; {hint}")
+    if name is not None:
+        return panel.series_named(name)
+    if panel.n_series == 1:
+        return 0
+    raise DataError(f"{panel.name}: {panel.n_series} series; name one, as --series '{panel.labels[0]}'")
 
 
 def _channel(panel: Panel, name: str | None) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import ConfigError
 from forecaster.forecast.paths import path_rows
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.finding import Finding
@@ -166,15 +166,9 @@ class Forecast:
         """
         from forecaster.forecast.plots import plot_forecast
 
-        labels = self.panel.labels
         if series is None:
             return plot_forecast(self, np.arange(len(self.series)))
-        if str(series) not in labels:
-            raise DataError(
-                f"no series {series!r} in {self.panel.name}; it has {', '.join(labels[:5])}"
-                + ("…" if len(labels) > 5 else "")
-            )
-        return plot_forecast(self, np.flatnonzero(self.series == labels.index(str(series))))
+        return plot_forecast(self, np.flatnonzero(self.series == self.panel.series_named(str(series))))
 
 
 def known_forecast(

@@ -11,6 +11,7 @@ Axes: row, series, column (targets, past and known numbers, in `schema.columns` 
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -93,6 +94,19 @@ class Panel:
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
         labels: list[str] = self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
         return labels
+
+    def series_named(self, label: str) -> int:
+        """Returns the number of the series of this label.
+
+        Raises:
+            DataError: there is none; names the nearest.
+        """
+        labels = self.labels
+        if label in labels:
+            return labels.index(label)
+        near = difflib.get_close_matches(label, labels, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"the first is '{labels[0]}'"
+        raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
 
     @property
     def first_observed(self) -> Ints:

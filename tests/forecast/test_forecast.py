@@ -320,7 +320,7 @@ def test_a_plot_of_a_backtest_shows_the_truth():
 
 
 def test_a_plot_of_an_unknown_series_names_those_there_are():
-    with pytest.raises(fc.DataError, match="no series 'z' in the polars frame; it has a, b, c"):
+    with pytest.raises(fc.DataError, match="the polars frame: no series 'z' among 3; the first is 'a'"):
         tiny.ahead().plot("z")
 
 
