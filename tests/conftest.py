@@ -1,6 +1,7 @@
 """What all tests share: shapes are checked while they run, and small panels are one call away."""
 
 import os
+import signal
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -19,6 +20,9 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("house")
+
+# A runner in the background hands an ignored Ctrl-C down; tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before anything imports the model: every axis name in its signatures now holds, or a test fails.
 install_import_hook("forecaster.model", "beartype.beartype")
