@@ -148,6 +148,31 @@ def test_blocks_of_any_size_give_the_same_maps_and_offsets(
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
 
 
+def test_quantiles_are_those_of_unseen_residuals_around_their_median(make_panel, make_floor):
+    panel = make_panel(1, 120)
+    climb = np.arange(120, dtype=np.float32)[:, None] ** 2 / 500
+    panel = replace(panel, values=panel.values + climb)  # what was missed before leans to one side
+    artifact, split = floor_of(panel, make_floor())
+    network = artifact.ensemble.members[0]
+    rows, lead = list(windows_of(panel, split, network, 4)), 2
+    passed = np.arange(len(rows)) / (len(rows) - 1)  # of the time from the first cutoff to the last
+    quarter = np.maximum(np.ceil(4 * passed) - 1, 0)
+    missed = []
+    for number in range(4):
+        others = [row for row, own in zip(rows, quarter, strict=True) if own != number]
+        strength = STRENGTH * len(rows) / len(others)
+        weights = slow_ridge(others, network, 8, lead, strength, 0)
+        for context, _, target in (
+            row for row, own in zip(rows, quarter, strict=True) if own == number
+        ):
+            level = np.nanmean(context[-8:])
+            missed.append(target[lead] - level - np.nan_to_num(context[-8:] - level) @ weights)
+    levels = np.array(network.config.quantile_levels)
+    wanted = np.quantile(missed, levels) - np.median(missed)
+    assert abs(np.median(missed)) > 0.05
+    np.testing.assert_allclose(network.linear.offsets[0, lead].numpy(), wanted, rtol=1e-3, atol=1e-4)
+
+
 def test_a_map_for_each_place_is_solved_on_the_windows_that_end_there(make_panel, make_floor):
     panel = make_panel(1, 24 * 20)
     config = make_floor(linear_phases=24)

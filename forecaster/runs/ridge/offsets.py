@@ -2,7 +2,9 @@
 
 What comes in: windows, and maps solved without each quarter of their time. What goes out: a network
 that holds the quantiles. Promised: no residual is of maps that have seen its quarter. Those of seen
-windows, of maps with 450 features, gave 80 % bands that held 70 % of the year that followed.
+windows, of maps with 450 features, gave 80 % bands that held 70 % of the year that followed. What maps
+say is the median: quantiles count from the residuals' own, which is a few quarters' drift more than a
+bias (taken for one, it raised the MSE of ETTh1 720 hours ahead from .83 to .98).
 
 Axes: R row, a channel of a window · P place in the cycle · F feature · H lead · Q quantile level.
 """
@@ -62,12 +64,18 @@ def learn_offsets(every: Sequence[Windows], maps: Sequence[Sequence[Sequence[Ten
     if not missed:
         return
     residuals, place = torch.cat(missed).numpy(), torch.cat(places).numpy()
-    everyone = _quantiles(residuals, levels)
+    everyone = _around_median(residuals, levels)
     for number in range(linear.places):
-        own = _quantiles(residuals[place == number], levels) if linear.places > 1 else everyone
+        own = _around_median(residuals[place == number], levels) if linear.places > 1 else everyone
         for found in (everyone, own):  # a place without windows has those of all
             there = np.isfinite(found).all(axis=1)
             linear.offsets[number, torch.from_numpy(there)] = torch.from_numpy(found[there]).float()
+
+
+def _around_median(values: NDArray[np.float32], levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns [H, Q] quantiles of [n, H] less their median, one of the levels."""
+    found = _quantiles(values, levels)
+    return found - found[:, levels == 0.5]
 
 
 def _quantiles(values: NDArray[np.float32], levels: NDArray[np.float64]) -> NDArray[np.float64]:
