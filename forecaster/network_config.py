@@ -128,6 +128,10 @@ class ModelConfig(Section):
     week as in a wild one, as for prices; a number of steps: the mean distance of the context's values
     so far apart, as MASE counts, so that series that repeat themselves weigh more; season: as many as
     the season has."""
+    linear_period: Literal["season"] | Annotated[int, Field(ge=1, le=LONGEST)] | None = None
+    """Steps of a cycle: beside each linear map stands one whose leads read values whole cycles before
+    them alone, those of one cycle by shared weights, and the mean of both is kept; season: as many as
+    the season has; null = off."""
     linear_strength: (
         Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None
     ) = None

@@ -89,6 +89,8 @@ class LinearSkip(nn.Module):
         self.register_buffer("spread", torch.ones(shape.channels + 1) if counts else None)
         self.apart = config.linear_units if isinstance(config.linear_units, int) else None
         """Steps between values whose distance maps count in; None = they do not."""
+        self.period = config.linear_period if isinstance(config.linear_period, int) else None
+        """Steps of the cycle whose places half of each map reads alone; None = it does not."""
 
     def forward(
         self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]

@@ -25,6 +25,7 @@ from forecaster.runs.ridge.choice import (
     strengths_of,
 )
 from forecaster.runs.ridge.offsets import learn_offsets
+from forecaster.runs.ridge.periodic import with_periodic
 from forecaster.runs.ridge.rows import FOLDS, spans
 from forecaster.runs.ridge.solve import refined, solution, summed_without
 from forecaster.runs.versions import versions
@@ -70,12 +71,13 @@ def linear_settings(config: Config, panel: Panel, context: int) -> dict[str, obj
         lengths = (calendar.season_length, *(cycle_steps(calendar, name) for name in calendar.cycles))
         told = bool(panel.schema.known)
         lags = tuple(sorted({n for n in lengths if 1 < n <= min(context, _FARTHEST) and told}))
-    units = calendar.season_length if model.linear_units == "season" else model.linear_units
+    season = calendar.season_length
     return {
         "linear": kind,
         "lookbacks": lookbacks,
         "linear_lags": lags,
-        "linear_units": units,
+        "linear_units": season if model.linear_units == "season" else model.linear_units,
+        "linear_period": season if model.linear_period == "season" else model.linear_period,
         "context_length": context,
         "attention_length": reads,
     }
@@ -100,7 +102,15 @@ def solve_linear(network: Network, panel: Panel, config: Config, index: WindowIn
         for windows, sums in zip(every, summed_without(every, range(FOLDS)), strict=True):
             own = [[solution(linear, one, strengths) for one in part] for part in sums]
             own[-1] = refined(windows, sums[-1], own[-1], strengths)
-            maps.append([[found.float() for found in part] for part in own])
+            maps.append(
+                [
+                    [
+                        with_periodic(linear, number, free, one, strengths).float()
+                        for number, (free, one) in enumerate(zip(part, fold, strict=True))
+                    ]
+                    for part, fold in zip(own, sums, strict=True)
+                ]
+            )
         for number, kept in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
             kept.copy_(torch.stack([own[-1][number] for own in maps]).mean(dim=0))

@@ -43,6 +43,7 @@ _SOLVED = (
     "linear_calendar",
     "linear_lags",
     "linear_units",
+    "linear_period",
     "linear_strength",
 )
 """Settings of linear maps, which are solved for each table afresh."""

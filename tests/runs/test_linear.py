@@ -117,6 +117,49 @@ def test_maps_count_in_the_distance_of_seasons(make_panel, make_floor, missing):
         )
 
 
+@pytest.mark.parametrize("horizon", [4, 12])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
+    make_panel, make_floor, horizon, missing
+):
+    panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
+    period, lookback = 5, 12
+    settled = {"lookbacks": [lookback], "decoder_mask": "full"}
+    alone, split = floor_of(panel, make_floor(horizon, **settled))
+    both, _ = floor_of(panel, make_floor(horizon, linear_period=period, **settled))
+    network = alone.ensemble.members[0]
+    rows = list(windows_of(panel, split, network, horizon))
+    seen = [sum(not np.isnan(row[2][lead]) for row in rows) / len(rows) for lead in range(horizon)]
+    free, mean = (one.ensemble.members[0].linear.maps[0][0].double() for one in (alone, both))
+    found = (2 * mean - free).numpy()
+    for block in range(0, horizon, period):
+        leads = range(block, min(block + period, horizon))
+        x, y = [], []
+        for context, _, target in rows:
+            tail = context[-lookback:]
+            level = np.nanmean(tail)
+            tail = np.nan_to_num(tail - level)
+            for lead in leads:
+                x.append([tail[2 + lead - block], tail[7 + lead - block]])
+                y.append(0.0 if np.isnan(target[lead]) else (target[lead] - level) / seen[lead])
+        x, y = np.array(x), np.array(y)
+        penalty = STRENGTH * len(rows) * len(leads) / period * np.eye(2)
+        wanted = np.linalg.solve(x.T @ x + penalty, x.T @ y)
+        for lead in leads:
+            reads = [2 + lead - block, 7 + lead - block]
+            np.testing.assert_allclose(found[reads, lead], wanted, rtol=1e-3, atol=1e-4)
+            assert np.abs(np.delete(found[:, lead], reads)).max() < 1e-6
+
+
+def test_a_lookback_within_one_cycle_has_the_free_map_alone(make_panel, make_floor):
+    panel = make_panel(1, 60)
+    alone, both = (
+        floor_of(panel, make_floor(linear_period=period))[0].ensemble.state_dict()
+        for period in (None, 9)
+    )
+    assert all(torch.equal(both[name], numbers) for name, numbers in alone.items())
+
+
 def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_floor):
     panel = make_panel(1, 24 * 20)
     config, _ = prepare(panel, make_floor(linear_units="season"))

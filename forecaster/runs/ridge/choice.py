@@ -21,6 +21,7 @@ from forecaster.panel.calendar import Calendar
 from forecaster.panel.clock.frequency import DAY
 from forecaster.panel.panel import Panel
 from forecaster.runs.ridge.offsets import foretold
+from forecaster.runs.ridge.periodic import with_periodic
 from forecaster.runs.ridge.rows import FOLDS, MOST_ROWS, spans
 from forecaster.runs.ridge.solve import Sums, solution, summed_without
 from forecaster.runs.scales import learn_scales
@@ -154,14 +155,15 @@ def _narrowed(
 ) -> list[Tensor]:
     """Returns [P, F, H] or [1, F, H] the maps of a config, from the sums of one that has more."""
     maps = []
-    for sums, lookback in zip(every, linear.lookbacks, strict=True):
+    for number, (sums, lookback) in enumerate(zip(every, linear.lookbacks, strict=True)):
         own = sums.pooled() if config.model.linear_phases == 1 else sums
         kept = torch.arange(own.gram.shape[1])
         if not config.model.linear_calendar:
             kept = kept[(kept < lookback) | (kept >= lookback + linear.calendar)]
         less = replace(own, gram=own.gram[:, kept][:, :, kept], cross=own.cross[:, kept])
+        free = solution(linear, less, strengths)
         maps.append(torch.zeros(own.cross.shape))
-        maps[-1][:, kept] = solution(linear, less, strengths).float()
+        maps[-1][:, kept] = with_periodic(linear, number, free, less, strengths).float()
     return maps
 
 
