@@ -7,7 +7,6 @@ in the resolved config that travels with the artifact.
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, nearest
 from forecaster.fit_config import FitConfig as FitConfig
 from forecaster.network_config import LONGEST, Section
 from forecaster.network_config import ModelConfig as ModelConfig
@@ -239,8 +238,8 @@ def _explain(fault: Any) -> str:
     path = [text if (text := str(part)).isprintable() else repr(text) for part in fault["loc"]]
     name = ".".join(path) or "config"
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(path[-1], _names_at(path[:-1]), n=1, cutoff=0.5)
-        hint = f", did you mean '{near[0]}'?" if near else ""
+        near = nearest(path[-1], _names_at(path[:-1]))
+        hint = f", did you mean '{near}'?" if near else ""
         return f"{name}: unknown setting{hint} (got {reprlib.repr(fault['input'])})"
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "value_error":

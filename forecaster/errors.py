@@ -11,7 +11,8 @@ The command line prints the message as one line and exits with code 2. Anything 
 is a fault of ours and keeps its traceback.
 """
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -47,3 +48,18 @@ class FitError(ForecasterError):
 
 class OutputError(ForecasterError):
     """A result cannot be written."""
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Returns the known name that was probably meant, whatever the case of its letters, or None.
+
+    Args:
+        name: as given.
+        known: names there are; of two that differ in case alone, the first.
+        cutoff: how alike they must be, 0 to 1.
+    """
+    lowered: dict[str, str] = {}
+    for other in known:
+        lowered.setdefault(other.lower(), other)
+    near = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=cutoff)
+    return lowered[near[0]] if near else None

@@ -8,7 +8,6 @@ Axes: L context · H horizon · M context token · N horizon token · A head.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.config import ModelConfig
-from forecaster.errors import DataError
+from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.card import attention_line
 from forecaster.forecast.forecast import Forecast
@@ -207,8 +206,8 @@ def _channel(panel: Panel, name: str | None) -> str:
     target = panel.schema.target
     if name is None or name in target:
         return target[0] if name is None else name
-    near = difflib.get_close_matches(name, target, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(target[:5])}"
+    near = nearest(name, target)
+    hint = f"did you mean '{near}'?" if near else f"expected one of {', '.join(target[:5])}"
     raise DataError(f"{panel.name}: no channel '{name}' among {len(target)}; {hint}")
 
 

@@ -11,7 +11,6 @@ Axes: row, series, column (targets, past and known numbers, in `schema.columns` 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.errors import DataError
+from forecaster.errors import DataError, nearest
 from forecaster.panel.arrays import BLOCK_CELLS, Ints, add_to, blocks, owners, resized
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.clock.holidays import count_holidays
@@ -104,8 +103,8 @@ class Panel:
         labels = self.labels
         if label in labels:
             return labels.index(label)
-        near = difflib.get_close_matches(label, labels, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"the first is '{labels[0]}'"
+        near = nearest(label, labels)
+        hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
 
     @property

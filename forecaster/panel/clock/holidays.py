@@ -11,7 +11,6 @@ Axes: n = times.
 from __future__ import annotations
 
 import datetime
-import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import DataError
+from forecaster.errors import DataError, nearest
 from forecaster.panel.arrays import blocks, empty_beside
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.clock.frequency import DAY, MONTHS
@@ -132,8 +131,8 @@ def _nearest(country: str, holidays: Any) -> str:
     named = {
         module.replace("_", " "): codes[1] for module, codes in holidays.registry.COUNTRIES.items()
     }
-    near = difflib.get_close_matches(country.lower(), named, n=1)
+    near = nearest(country, named)
     if near:
-        return f"; did you mean '{named[near[0]]}'?"
+        return f"; did you mean '{named[near]}'?"
     alike = sorted(code for code in named.values() if code[0] == country[:1].upper())
     return f"; those that begin alike are {', '.join(alike)}" if alike else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import difflib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from forecaster.errors import DataError
+from forecaster.errors import DataError, nearest
 from forecaster.panel.building.order import Order, find_order
 from forecaster.panel.clock.stamps import parse_times, write_times
 from forecaster.panel.finding import Finding
@@ -110,9 +109,8 @@ def gathered(notes: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Returns "; did you mean 'x'?" for the nearest known name, or nothing."""
-    lowered = {other.lower(): other for other in reversed(known)}
-    near = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
-    return f"; did you mean '{lowered[near[0]]}'?" if near else ""
+    near = nearest(name, known, cutoff=0.6)
+    return f"; did you mean '{near}'?" if near else ""
 
 
 def listing(names: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ What comes in: a mapping as YAML says it. What goes out: an `Entry` per path, an
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ValidationError
 
 from forecaster.config import Config
+from forecaster.errors import nearest
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -119,13 +119,13 @@ def _path_faults(path: str) -> list[str]:
     if path in known or path == "horizon":
         return [f"cannot be searched: only settings of {' and '.join(_SEARCHED)} are"]
     searched = [name for name in known if name.startswith(_SEARCHED) and name not in _FIXED]
-    near = difflib.get_close_matches(path, searched, n=1, cutoff=0.5)
-    if not near:
+    near = nearest(path, searched)
+    if near is None:
         # A bare name, or one under another section, still says which setting is meant.
         ends = {name.partition(".")[2]: name for name in searched}
-        close = difflib.get_close_matches(path.rpartition(".")[2], ends, n=1, cutoff=0.5)
-        near = [ends[name] for name in close]
-    hint = f", did you mean '{near[0]}'?" if near else ""
+        end = nearest(path.rpartition(".")[2], ends)
+        near = ends[end] if end else None
+    hint = f", did you mean '{near}'?" if near else ""
     return [f"unknown setting{hint}"]
 
 
@@ -181,8 +181,8 @@ def _condition_faults(form: Mapping[str, Any], above: Mapping[str, Entry | None]
     faults = []
     for path, wanted in when.items():
         if path not in above:
-            near = difflib.get_close_matches(str(path), above, n=1, cutoff=0.8)
-            hint = f", did you mean '{near[0]}'?" if near else ""
+            near = nearest(str(path), above, cutoff=0.8)
+            hint = f", did you mean '{near}'?" if near else ""
             faults.append(f"when: '{path}' is no entry above this one{hint}")
             continue
         parent = above[path]

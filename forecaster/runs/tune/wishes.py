@@ -6,7 +6,6 @@ cannot be is refused before anything is made, all faults at once; what is left o
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -15,7 +14,7 @@ from typing import Any
 
 from forecaster.arguments import seconds_of
 from forecaster.config import Config
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, nearest
 from forecaster.panel.panel import Panel
 from forecaster.runs.tracking.store import tracking_uri
 from forecaster.runs.tune.plan import METRICS, PRUNERS, SAMPLERS, Metric, Pruner, Sampler, SweepPlan
@@ -80,8 +79,8 @@ def wishes_of(trials: int, told: Mapping[str, Any]) -> Wishes:
     known = [field.name for field in fields(Wishes)]
     for name in told:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f", did you mean '{near[0]}'?" if near else ""
+            near = nearest(name, known)
+            hint = f", did you mean '{near}'?" if near else ""
             raise ConfigError(f"tune: unknown option '{name}'{hint}")
     given = {name: value for name, value in told.items() if value is not None}
     metrics = given.get("metrics", "WQL")
