@@ -153,9 +153,9 @@ class LinearSkip(nn.Module):
         if self.apart is None:
             return scale
         lags = (slice(self.apart, None), slice(None, -self.apart))
-        pairs = [scale.apply(inputs.context)[:, lag] for lag in lags]
+        values = scale.apply(inputs.context)
         both = inputs.observed[:, lags[0]] & inputs.observed[:, lags[1]]
-        distance = torch.where(both, pairs[0] - pairs[1], 0.0).abs().sum(dim=1)
+        distance = torch.where(both, values[:, lags[0]] - values[:, lags[1]], 0.0).abs().sum(dim=1)
         count = both.sum(dim=1)
         mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
         return Scale(scale.loc, scale.scale * mean.clamp(min=1 / _LEAST))

@@ -118,9 +118,10 @@ def test_the_file_has_the_calibration_and_the_bounds_of_the_target_inside(make_a
         ({"irregular": True}, {"positions": "rotary", "attention": "local", "attention_window": 1}),
         ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_rank": 2}),
         (RICH, {"decoder_mask": "full", "activation": "swiglu", "normalization": "rms"}),
+        (RICH, {"linear": "blend", "lookbacks": (9,), "linear_units": 4, "linear_period": 4}),
         ({}, {"norm_first": False, "activation": "relu", "positions": "sinusoidal", "patch": 1}),
     ],
-    ids=["student_t", "binned", "irregular", "ragged", "full mask", "published layers"],
+    ids=["student_t", "binned", "irregular", "ragged", "full mask", "linear", "published layers"],
 )
 def test_every_network_that_is_written_says_what_torch_says(make_artifact, tmp_path, table, model):
     panel, artifact = make_artifact(members=2, model=model, **table)
