@@ -102,15 +102,10 @@ def solve_linear(network: Network, panel: Panel, config: Config, index: WindowIn
         for windows, sums in zip(every, summed_without(every, range(FOLDS)), strict=True):
             own = [[solution(linear, one, strengths) for one in part] for part in sums]
             own[-1] = refined(windows, sums[-1], own[-1], strengths)
-            maps.append(
-                [
-                    [
-                        with_periodic(linear, number, free, one, strengths).float()
-                        for number, (free, one) in enumerate(zip(part, fold, strict=True))
-                    ]
-                    for part, fold in zip(own, sums, strict=True)
-                ]
-            )
+            for part, fold in zip(own, sums, strict=True):
+                for number, (free, one) in enumerate(zip(part, fold, strict=True)):
+                    part[number] = with_periodic(linear, number, free, one, strengths).float()
+            maps.append(own)
         for number, kept in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
             kept.copy_(torch.stack([own[-1][number] for own in maps]).mean(dim=0))
