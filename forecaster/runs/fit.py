@@ -1,9 +1,9 @@
 """Panel + config → artifact.
 
 What comes in: a panel and a config with a horizon. What goes out: an artifact that knows until when it
-was trained, and its scores on the validation windows beside seasonal naive's. Promised: scalers and
-categories come from training rows only; early stopping returns the best weights; the same seed gives
-the same artifact.
+was trained, and its scores on the validation windows beside simple baselines' and its linear part's.
+Promised: scalers and categories come from training rows only; early stopping returns the best weights;
+the same seed gives the same artifact.
 
     resolve what was left to the data → split at one date → linear maps → members → shares and weights
     → calibration → score → all of it again on all rows, where that is asked for
