@@ -2,10 +2,11 @@
 
 What comes in: trained networks, and the windows that early stopping has watched. What goes out: an
 ensemble of them. Promised: shares and weights are chosen by the pinball loss in scaled units; a smaller
-share of attention is kept where a larger one gains next to nothing; weights are not negative, sum to 1,
-and lie half-way between the best ones and equal ones.
+share of attention is kept where a larger one gains next to nothing, or no more than chance would;
+weights are not negative, sum to 1, and lie half-way between the best ones and equal ones.
 
-Axes: N cell (a lead of a channel of a window) · M member · Q quantile level.
+Axes: B batch · H lead · C channel · Q quantile level · N cell that is observed · M member · S share ·
+G stretch of a series' time · W window.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ def _share(network: Network, store: WindowStore, split: Split) -> float:
     for own, (target, straight), (_, attention) in parts:
         for place, share in enumerate(SHARES):
             cells = pinball(torch.lerp(straight, attention, share), target, levels)
-            losses[place].index_add_(0, own, cells.nan_to_num(0.0).sum(dim=(1, 2)).double())
+            # Where there is no truth there is no loss.
+            cells = cells.masked_fill(target.isnan(), 0.0)
+            losses[place].index_add_(0, own, cells.sum(dim=(1, 2)).double())
     return SHARES[smallest(losses)]
 
 

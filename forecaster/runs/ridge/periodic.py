@@ -48,7 +48,7 @@ def periodic(sums: Sums, lookback: int, strengths: Tensor, period: int) -> Tenso
     """
     found, cycles = torch.zeros_like(sums.cross), lookback // period
     oldest = lookback - cycles * period
-    right = sums.cross * (sums.weight[:, None] / sums.seen.clamp(min=1e-12))[:, None]
+    right = sums.filled(sums.cross)
     for leads in torch.arange(right.shape[2]).split(period):
         place = torch.arange(len(leads))
         reads = oldest + place[:, None] + period * torch.arange(cycles)  # [I, K]

@@ -58,6 +58,10 @@ class Sums:
                 getattr(found, field.name).add_(getattr(part, field.name))
         return found if whole is None else replace(found, whole=whole)
 
+    def filled(self, right: Tensor) -> Tensor:
+        """Returns [P, F, H] right-hand sides as if targets were missing at random."""
+        return right * (self.weight[:, None] / self.seen.clamp(min=_TINY))[:, None]
+
     def pooled(self) -> Sums:
         """Returns the same for one map for all places."""
         return Sums(*(getattr(self, f.name).sum(dim=0, keepdim=True) for f in fields(Sums)))
@@ -159,7 +163,7 @@ def refined(
 
 def _eased(linear: LinearSkip, sums: Sums, right: Tensor, strengths: Tensor) -> Tensor:
     """Returns [P, F, H] the solution for right-hand sides, as if targets were missing at random."""
-    right = right * (sums.weight[:, None] / sums.seen.clamp(min=_TINY))[:, None]
+    right = sums.filled(right)
     found, diagonal = torch.zeros_like(right), torch.eye(right.shape[1], dtype=torch.float64)
     shared = right.shape[1] - len(linear.allowed)
     for place, gram in enumerate(sums.gram):
