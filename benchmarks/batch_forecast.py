@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import resource
 import statistics
 import subprocess
@@ -218,7 +219,9 @@ def measured(command: list[str], folder: Path) -> tuple[float, float, float]:
     """Returns seconds, peak memory and peak memory without mapped files (MB) of a process."""
     begun = time.perf_counter()
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(
+            command, cwd=folder, env=_environment(), stdout=subprocess.DEVNULL, stderr=errors
+        )
         peak = own = 0.0
         status = Path(f"/proc/{process.pid}/status")
         while process.poll() is None:
@@ -230,6 +233,11 @@ def measured(command: list[str], folder: Path) -> tuple[float, float, float]:
             errors.seek(0)
             sys.exit(f"{' '.join(command)}: {errors.read()[-2000:]}")
     return seconds, peak, own
+
+
+def _environment() -> dict[str, str]:
+    """Returns this process's own; modules are kept compiled, as pip leaves those of the peer."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _memory(status: Path) -> tuple[float, float]:

@@ -1,11 +1,14 @@
 """What is loaded when: the command line answers before anything heavy is there."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from forecast import tiny
+
+from forecaster.cli import imports
 
 HEAVY = ("torch", "pytorch_lightning", "mlflow", "optuna", "pandas", "polars", "matplotlib")
 TRACKED = ("pytorch_lightning", "mlflow", "optuna")
@@ -40,20 +43,38 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_predict_and_an_untracked_fit_load_only_what_they_need(tmp_path):
+def test_verbs_load_only_what_they_need(tmp_path):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")
     tiny.write_tiny(tmp_path / "tiny.yaml")
+    heavy = ("torch", *TRACKED)
     program = (
         "import sys\nfrom forecaster.cli import main\n"
         "def run(*words):\n"
         "    sys.argv = ['forecaster', *words]\n"
         "    try:\n        main()\n    except SystemExit as left:\n        assert not left.code\n"
-        f"    print([name for name in {TRACKED} if name in sys.modules])\n"
+        f"    print([name for name in {heavy} if name in sys.modules])\n"
+        "run('check', 'shop.csv')\n"
+        "run('convert', 'shop.csv', 'store')\n"
         "run('predict', 'model', 'shop.csv', '--out', 'ahead.csv')\n"
         "run('fit', 'shop.csv', '--horizon', '7', '--config', 'tiny.yaml', '--out', 'new')\n"
     )
     done = _python("-c", program, cwd=tmp_path)
-    assert done.stdout.splitlines().count("[]") == 1, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "['pytorch_lightning']"
+    loaded = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert loaded == ["[]", "[]", "['torch']", "['torch', 'pytorch_lightning']"], (
+        done.stdout + done.stderr
+    )
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()
+
+
+def test_nothing_is_collected_while_large_libraries_are_imported():
+    assert gc.isenabled()
+    with imports.undisturbed():
+        assert not gc.isenabled()
+        made = [[] for _ in range(1000)]
+    assert gc.isenabled() and gc.get_freeze_count() >= len(made)
+    gc.unfreeze()
+    with pytest.raises(KeyError), imports.undisturbed():
+        raise KeyError
+    assert gc.isenabled()
+    gc.unfreeze()

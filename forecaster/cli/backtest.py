@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli import options, results
+from forecaster.cli import imports, options, results
 
 
 @options.reads_table
@@ -38,8 +38,9 @@ def backtest(
     """
     from rich.console import Console
 
-    from forecaster import api
-    from forecaster.runs import announce
+    with imports.undisturbed():
+        from forecaster import api
+        from forecaster.runs import announce
 
     results.refuse_unwritable(out, plot, data, covariates, page=report)
     roles = options.declared(told)

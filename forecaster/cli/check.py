@@ -32,7 +32,7 @@ def check(
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
     from forecaster.panel.finding import findings_of, worst_first
-    from forecaster.runs import announce
+    from forecaster.runs import announce_table
 
     panel = None
     try:
@@ -46,11 +46,11 @@ def check(
     else:
         console = Console()
         if panel is not None:
-            announce.roles(console, panel)
+            announce_table.roles(console, panel)
         # Errors go where those of every verb go.
         for finding in errors:
             typer.echo(f"error: {finding.line()}", err=True)
-        announce.findings(console, findings[len(errors) :])
-        announce.count(console, findings)
+        announce_table.findings(console, findings[len(errors) :])
+        announce_table.count(console, findings)
     if errors:
         raise typer.Exit(2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forecaster.cli import options, results
+from forecaster.cli import imports, options, results
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def predict(
     from rich.console import Console
     from rich.progress import Progress
 
-    from forecaster import api
-    from forecaster.runs import announce
+    with imports.undisturbed():
+        from forecaster import api
+        from forecaster.runs import announce_table
 
     results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(told)
@@ -96,7 +97,7 @@ def predict(
             progress=lambda done, total: progress.update(task, completed=done, total=total),
             **roles,
         )
-    announce.findings(console, [found for found in done.findings if found.severity == "warning"])
+    announce_table.findings(console, [found for found in done.findings if found.severity == "warning"])
     typer.echo(done.report)
     _say(done, samples)
     if plot is not None:

@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError, nearest
-from forecaster.panel.arrays import BLOCK_CELLS, Ints, add_to, blocks, owners, resized
+from forecaster.panel.arrays import PART_CELLS, Ints, add_to, blocks, owners, resized
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.clock.holidays import count_holidays
 from forecaster.panel.clock.stamps import write_times
@@ -126,7 +126,9 @@ class Panel:
             real = np.flatnonzero((targets == targets).any(axis=1))
             if not len(real):
                 continue
-            series, first = np.unique(owners(self.indptr, rows)[real], return_index=True)
+            owner = owners(self.indptr, rows)[real]
+            first = np.flatnonzero(np.diff(owner, prepend=-1))
+            series = owner[first]
             begun = ends[series, 0] >= 0
             ends[series, 0] = np.where(begun, ends[series, 0], rows.start + real[first])
             ends[series, 1] = rows.start + real[np.append(first[1:], len(real)) - 1]
@@ -140,7 +142,7 @@ class Panel:
         cells = self.indptr * (self.values.shape[1] + self.codes.shape[1] + 1)
         first = 0
         while first < self.n_series:
-            last = int(np.searchsorted(cells, cells[first] + BLOCK_CELLS, side="right")) - 1
+            last = int(np.searchsorted(cells, cells[first] + PART_CELLS, side="right")) - 1
             last = max(last, first + 1)  # a longer series is a part of its own
             yield first, self.between(first, last)
             first = last
@@ -180,13 +182,10 @@ class Panel:
         indptr = np.concatenate(([0], np.cumsum(length + added))).astype(np.int64)
         if (begin == self.indptr[:-1]).all() and (indptr == self.indptr).all():
             return self
-        return replace(
-            self,
-            values=resized(self.values, begin, length, indptr, np.nan),
-            codes=resized(self.codes, begin, length, indptr, MISSING),
-            time=resized(self.time, begin, length, indptr, NO_TIME),
-            indptr=indptr,
+        values, codes, time = resized(
+            begin, length, indptr, (self.values, np.nan), (self.codes, MISSING), (self.time, NO_TIME)
         )
+        return replace(self, values=values, codes=codes, time=time, indptr=indptr)
 
     def rows_until(self, time: int | Ints) -> Ints:
         """Returns the first row of each series with a later time, or the row after its last.

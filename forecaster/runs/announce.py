@@ -1,6 +1,6 @@
 """What is said before, during and after work, so that nobody has to guess what was inferred.
 
-What comes in: a panel, a plan, an artifact. What goes out: lines and small tables on a console.
+What comes in: a plan, an artifact, scores. What goes out: lines and small tables on a console.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from forecaster.config import Config
 from forecaster.evaluation.backtest import Backtest
@@ -21,10 +20,9 @@ from forecaster.evaluation.verdict import compared
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.card import calibration_line
 from forecaster.model.transfer import Part
-from forecaster.panel.clock.periods import find_periods
-from forecaster.panel.finding import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.reading.table import listing
+from forecaster.runs.announce_table import say
 from forecaster.runs.calibration import uncalibrated
 from forecaster.runs.tracking.run import TrackedRun
 from forecaster.runs.tracking.spool import FOLDER
@@ -36,64 +34,11 @@ from forecaster.windows.split import Split
 _MOST_LINES = 32  # more cutoffs than that are told by the first and the last
 
 
-def roles(console: Console, panel: Panel) -> None:
-    """Says which column is what, and why."""
-    table = Table(title=escape(panel.name), title_justify="left", box=None, pad_edge=False)
-    for heading in ("column", "role", "kind", "because"):
-        table.add_column(heading, overflow="fold")
-    for row in panel.schema.rows():
-        table.add_row(*map(escape, row))
-    console.print(table)
-    grid = "regular" if panel.regular else "irregular: rows as observed"
-    values = panel.values[:, : panel.n_channels]
-    found = find_periods(values, panel.indptr) if panel.regular else ()
-    repeats = ", ".join(f"{period.steps} steps ({period.share:.0%})" for period in found)
-    calendar = panel.calendar
-    season = f"{calendar.season_length} steps"
-    if calendar.integer and calendar.season is None and found:
-        season = f"{found[0].steps} steps, found in the data"
-    _say(
-        console,
-        f"{panel.schema.layout} layout · {panel.n_series:,} series · "
-        f"{panel.n_channels} channel{'s' * (panel.n_channels > 1)} · {panel.n_rows:,} rows · "
-        f"frequency {calendar.freq} ({grid}) · season {season}"
-        + (f" · repeats every {repeats}" if repeats else ""),
-    )
-
-
-def findings(console: Console, found: Sequence[Finding]) -> None:
-    """Says what is remarkable about a table, worst first, with what to do about it."""
-    styles = {"error": "red", "warning": "yellow", "note": "cyan"}
-    table = Table.grid(padding=(0, 2))
-    for _ in range(2):
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in worst_first(found):
-        text = Text(finding.text)
-        if finding.first:
-            text.append(f" (first: {finding.first})")
-        if finding.advice:
-            text.append(f"\n→ {finding.advice}", style="dim")
-        severity = Text(finding.severity, style=styles[finding.severity])
-        table.add_row(severity, Text(finding.rule), text)
-    if found:
-        console.print(table)
-
-
-def count(console: Console, found: Sequence[Finding]) -> None:
-    """Says how many errors, warnings and notes there are."""
-    words = []
-    for severity in SEVERITIES:
-        number = sum(finding.severity == severity for finding in found)
-        words.append(f"{number} {severity}{'s' * (number != 1)}")
-    _say(console, ", ".join(words))
-
-
 def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
     """Says what will be trained on what."""
     text = panel.calendar.text
     model = config.model
-    _say(
+    say(
         console,
         f"horizon {config.horizon} · context {model.context_length} · patches of {model.patch} and "
         f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
@@ -104,7 +49,7 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
         reason, later = uncalibrated(config), len(split.calibration)
         drawn = f" of {every:,}" if held + later < every else ""
         calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
-        _say(
+        say(
             console,
             f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
             f"windows{calibrates} until {text(split.end)}",
@@ -112,9 +57,9 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
         if reason is None and not later:
             reason = f"too few cutoffs after {text(split.split)}"
         if reason is not None and config.fit.calibration is not None:
-            _say(console, f"quantiles are not calibrated: {reason}")
+            say(console, f"quantiles are not calibrated: {reason}")
     else:
-        _say(
+        say(
             console,
             f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
             "validation, so all steps are run and the last weights kept",
@@ -124,9 +69,7 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
 def start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
     """Says what of an artifact's weights is carried over, and what its past means for the scores."""
     told = ancestry(old)
-    _say(
-        console, f"starts from weights fitted to {told['data']} ({told['freq']}) until {told['until']}"
-    )
+    say(console, f"starts from weights fitted to {told['data']} ({told['freq']}) until {told['until']}")
     table = Table(box=None, pad_edge=False)
     for heading in ("part", "carried over", "new, from zero", "left behind"):
         table.add_column(heading, overflow="fold")
@@ -134,19 +77,19 @@ def start(console: Console, panel: Panel, split: Split, old: Artifact, parts: li
         names = (listing(words) if words else "-" for words in (part.carried, part.new, part.left))
         table.add_row(*map(escape, (part.name, *names)))
     console.print(table)
-    _say(
+    say(
         console,
         "scales: the artifact's of covariates carried over, this table's of targets and new covariates",
     )
     for part in parts:
         for note in part.notes:
-            _say(console, f"{part.name}: {note}", style="yellow")
+            say(console, f"{part.name}: {note}", style="yellow")
     if not comparable(panel.schema, old.schema):
         said = "they tell time in another way, so a backtest cannot know what those weights have seen"
-        _say(console, f"{said} of these rows", style="yellow")
+        say(console, f"{said} of these rows", style="yellow")
     elif old.trained_until > split.split and len(split.held):
         text = panel.calendar.text
-        _say(
+        say(
             console,
             f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
             f"after {text(split.split)}: its scores are no proof for times that weights have not seen",
@@ -156,7 +99,7 @@ def start(console: Console, panel: Panel, split: Split, old: Artifact, parts: li
 
 def afresh(console: Console, parent: Mapping[str, Any]) -> None:
     """Says that a refit does not begin where the model began."""
-    _say(
+    say(
         console,
         f"this model started from weights fitted to {parent['data']} until {parent['until']}; a refit "
         "starts from random weights, so these scores are those of its config, not of the warm start",
@@ -169,7 +112,7 @@ def scores(console: Console, artifact: Artifact) -> None:
     found = artifact.metrics
     if "seconds_per_step" in found:
         full, bf16 = (1e3 * found["seconds_per_step"][name] for name in ("full", "bf16"))
-        _say(
+        say(
             console,
             f"precision auto: {artifact.config.fit.precision} "
             f"(a step takes {full:.1f} ms in full, {bf16:.1f} ms in bf16)",
@@ -183,45 +126,45 @@ def scores(console: Console, artifact: Artifact) -> None:
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f} "
             f"(skill {100 * mine['skill']:+.1f} %)"
         )
-    _say(console, line)
+    say(console, line)
     if told := calibration_line(artifact):
-        _say(console, told)
+        say(console, told)
 
 
 def report(console: Console, path: Path | None, made: bool) -> None:
     """Says that the page which was asked for is written, or why there is none."""
     if path is not None:
         missing = f"no {path}: no rows were set aside for validation, so there is nothing to report"
-        _say(console, f"wrote {path}" if made else missing, None if made else "yellow")
+        say(console, f"wrote {path}" if made else missing, None if made else "yellow")
 
 
 def saved(console: Console, out: Path | None, run: TrackedRun) -> None:
     """Says where things are, and what became of the tracking."""
     if out is not None:
-        _say(console, f"saved {out}")
+        say(console, f"saved {out}")
     tracked(console, run)
     if run.dropped:
-        _say(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
+        say(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
 
 
 def tracked(console: Console, run: TrackedRun) -> None:
     """Says where to see a run, or why its store does not have it, and what to do."""
     if run.dropped:
-        _say(console, f"not tracked: MLflow store {run.uri}: {run.lost}; nor kept: {run.dropped}")
+        say(console, f"not tracked: MLflow store {run.uri}: {run.lost}; nor kept: {run.dropped}")
     elif run.lost:
         where = f"kept in {run.kept.parent.name}" if run.kept else "kept"
-        _say(
+        say(
             console,
             f"not tracked: MLflow store {run.uri}: {run.lost}; {where}, send it later with: "
             "forecaster runs sync",
             style="yellow",
         )
     elif run.recorded:
-        _say(console, f"tracked, see it with: {where_to_look(run.uri)}")
+        say(console, f"tracked, see it with: {where_to_look(run.uri)}")
         # Those of workers, or of earlier work, that this one knows nothing of.
         if count := pending():
             waiting = f"{count} run{'s' * (count > 1)}"
-            _say(console, f"{waiting} in {FOLDER}: send with: forecaster runs sync", style="yellow")
+            say(console, f"{waiting} in {FOLDER}: send with: forecaster runs sync", style="yellow")
 
 
 def cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
@@ -229,17 +172,17 @@ def cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int
     text = panel.calendar.text
     by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
     if len(times) > _MOST_LINES:
-        _say(console, f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}: {by}")
+        say(console, f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}: {by}")
         return
     for time in times:
-        _say(console, f"cutoff {text(time)}: {by}")
+        say(console, f"cutoff {text(time)}: {by}")
 
 
 def summary(console: Console, backtest: Backtest) -> None:
     """Says how the models compare, and which one is better."""
     console.print(_scores_table(backtest.scores))
     shown = len(backtest.forecasts)
-    _say(
+    say(
         console,
         f"{shown:,} cutoff{'s' * (shown != 1)} · {backtest.scored:,} cells scored, "
         f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}",
@@ -263,9 +206,4 @@ def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
 
 def sentence(console: Console, text: str) -> None:
     """Says what came up in the course of work."""
-    _say(console, text, style="yellow")
-
-
-def _say(console: Console, text: str, style: str | None = None) -> None:
-    """Prints a sentence as it is: names with brackets are no markup, long lines stay whole."""
-    console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)
+    say(console, text, style="yellow")

@@ -30,7 +30,7 @@ from forecaster.panel.audit import check_panel
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
-from forecaster.runs import announce
+from forecaster.runs import announce, announce_table
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.pages import REPORT, validation_page, with_origin
 from forecaster.runs.progress import BufferedLogger, TrainingBar
@@ -95,8 +95,8 @@ def run_fit(
     found = check_panel(panel, config.horizon)
     refuse_errors(found)
     if not introduced:
-        announce.roles(console, panel)
-        announce.findings(console, found)
+        announce_table.roles(console, panel)
+        announce_table.findings(console, found)
     config, split = prepare(panel, config, start)
     windows_per_step(config, panel.n_channels, place)
     announce.plan(console, panel, config, split)
@@ -157,7 +157,7 @@ def run_backtest_job(
         check_reach(artifact, plan.horizon)
     found = check_panel(panel)
     refuse_errors(found)
-    announce.findings(console, [finding for finding in found if finding.severity == "warning"])
+    announce_table.findings(console, [finding for finding in found if finding.severity == "warning"])
     horizon = plan.horizon or artifact.horizon
     cutoffs = rolling_cutoffs(panel, plan.windows, horizon, plan.stride)
     if plan.refit == "never" and cutoffs[0] < artifact.trained_until:

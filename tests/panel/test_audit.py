@@ -282,7 +282,7 @@ def test_findings_are_the_same_whichever_parts_a_panel_is_read_in(monkeypatch):
     )
     panel = open_panel(frame, DataConfig(target=("y",)))
     whole = check_panel(panel, 7)
-    monkeypatch.setattr("forecaster.panel.panel.BLOCK_CELLS", 100)
+    monkeypatch.setattr("forecaster.panel.panel.PART_CELLS", 100)
     assert len(list(panel.parts())) > 3 and check_panel(panel, 7) == whole and len(whole) >= 4
 
 

@@ -48,7 +48,7 @@ def made(make_panel):
 def small_blocks(monkeypatch):
     """Every panel is many blocks and many parts."""
     monkeypatch.setattr(arrays, "BLOCK_CELLS", 50)
-    monkeypatch.setattr("forecaster.panel.panel.BLOCK_CELLS", 50)
+    monkeypatch.setattr("forecaster.panel.panel.PART_CELLS", 50)
 
 
 @pytest.mark.parametrize("options", [{}, {"irregular": True}, {"n_series": 1, "targets": 3}])

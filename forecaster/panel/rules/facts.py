@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.panel.arrays import BLOCK_CELLS
+from forecaster.panel.arrays import PART_CELLS
 from forecaster.panel.panel import MISSING, Panel
 
 Ints = NDArray[np.int64]
@@ -88,7 +88,7 @@ class Facts:
             int64 [n] numbers of series; int64 [row] all their rows; int64 [row] which of them.
         """
         length = np.diff(self.panel.indptr)[series]
-        group = (np.cumsum(length) - length) // BLOCK_CELLS
+        group = (np.cumsum(length) - length) // PART_CELLS
         for number in np.unique(group):
             part = series[group == number]
             begin, length = self.panel.indptr[part], np.diff(self.panel.indptr)[part]

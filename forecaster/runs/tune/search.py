@@ -25,7 +25,7 @@ from forecaster.panel.audit import check_panel
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.panel.stores.store import write_store
-from forecaster.runs import announce
+from forecaster.runs import announce, announce_table
 from forecaster.runs.job import run_fit
 from forecaster.runs.tracking.sweep import Sweep, close_dead_trial, open_sweep
 from forecaster.runs.tune.objective import RUN, Objective
@@ -67,8 +67,8 @@ def run_search(
     plan = plan_search(panel, tables, config, wishes, space)
     objective = Objective(plan, panel)
     objective.check()
-    announce.roles(console, panel)
-    announce.findings(console, found)
+    announce_table.roles(console, panel)
+    announce_table.findings(console, found)
     say_plan(console, objective)
     outcome = _searched(panel, plan, objective, wishes, console)
     if not wishes.refit and wishes.out is None and wishes.register is None:
