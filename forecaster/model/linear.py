@@ -217,6 +217,11 @@ class LinearSkip(nn.Module):
         """Features of each map, after its lookback, that say where in the calendar the cutoff is."""
         return self._terms
 
+    @property
+    def learns(self) -> bool:
+        """Whether the maps go on learning; else they are as solved."""
+        return any(weights.requires_grad for weights in self.maps)
+
     def reach(self) -> list[tuple[slice, int]]:
         """Returns blocks of leads, each with how many features of the horizon it may see."""
         counts = self.allowed.sum(dim=0).long().tolist()
@@ -227,7 +232,7 @@ class LinearSkip(nn.Module):
     def _seen(self, weights: Tensor) -> Tensor:
         """[P, F, H] with zeros where a lead may not look."""
         ahead = self.allowed.shape[0]
-        if not ahead or not weights.requires_grad:
+        if not ahead or not self.learns:
             return weights  # as solved: zero there already
         near, far = weights[:, :-ahead], weights[:, -ahead:]
         return torch.cat([near, far * self.allowed], dim=1)

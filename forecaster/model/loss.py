@@ -63,7 +63,7 @@ def window_losses(
             previous = _previous(network, memory, batch, teaching.drawn)
         raw = network.decode(memory, inputs, previous)
     raw = raw.float()
-    losses = _cell_losses(network, raw, memory, target, teaching)
+    losses = _cell_losses(network, raw, memory, batch, teaching)
     weights = (~target.isnan()).float()
     if teaching.lead_decay is not None:
         lead = torch.arange(target.shape[1], device=target.device)
@@ -101,18 +101,19 @@ def spectral_losses(
 
 
 def _cell_losses(
-    network: Network, raw: Tensor, memory: Memory, target: Tensor, teaching: Teaching
+    network: Network, raw: Tensor, memory: Memory, batch: Batch, teaching: Teaching
 ) -> Float[Tensor, "B H C"]:
     """Returns the loss of each cell; linear maps that learn beside attention have one of their own."""
-    head = network.head
+    head, target, linear = network.head, batch.target, network.linear
     if teaching.loss == "pinball":
         losses: Tensor = head.loss(raw, memory.scale, target)
     else:
         assert isinstance(head, QuantileHead)
         losses = head.median_loss(raw, memory.scale, target, teaching.loss)
-    if network.config.linear == "blend" and memory.floor is not None and memory.floor.requires_grad:
+    if linear is not None and network.config.linear == "blend" and linear.learns:
         assert isinstance(head, QuantileHead)
-        losses = losses + head.loss(head.inverse(memory.floor), memory.scale, target)
+        floor = network.straight(batch.inputs, memory.scale)
+        losses = losses + head.loss(head.inverse(floor), memory.scale, target)
     return losses
 
 

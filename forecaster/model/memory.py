@@ -32,8 +32,6 @@ class Memory(NamedTuple):
     """[B, 1, D] what is known of the series and channel whatever the time."""
     scale: Scale
     """Undoes the scaling."""
-    floor: Tensor | None = None
-    """[B, H, C, Q] the linear forecast's quantiles, scaled units; None where there is none."""
 
     def of_channels(self, channels: int, kept: int) -> Memory:
         """Returns the memory of the first channels of each window."""
@@ -41,7 +39,7 @@ class Memory(NamedTuple):
             of_channels(part, channels, kept) for part in (self.tokens, self.seen, self.about)
         )
         angles = None if self.angles is None else of_channels(self.angles, channels, kept)
-        return Memory(tokens, seen, angles, about, self.scale, self.floor)
+        return Memory(tokens, seen, angles, about, self.scale)
 
 
 class Cache:

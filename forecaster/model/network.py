@@ -147,10 +147,9 @@ class Network(Tokens):
             scale = self.scaler(inputs.context, inputs.observed, inputs.channel)
             return Outlook(scale.invert(self.straight(inputs, scale)), None, None)
         memory = self.encode(inputs)
-        assert memory.floor is not None
         said = self.head.quantiles(self.decode(memory, inputs), memory.scale)
         if share < 1:
-            said = torch.lerp(memory.scale.invert(memory.floor), said, share)
+            said = torch.lerp(memory.scale.invert(self.straight(inputs, memory.scale)), said, share)
         return Outlook(said, None, None)
 
     def straight(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
@@ -190,8 +189,7 @@ class Network(Tokens):
             tokens = layer(tokens, seen, angles, channels)
         # What is known only up to the cutoff has no place in the horizon.
         kept = channels - len(self.context_covariates) + len(self.horizon_covariates)
-        floor = None if self.linear is None else self.straight(inputs, scale)
-        memory = Memory(self.encoder_norm(tokens), seen, angles, about, scale, floor)
+        memory = Memory(self.encoder_norm(tokens), seen, angles, about, scale)
         return memory.of_channels(channels, kept)
 
     def decode(
@@ -218,8 +216,8 @@ class Network(Tokens):
         raw = self._raw(tokens, channels, inputs.context.shape[2])[:, :horizon]
         if self.gate is None:
             return raw
-        assert memory.floor is not None and isinstance(self.head, QuantileHead)
-        return self.head.inverse(memory.floor) + self.gate * raw
+        assert isinstance(self.head, QuantileHead)
+        return self.head.inverse(self.straight(inputs, memory.scale)) + self.gate * raw
 
     def generate(
         self, memory: Memory, inputs: Inputs, choose: Choose, paths: int
