@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 Values = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
-BLOCK_CELLS = 1_000_000
-"""Held in memory at a time, in float64 8 MB an array: large enough that numpy's speed counts."""
+BLOCK_CELLS = 1 << 16
+"""Held in memory at a time: arrays of them stay in the processor's cache."""
 
 
 def change_sums(
