@@ -11,7 +11,7 @@ NULL = Config().replaced(horizon=4, model={"width": None}, fit={"steps": None})
 
 @pytest.mark.parametrize(
     ("windows", "width", "steps"),
-    [(1, 32, 200), (999, 32, 200), (1000, 64, 400), (20_000, 64, 800), (10**9, 128, 1600)],
+    [(1, 64, 400), (1_999, 64, 400), (2_000, 128, 1600), (10**9, 128, 1600)],
 )
 def test_more_windows_allow_a_larger_network_and_more_steps(windows, width, steps):
     found = sized(NULL, windows)
@@ -33,7 +33,7 @@ def test_a_fit_with_nulls_is_the_fit_of_the_numbers_in_its_artifact(make_panel, 
     panel = make_panel(2, 60, targets=2)
     fit = {"steps": None, "members": 1}
     config, split = prepare(panel, make_config(4, fit=fit, model={"width": None}))
-    assert (config.model.width, config.fit.steps) == (32, 200)
+    assert (config.model.width, config.fit.steps) == (64, 400)
     assert Config.model_validate(config.model_dump(mode="json")) == config
     few = config.replaced(fit={"steps": 2})
     assert fit_panel(panel, few, split).config == few
