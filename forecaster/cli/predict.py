@@ -68,15 +68,15 @@ def predict(
     from rich.console import Console
     from rich.progress import Progress
 
-    with imports.undisturbed():
-        from forecaster import api
-        from forecaster.runs import announce_table
+    from forecaster import api
+    from forecaster.runs import announce_table
 
     results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(told)
     share = None if shard is None else _share(shard)
     elsewhere = _engine(engine, address, devices)
-    loaded = api.load(model)
+    with imports.undisturbed():  # torch comes with the model
+        loaded = api.load(model)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("forecasting", total=None)
