@@ -10,7 +10,7 @@ from forecaster.config import Config
 
 SIZES = ((2_000, 64, 400), (200_000, 64, 800), (None, 128, 1_600))
 """(training windows below, width, steps). A few hundred windows gain nothing by more of either; a few
-thousand gain by both, by steps at a third of the price. LOG.md has the tables."""
+thousand gain by both, most of it by steps, which cost less. LOG.md has the tables."""
 
 
 def sized(config: Config, windows: int) -> Config:
