@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check format clean
+.PHONY: help demo test slow check stats format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ check: $(STAMP) ## check format, lint, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+stats: $(STAMP) ## print code lines, docstring lines, files, settings and tests per folder
+	$(BIN)/python benchmarks/stats.py
 
 format: $(STAMP) ## format the code and mend what lint can mend
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
+
+TESTS = Path(__file__).parent
 
 # A slow machine is no fault. Before a merge the same examples are tried each time; at a desk new ones.
 settings.register_profile(
@@ -95,6 +98,41 @@ def _make_panel(
         freq=None if irregular else "1h",
     )
     return open_panel(pl.concat(tables), data)
+
+
+# Tests of what users rely on: they survive every redesign. All others may go with the code they test.
+CONTRACT = (
+    "cli/",
+    "golden/",
+    "hostile/",
+    "windows/",
+    "evaluation/test_protocols.py",
+    "forecast/test_artifact.py",
+    "forecast/test_batch.py",
+    "forecast/test_batch_killed.py",
+    "forecast/test_forecast.py",
+    "model/test_attention.py",
+    "model/test_published.py",
+    "panel/test_fuzz.py",
+    "panel/test_round_trip.py",
+    "runs/registry/test_serve.py",
+    "runs/test_checkpoints.py",
+    "runs/test_devices.py",
+    "runs/test_killed_fit.py",
+    "runs/test_resume.py",
+    "runs/tune/test_workers.py",
+    "test_api.py",
+    "test_bad_inputs.py",
+    "test_promises.py",
+    "test_readme.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks each test as a contract with users or as internal (`pytest -m contract`)."""
+    for item in items:
+        path = item.path.relative_to(TESTS).as_posix()
+        item.add_marker("contract" if path.startswith(CONTRACT) else "internal")
 
 
 @pytest.fixture(scope="session")
