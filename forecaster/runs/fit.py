@@ -30,7 +30,7 @@ from forecaster.model.network import Network
 from forecaster.model.size import refuse_what_does_not_fit
 from forecaster.model.threads import spare_threads
 from forecaster.panel.arrays import blocks
-from forecaster.panel.building.codes import with_categories
+from forecaster.panel.categories import with_categories
 from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
 from forecaster.runs.linear import linear_settings, settle_linear

@@ -23,8 +23,8 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.linear import LinearSkip, mapped, relative
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
-from forecaster.panel.building.codes import with_categories
 from forecaster.panel.calendar import Calendar
+from forecaster.panel.categories import with_categories
 from forecaster.panel.clock.frequency import DAY
 from forecaster.panel.panel import Panel
 from forecaster.runs.scales import learn_scales

@@ -37,8 +37,8 @@ from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_page
 from forecaster.panel.audit import check_panel
-from forecaster.panel.building.codes import recoded
-from forecaster.panel.finding import Finding, refuse_errors
+from forecaster.panel.categories import recoded
+from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs.console import (
     print_cutoffs,
