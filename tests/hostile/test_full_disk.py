@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import files_of_at_most, folder, shell  # noqa: F401
 from forecast import tiny
 
-from forecaster.panel.reading import files
+from forecaster.panel import frames as files
 from forecaster.panel.stores import convert, scan
 
 PAST = ("--future", "prices.csv")

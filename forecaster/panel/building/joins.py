@@ -16,9 +16,9 @@ from forecaster.panel.building.cells import SERIES, TIME, read_times, read_value
 from forecaster.panel.building.repeats import Origin, once, ordered, settled
 from forecaster.panel.building.rows import Rows
 from forecaster.panel.finding import Faults, Finding, fault
-from forecaster.panel.reading.table import Table, listing
-from forecaster.panel.roles.columns import require_columns
+from forecaster.panel.roles import require_columns
 from forecaster.panel.schema import Schema
+from forecaster.panel.table import Table, listing
 
 _AT = [SERIES, TIME]
 _CLOSE = 1e-5

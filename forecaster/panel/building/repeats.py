@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from forecaster.panel.building.cells import SERIES, TIME
 from forecaster.panel.building.order import Order, find_order
-from forecaster.panel.clock.snap import Grid
 from forecaster.panel.finding import Finding
-from forecaster.panel.reading.table import Table
+from forecaster.panel.snap import Grid
+from forecaster.panel.table import Table
 
 _AT = [SERIES, TIME]
 

@@ -25,10 +25,10 @@ from forecaster.panel.building.cells import (
 )
 from forecaster.panel.building.order import find_order
 from forecaster.panel.building.repeats import Origin, ordered, settled
-from forecaster.panel.clock.snap import Grid, snapped
 from forecaster.panel.finding import Faults, Finding, fault
-from forecaster.panel.reading.table import Table
 from forecaster.panel.schema import Schema
+from forecaster.panel.snap import Grid, snapped
+from forecaster.panel.table import Table
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.batch.parts import SHARED
 from forecaster.forecast.batch.plan import open_for
+from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
-from forecaster.panel.reading.files import find_files, parquet_cells
 from forecaster.panel.schema import Schema
 from forecaster.panel.stores.convert import convert_table
 from forecaster.panel.stores.store import is_store, write_store

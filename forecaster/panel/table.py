@@ -13,8 +13,8 @@ import polars as pl
 
 from forecaster.errors import DataError, nearest
 from forecaster.panel.building.order import Order, find_order
-from forecaster.panel.clock.stamps import parse_times, write_times
 from forecaster.panel.finding import Finding
+from forecaster.panel.timestamps import parse_times, write_times
 
 
 @dataclass(frozen=True)
