@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.finding import Finding, fault
+from forecaster.panel.findings import Finding, fault
 from forecaster.panel.numbers import (
     PADDED,
     as_numbers,

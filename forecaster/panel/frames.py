@@ -53,7 +53,7 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.csv import first_bytes, read_delimited
-from forecaster.panel.finding import Faults, Finding, fault
+from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.numbers import as_numbers
 from forecaster.panel.table import (
     Table,

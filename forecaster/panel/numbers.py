@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from forecaster.errors import DataError
-from forecaster.panel.finding import Finding, fault
+from forecaster.panel.findings import Finding, fault
 from forecaster.panel.timestamps import first_values
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")

@@ -16,7 +16,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 from forecaster.panel.numbers import MISSING
 from forecaster.panel.table import Table
 from forecaster.panel.timestamps import guess_formats

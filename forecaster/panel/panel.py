@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from forecaster.errors import DataError, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, blocks, owners, resized
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.holidays import count_holidays
 from forecaster.panel.schema import Schema
 from forecaster.panel.timestamps import write_times

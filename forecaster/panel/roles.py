@@ -29,7 +29,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.finding import Faults, Finding, fault, refuse_errors
+from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
 from forecaster.panel.freq import parse_freq
 from forecaster.panel.one_row_per_series import looks_rolled
 from forecaster.panel.schema import Names, Schema

@@ -24,7 +24,7 @@ from datetime import datetime
 
 import polars as pl
 
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 
 SAMPLE = 100
 

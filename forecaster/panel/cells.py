@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from forecaster.panel.finding import Faults, Finding, fault
+from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.schema import Schema
 from forecaster.panel.table import Table
 from forecaster.panel.timestamps import has_clock, integer_format

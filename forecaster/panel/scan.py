@@ -27,7 +27,7 @@ from forecaster.panel.csv import (
     refuse_encoding,
     refuse_uneven,
 )
-from forecaster.panel.finding import Finding, fault
+from forecaster.panel.findings import Finding, fault
 from forecaster.panel.frames import PlacedFile, find_files, format_of, unreadable
 from forecaster.panel.numbers import MISSING, STYLES, Style, as_numbers, known
 from forecaster.panel.table import refuse_repeats
