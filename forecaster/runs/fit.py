@@ -31,8 +31,8 @@ from forecaster.model.size import refuse_what_does_not_fit
 from forecaster.model.threads import spare_threads
 from forecaster.panel.arrays import blocks
 from forecaster.panel.categories import with_categories
-from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
 from forecaster.runs.linear import linear_settings, settle_linear
 from forecaster.runs.members import Trainings, choose_shares, choose_weights, curves_of, found_by
 from forecaster.runs.training.devices import joined
