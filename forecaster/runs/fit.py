@@ -28,8 +28,8 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.size import check_memory
 from forecaster.model.threads import spare_threads
 from forecaster.panel.categories import with_categories
-from forecaster.panel.clock.periods import find_periods
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
 from forecaster.runs.attention_share import attention_share
 from forecaster.runs.blend import choose_shares, choose_weights
 from forecaster.runs.calibration import calibrated
