@@ -29,7 +29,7 @@ from forecaster.evaluation.metrics import pinball
 from forecaster.evaluation.scales import mase_scales
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.linear import fit_floor
@@ -179,7 +179,7 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     assert last is None or seen.row_at(split.split).tolist() == [last]
     watched = Surroundings(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
-    floor = artifact.ensemble.floor()
+    floor = artifact.ensemble.linear_only()
     if floor is None:
         return {MODEL: artifact}
     if resolved.fit.linear_rate is not None:  # the model's maps are no longer the closed form

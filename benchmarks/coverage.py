@@ -31,7 +31,7 @@ from forecaster.evaluation.metrics import pinball
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 
@@ -133,7 +133,7 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
         panel.with_cycles(artifact.schema.season_length, artifact.schema.periods),
         artifact.schema.categories,
     )
-    plain = replace(artifact, ensemble=artifact.ensemble.calibrated(None))
+    plain = replace(artifact, ensemble=artifact.ensemble.with_offsets(None))
     both = [[counted(one, panel, cutoff) for cutoff in times] for one in (plain, artifact)]
     sums = Sums(*(np.array([counts for counts, _ in one]) for one in both), sum(n for _, n in both[0]))
     told = artifact.metrics.get("calibration", {})

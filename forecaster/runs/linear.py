@@ -15,7 +15,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.panel.building.codes import with_categories
+from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.runs.ridge.choice import (
     bare,
@@ -128,7 +128,7 @@ def fit_floor(panel: Panel, config: Config, split: Split) -> Artifact:
         split = split_panel(panel, config.model_copy(update={"fit": unwatched}))
     network = bare_network(panel, config, split)
     solve_linear(network, panel, config, split.train)
-    network.share.zero_()
+    network.network_weight.zero_()
     return Artifact(
         schema=panel.schema,
         config=config,

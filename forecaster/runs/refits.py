@@ -20,7 +20,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.predictor import Predictor
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce
 from forecaster.runs.fit import fit_panel, prepare
@@ -116,7 +116,7 @@ class Refits:
 
     def _floor(self, artifact: Artifact, until: int) -> Artifact | None:
         """Returns the linear part of a model alone, or one fitted to the same rows."""
-        own = artifact.ensemble.floor()
+        own = artifact.ensemble.linear_only()
         if own is not None:
             return replace(artifact, ensemble=own)
         seen = self._panel.until(until)

@@ -1,0 +1,266 @@
+"""A linear forecast beside attention: maps from the end of the context to all leads.
+
+What comes in: `Inputs`, and the scale of each window. What goes out: rising quantiles in scaled units.
+Promised: masked cells are 0 after the mean of what is observed has been taken away, in solving and in
+forecasting alike; nothing after a horizon patch changes its forecast (decoder_mask "causal"); channels
+are forecast one by one with shared maps. `runs/linear.py` puts the solution in.
+
+    the last so many steps of a lookback, less their mean     ┐
+    harmonics of each calendar cycle at the cutoff            │  × map + mean  ─▶  averaged over
+    known covariates, some steps before the horizon           │                    lookbacks, plus
+    known covariates of the horizon, as far as leads may see  ┘                    residual quantiles
+
+Axes: B batch · C channel · L context · H horizon · R row, a channel of a window · F feature · K known
+number · P place in the shortest cycle · Q quantile level.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from forecaster.config import ModelConfig
+from forecaster.model.embedding import fold, repeat
+from forecaster.model.scaling import Scale
+from forecaster.model.shape import Shape
+from forecaster.windows.batch import Inputs
+
+HARMONICS = 3
+"""Sine and cosine pairs of each cycle: three of a week tell seven days apart."""
+_MOST_WORDS = 32  # a category with more is left to attention
+_MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
+_LEAST = 30.0  # spreads are at most so many of the units maps count in
+
+
+class LinearForecast(nn.Module):
+    """Linear maps, one per lookback and place in the cycle, and the quantiles of what they miss."""
+
+    def __init__(self, config: ModelConfig, shape: Shape):
+        """Starts at zero: the mean of the context, and a normal distribution around it.
+
+        Args:
+            config: a resolved section with lookbacks.
+            shape: counts of everything in `Inputs`.
+        """
+        super().__init__()
+        assert config.lookbacks and config.decoder_patch
+        self.horizon, self.lookbacks = shape.horizon, config.lookbacks
+        self.places = config.linear_phases or 1
+        self._words = tuple(size if size <= _MOST_WORDS else 0 for size in shape.known_categories)
+        self._lags = config.linear_lags or ()
+        self._cycles = shape.cycles if config.linear_calendar else 0
+        per_step = shape.known + sum(self._words)
+        spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
+        # Too many features to solve for: means over a horizon patch, then none at all.
+        self._pooled = next(
+            (n for n in (1, config.decoder_patch) if per_step * _pools(spans, n) <= _MOST_KNOWN), 0
+        )
+        size = per_step if self._pooled else 0
+        before = size * _pools(spans[:-1], self._pooled or 1)
+        self._terms = 2 * HARMONICS * self._cycles
+        step, patch = self._pooled or 1, config.decoder_patch
+        lead = torch.arange(self.horizon)
+        last = lead // patch * patch + patch - 1  # the last step that a lead may see
+        if config.decoder_mask == "full":
+            last = torch.full_like(lead, self.horizon)
+        feature = torch.arange(size * _pools(spans[-1:], step)) // max(size, 1) * step
+        self.allowed: Tensor
+        """[F ahead, H] 1 where a lead may see a feature of the horizon."""
+        self.register_buffer("allowed", (feature[:, None] <= last).float(), persistent=False)
+        sizes = [lookback + self._terms + before + len(feature) for lookback in self.lookbacks]
+        # Parameters, so that they can be taught further; still, until somebody lets them.
+        self.maps = nn.ParameterList(
+            nn.Parameter(torch.zeros(self.places, n, self.horizon), requires_grad=False) for n in sizes
+        )
+        self.offsets: Tensor
+        """[P, H, Q] quantiles of what the maps miss, rising; in scaled units, or in the distance that
+        maps count in."""
+        normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
+        offsets = normal.expand(self.places, self.horizon, -1)
+        self.register_buffer("offsets", offsets.contiguous())
+        self.spread: Tensor | None
+        """[C + 1] of the training rows of each channel, data units, where maps count in it."""
+        counts = config.linear_units == "training"
+        self.register_buffer("spread", torch.ones(shape.channels + 1) if counts else None)
+        self.apart = config.linear_units if isinstance(config.linear_units, int) else None
+        """Steps between values whose distance maps count in; None = they do not."""
+        self.period = config.linear_period if isinstance(config.linear_period, int) else None
+        """Steps of the cycle whose places half of each map reads alone; None = it does not."""
+
+    def forward(
+        self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
+    ) -> Float[Tensor, "B H C Q"]:
+        """Returns quantiles in scaled units.
+
+        Args:
+            inputs: windows.
+            scale: of their contexts.
+            known: numbers known in advance, in training-row spreads, 0 where missing.
+        """
+        units = self.units(inputs, scale)
+        spreads = relative(units, scale)
+        center = self.center(inputs, units, known) * spreads[:, None]  # [R, H]
+        offsets = self.offsets[self.place(inputs)] * self.misses_in(spreads)[:, None, None]
+        quantiles = center[..., None] + offsets
+        horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
+        unfolded: Tensor = quantiles.unflatten(0, (-1, inputs.context.shape[2]))
+        return unfolded.transpose(1, 2)[:, :horizon]
+
+    def center(
+        self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
+    ) -> Float[Tensor, "R H"]:
+        """Returns what the maps say on average, in the units they count in."""
+        place, said = self.place(inputs), []
+        others = self.others(inputs, known)
+        for number, weights in enumerate(self.maps):
+            features, level = self.features(inputs, scale, others, number)
+            said.append(level[:, None] + mapped(features, self._seen(weights), place))
+        return torch.stack(said).mean(dim=0)
+
+    def features(
+        self, inputs: Inputs, scale: Scale, others: Float[Tensor, "B E"], number: int
+    ) -> tuple[Float[Tensor, "R F"], Float[Tensor, " R"]]:
+        """Returns what one map reads of each row, and the level taken away, in the units maps count in.
+
+        Args:
+            inputs: windows.
+            scale: from `units`.
+            others: what all maps read beside the targets.
+            number: of the map.
+        """
+        lookback, channels = self.lookbacks[number], inputs.context.shape[2]
+        observed = fold(inputs.observed[:, -lookback:])[..., 0]
+        values = scale.apply(inputs.context[:, -lookback:])
+        values = torch.where(observed, fold(values)[..., 0], 0.0)
+        level = values.sum(dim=1) / observed.sum(dim=1).clamp(min=1)
+        tail = torch.where(observed, values - level[:, None], 0.0)
+        return torch.cat([tail, repeat(others, channels)], dim=1), level
+
+    def units(self, inputs: Inputs, scale: Scale) -> Scale:
+        """Returns location and spread that maps count in.
+
+        Args:
+            inputs: windows.
+            scale: of their contexts.
+        """
+        if self.spread is not None:
+            return Scale(scale.loc, self.spread[inputs.channel])
+        if self.apart is None:
+            return scale
+        lags = (slice(self.apart, None), slice(None, -self.apart))
+        values = scale.apply(inputs.context)
+        both = inputs.observed[:, lags[0]] & inputs.observed[:, lags[1]]
+        distance = torch.where(both, values[:, lags[0]] - values[:, lags[1]], 0.0).abs().sum(dim=1)
+        count = both.sum(dim=1)
+        mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
+        return Scale(scale.loc, scale.scale * mean.clamp(min=1 / _LEAST))
+
+    def misses_in(self, spreads: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+        """Returns, per spread of each row's context, what the offsets count in.
+
+        Where seasons hardly differ from each other, forecasts hardly miss: there they count as maps do.
+
+        Args:
+            spreads: from `relative`.
+        """
+        return torch.ones_like(spreads) if self.apart is None else spreads
+
+    def others(self, inputs: Inputs, known: Float[Tensor, "B T K"]) -> Float[Tensor, "B E"]:
+        """Returns calendar terms and known covariates, the same for all channels of a window.
+
+        Args:
+            inputs: windows.
+            known: numbers known in advance, in training-row spreads, 0 where missing.
+        """
+        length = inputs.context.shape[1]
+        parts = []
+        if self._cycles:
+            at = inputs.phase[:, length - 1, :, None]
+            angle = 2 * math.pi * at * torch.arange(1, HARMONICS + 1, device=at.device)
+            waves = torch.cat([angle.sin(), angle.cos()], dim=-1).flatten(1)
+            parts.append(torch.where(waves.isnan(), 0.0, waves))
+        if self._pooled:
+            cells = [known] + [
+                F.one_hot(inputs.known_category[..., n].clamp(max=size), size + 1)[..., 1:].float()
+                for n, size in enumerate(self._words)
+                if size
+            ]
+            steps = torch.cat(cells, dim=-1)
+            missing = length + self.horizon - steps.shape[1]
+            steps = F.pad(steps, (0, 0, 0, max(0, missing)))
+            for lag in self._lags:
+                start = length - lag
+                parts.append(self._pool(steps[:, start : start + min(lag, self.horizon)]))
+            parts.append(self._pool(steps[:, length : length + self.horizon]))
+        if not parts:
+            return inputs.context.new_zeros((inputs.context.shape[0], 0))
+        return torch.cat(parts, dim=1)
+
+    def place(self, inputs: Inputs) -> Tensor:
+        """Returns [R] which maps rows have, by where in the shortest cycle their cutoff falls."""
+        length, channels = inputs.context.shape[1:]
+        if self.places == 1:
+            return inputs.channel.new_zeros(inputs.channel.numel())
+        at = inputs.phase[:, length - 1, 0]
+        at = torch.where(at.isnan(), 0.0, at)
+        # Half a step off in float32 is a place off: 5/24 · 24 may be 4.9999995.
+        place = (at * self.places + 1e-3).long() % self.places
+        return repeat(place, channels)
+
+    @property
+    def calendar(self) -> int:
+        """Features of each map, after its lookback, that say where in the calendar the cutoff is."""
+        return self._terms
+
+    @property
+    def learns(self) -> bool:
+        """Whether the maps go on learning; else they are as solved."""
+        return any(weights.requires_grad for weights in self.maps)
+
+    def reach(self) -> list[tuple[slice, int]]:
+        """Returns blocks of leads, each with how many features of the horizon it may see."""
+        counts = self.allowed.sum(dim=0).long().tolist()
+        starts = [n for n in range(self.horizon) if n == 0 or counts[n] != counts[n - 1]]
+        ends = [*starts[1:], self.horizon]
+        return [(slice(a, b), counts[a]) for a, b in zip(starts, ends, strict=True)]
+
+    def _seen(self, weights: Tensor) -> Tensor:
+        """[P, F, H] with zeros where a lead may not look."""
+        ahead = self.allowed.shape[0]
+        if not ahead or not self.learns:
+            return weights  # as solved: zero there already
+        near, far = weights[:, :-ahead], weights[:, -ahead:]
+        return torch.cat([near, far * self.allowed], dim=1)
+
+    def _pool(self, steps: Float[Tensor, "B T X"]) -> Float[Tensor, "B TX"]:
+        """Returns steps beside each other, or their means over horizon patches."""
+        if self._pooled > 1:
+            steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
+            steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)
+        return steps.flatten(1)
+
+
+def relative(units: Scale, scale: Scale) -> Float[Tensor, " R"]:
+    """Returns the spread that maps count in per spread of each row's context."""
+    return (units.scale / scale.scale).flatten()
+
+
+def mapped(
+    features: Float[Tensor, "R F"], weights: Float[Tensor, "P F H"], place: Tensor
+) -> Float[Tensor, "R H"]:
+    """Returns features through the map of each row's place."""
+    if weights.shape[0] == 1:
+        return features @ weights[0]
+    every = torch.einsum("rf,pfh->rph", features, weights)
+    index = place[:, None, None].expand(-1, 1, every.shape[2])
+    return every.gather(1, index)[:, 0]
+
+
+def _pools(spans: list[int], size: int) -> int:
+    """How many means over so many steps spans have."""
+    return sum(-(-span // size) for span in spans)

@@ -1,0 +1,78 @@
+"""Sample paths: the random numbers they are drawn by, and what they add up to.
+
+What comes in: a key per window, made from seed, series and cutoff. What goes out: uniform numbers that
+are a function of (key, path, lead, channel) alone, so that neither the batch nor the order of windows,
+shards or devices changes a path; and quantiles and means of paths.
+
+Axes: B batch · S path · T step · H horizon · C channel · Q quantile level.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Prediction(NamedTuple):
+    """What is said of the future, data units."""
+
+    quantiles: Tensor
+    """[B, H, C, Q] rising along Q."""
+    mean: Tensor | None
+    """[B, H, C]; None where the head has none."""
+    paths: Tensor | None
+    """[B, S, H, C] joint draws; None unless the decoder is autoregressive."""
+
+
+def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Prediction:
+    """Returns what paths say of each lead by itself, and the paths.
+
+    A quantile lies between two paths where no path lies at its place: numpy's default, "linear".
+    """
+    ordered = paths.sort(dim=1).values
+    place = (len(paths[0]) - 1) * torch.tensor(levels, dtype=torch.float64, device=paths.device)
+    low = place.floor().long()
+    share = (place - low).to(paths.dtype)[:, None, None]
+    above = ordered[:, (low + 1).clamp(max=paths.shape[1] - 1)]
+    quantiles = torch.lerp(ordered[:, low], above, share)  # [B, Q, H, C]
+    return Prediction(quantiles.permute(0, 2, 3, 1), paths.mean(dim=1), paths)
+
+
+def uniforms(
+    key: Int[Tensor, " B"], paths: int, first_lead: int, steps: int, channels: int
+) -> Float[Tensor, "B {paths} {steps} {channels} 2"]:
+    """Returns float64 numbers strictly between 0 and 1, two per cell.
+
+    Args:
+        key: any int64, one per window.
+        paths: S.
+        first_lead: lead of the first step, from 1.
+        steps: T.
+        channels: C.
+    """
+    device = key.device
+    path = torch.arange(paths, device=device)[:, None, None, None]
+    lead = torch.arange(first_lead, first_lead + steps, device=device)[:, None, None]
+    cell = (lead * channels + torch.arange(channels, device=device)[:, None]) * 2
+    mixed = _mixed(key[:, None, None, None, None] + _GOLDEN * (path + 1))
+    mixed = _mixed(mixed + _GOLDEN * (cell + torch.arange(2, device=device)))
+    return (_shifted(mixed, 12).double() + 0.5) * 2.0**-52
+
+
+# 2⁶⁴ over the golden ratio, as a signed number; products and sums wrap around on purpose.
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    bits = (bits ^ _shifted(bits, 30)) * (0xBF58476D1CE4E5B9 - (1 << 64))
+    bits = (bits ^ _shifted(bits, 27)) * (0x94D049BB133111EB - (1 << 64))
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, count: int) -> Tensor:
+    """Shifts right and fills with zeros; torch fills with the sign."""
+    return (bits >> count) & ((1 << (64 - count)) - 1)

@@ -1,0 +1,271 @@
+"""The linear forecast's laws: what it reads, what it may not see, and that it scales with its data."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_networks import (
+    CONTEXT,
+    EVERYTHING,
+    HORIZON,
+    PLAIN,
+    make_inputs,
+    make_network,
+    rows_of,
+    with_other_future,
+)
+
+from forecaster.config import ModelConfig
+from forecaster.errors import ConfigError
+from forecaster.model.heads import QuantileHead
+
+BESIDE = {"linear": "blend", "lookbacks": (3, 8), "linear_lags": (2, 9), "linear_calendar": True}
+SHAPES = {
+    "plain": PLAIN,
+    "everything": EVERYTHING,
+    "irregular": replace(EVERYTHING, regular=False),
+}
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+every_place = pytest.mark.parametrize("places", [1, 3])
+
+
+def make(shape, **settings):
+    """A network that is its linear forecast alone, with random maps and rising offsets."""
+    network = make_network(shape, **(BESIDE | settings))
+    generator, linear = torch.Generator().manual_seed(1), network.linear
+    linear.offsets.copy_(torch.rand(linear.offsets.shape, generator=generator).cumsum(dim=-1) - 2)
+    network.network_weight.zero_()
+    return network
+
+
+@every_place
+@every_shape
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_decoder_patch_ignores_everything_after_it(shape, size, places):
+    network, inputs = make(shape, decoder_patch=size, linear_phases=places), make_inputs(shape)
+    forecast = network(inputs)
+    for patch in range(1, -(-HORIZON // size)):
+        other = network(with_other_future(inputs, lead=patch * size))
+        torch.testing.assert_close(other[:, : patch * size], forecast[:, : patch * size])
+        known = shape.known > 0
+        assert torch.equal(other[:, patch * size :], forecast[:, patch * size :]) is not known
+
+
+def test_with_a_full_mask_every_lead_sees_all_that_is_known():
+    network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
+    other = network(with_other_future(inputs, lead=HORIZON - 1))
+    assert not torch.isclose(other[:, 0], network(inputs)[:, 0]).all(dim=-1).any()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3, 0.9])
+def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_observed(missing):
+    network, inputs = make(PLAIN), make_inputs(PLAIN, missing=missing)
+    scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
+    others = network.linear.others(inputs, inputs.known)
+    for number, lookback in enumerate(network.linear.lookbacks):
+        features, level = network.linear.features(inputs, scale, others, number)
+        for row in range(len(features)):
+            window, channel = divmod(row, PLAIN.channels)
+            tail = scale.apply(inputs.context)[window, -lookback:, channel].numpy()
+            mean = np.nanmean(tail)  # the last cell is always observed
+            wanted = np.where(np.isnan(tail), 0, tail - mean)
+            np.testing.assert_allclose(level[row], mean, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(features[row, :lookback], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
+    network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
+    known = network.known_scaler(inputs.known, inputs.known_observed)
+    others = network.linear.others(inputs, known)
+    codes = torch.cat(
+        [torch.eye(size + 1)[inputs.known_category[..., n]][..., 1:] for n, size in enumerate((2, 4))],
+        dim=-1,
+    )
+    steps = torch.cat([known, codes], dim=-1)
+    spans = [slice(CONTEXT - 2, CONTEXT), slice(CONTEXT - 9, CONTEXT - 2), slice(CONTEXT, None)]
+    wanted = torch.cat([steps[:, span].flatten(1) for span in spans], dim=1)
+    assert torch.equal(others[:, 2 * 3 * EVERYTHING.cycles :], wanted)
+
+
+@every_place
+@every_shape
+def test_what_an_unobserved_cell_holds_changes_nothing(shape, places):
+    network, inputs = make(shape, linear_phases=places), make_inputs(shape, missing=0.4)
+    for noise in (0.0, 1e30, torch.nan):
+        other = replace(
+            inputs,
+            context=torch.where(inputs.observed, inputs.context, noise),
+            known=torch.where(inputs.known_observed, inputs.known, noise),
+        )
+        assert torch.equal(network(other), network(inputs))
+
+
+@pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 5.0), (1000.0, -40000.0)])
+def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(a, b):
+    network, inputs = make(EVERYTHING), make_inputs(EVERYTHING)
+    moved = network(replace(inputs, context=a * inputs.context + b))
+    scale = a * network.encode(inputs).scale.scale[:, None, :, None]
+    assert ((moved - (a * network(inputs) + b)).abs() <= 1e-4 * scale).all()
+
+
+@every_place
+def test_the_size_of_a_batch_does_not_matter(places):
+    network, inputs = make(EVERYTHING, linear_phases=places), make_inputs(EVERYTHING, batch=5)
+    together = network(inputs)
+    for rows in (slice(0, 1), slice(1, 3), slice(3, 5)):
+        torch.testing.assert_close(network(rows_of(inputs, rows)), together[rows], rtol=1e-5, atol=1e-5)
+
+
+@every_shape
+def test_constant_and_empty_contexts_give_finite_rising_quantiles(shape):
+    network, inputs = make(shape), make_inputs(shape)
+    context, observed = inputs.context.clone(), inputs.observed.clone()
+    context[0], observed[0] = torch.nan, False
+    context[1], observed[1] = 7.0, True
+    forecast = network(replace(inputs, context=context, observed=observed))
+    assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
+
+
+def test_the_place_of_a_cutoff_survives_the_rounding_of_its_phase():
+    network, inputs = make(PLAIN, linear_phases=24), make_inputs(PLAIN, batch=24)
+    phase = torch.from_numpy((np.arange(24) / 24).astype(np.float32))
+    inputs = replace(inputs, phase=phase[:, None, None].expand_as(inputs.phase))
+    place = network.linear.place(inputs)
+    assert place.tolist() == [hour for hour in range(24) for _ in range(PLAIN.channels)]
+
+
+def test_a_cutoff_without_a_phase_has_the_first_place():
+    network, inputs = make(PLAIN, linear_phases=3), make_inputs(PLAIN)
+    unknown = replace(inputs, phase=torch.full_like(inputs.phase, torch.nan))
+    assert network.linear.place(unknown).tolist() == [0] * 6
+    assert network(unknown).isfinite().all()
+
+
+def test_many_known_covariates_enter_as_means_of_horizon_patches_then_not_at_all():
+    horizon = 300
+    sizes = {}
+    for count in (5, 10, 900):
+        shape = replace(PLAIN, horizon=horizon, known=count)
+        settings = {"linear": "blend", "lookbacks": (4,), "linear_lags": (), "patch": 2}
+        network = make_network(shape, **settings, decoder_patch=3)
+        sizes[count] = network.linear.maps[0].shape[1] - 4
+    assert sizes == {5: 5 * 300, 10: 10 * 100, 900: 0}
+
+
+def test_the_raw_numbers_of_quantiles_give_them_back():
+    head = QuantileHead((0.1, 0.3, 0.5, 0.9))
+    quantiles = torch.randn(5, 7, 2, 4).sort(dim=-1).values
+    torch.testing.assert_close(head(head.inverse(quantiles)), quantiles, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["skip", "blend"])
+def test_the_share_leads_from_the_linear_forecast_to_attention(kind):
+    network, inputs = make(EVERYTHING, linear=kind), make_inputs(EVERYTHING)
+    straight = network(inputs)
+    network.network_weight.fill_(1.0)
+    attention = network(inputs)
+    network.network_weight.fill_(0.25)
+    torch.testing.assert_close(network(inputs), 0.75 * straight + 0.25 * attention)
+    assert not torch.allclose(straight, attention)
+
+
+def test_a_closed_gate_says_what_the_linear_forecast_says():
+    network, inputs = make(EVERYTHING, linear="skip"), make_inputs(EVERYTHING)
+    torch.nn.init.zeros_(network.gate)
+    straight = network(inputs)
+    network.network_weight.fill_(1.0)
+    torch.testing.assert_close(network(inputs), straight, rtol=1e-5, atol=1e-4)
+
+
+def test_with_no_share_attention_is_not_computed():
+    network = make(EVERYTHING)
+    network.encoder[0].forward = None
+    assert network(make_inputs(EVERYTHING)).isfinite().all()
+
+
+def test_attention_reads_the_end_of_the_context_alone():
+    network, inputs = make_network(EVERYTHING, attention_length=6), make_inputs(EVERYTHING)
+    assert network.context_tokens == 2
+    context, past = inputs.context.clone(), inputs.past.clone()
+    # Two cells are exchanged: the mean and spread of the context stay as they are.
+    context[:, [0, 3]], past[:, :4] = context[:, [3, 0]], 9.0
+    observed = ~context.isnan()
+    other = replace(inputs, context=context, observed=observed, past=past)
+    torch.testing.assert_close(network(other), network(inputs))
+    known = inputs.known.clone()
+    known[:, : CONTEXT - 6] += 1
+    assert torch.equal(network(replace(inputs, known=known)), network(inputs))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"linear": "skip", "head": "student_t"}, "head student_t with decoder direct has no place"),
+        ({"linear": "blend", "decoder": "autoregressive"}, "decoder autoregressive has no place"),
+        (
+            {"linear": "skip", "lookbacks": [5, 30], "context_length": 20},
+            r"lookbacks \[5, 30\] reach further back than context_length 20",
+        ),
+        ({"attention_length": 30, "context_length": 20}, "attention_length 30 is longer than"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_numbers(settings, words):
+    with pytest.raises(ValueError, match=words):
+        ModelConfig(**settings)
+    with pytest.raises(ConfigError, match=words):
+        from forecaster.config import Config
+
+        Config().replaced(model=settings)
+
+
+@pytest.mark.parametrize(("units", "grows"), [("window", 3.0), ("training", 1.0)])
+def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_training_spreads(
+    units, grows
+):
+    network = make(EVERYTHING, linear_units=units, decoder_mask="full")
+    if units == "training":
+        network.linear.spread.copy_(torch.tensor([2.0, 5.0, 7.0])[: len(network.linear.spread)])
+    calm = make_inputs(EVERYTHING)
+    wild = replace(calm, context=3 * calm.context)
+    added = [
+        (network(with_other_future(inputs, lead=0)) - network(inputs))[..., 4]
+        for inputs in (calm, wild)
+    ]
+    assert added[0].abs().max() > 0.01
+    torch.testing.assert_close(added[1], grows * added[0], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("steps", [3, 50])
+def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart(steps):
+    network = make(EVERYTHING, linear_units=steps)
+    inputs = make_inputs(EVERYTHING)
+    scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
+    found = network.linear.units(inputs, scale).scale
+    for window, channel in np.ndindex(*found.shape):
+        values = inputs.context[window, :, channel].double().numpy()
+        there = inputs.observed[window, :, channel].numpy()
+        apart = [
+            abs(values[at] - values[at - steps])
+            for at in range(steps, len(values))
+            if there[at] and there[at - steps]
+        ]
+        spread = float(scale.scale[window, channel])
+        wanted = max(np.mean(apart), spread / 30) if apart else spread
+        assert float(found[window, channel]) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_context_that_repeats_itself_has_a_narrow_band_where_units_are_a_season():
+    network = make(EVERYTHING, linear_units=2)
+    inputs = make_inputs(EVERYTHING)
+    length = inputs.context.shape[1]
+    wave = torch.tensor([1.0, -1.0]).repeat(length)[:length]
+    same = torch.ones_like(inputs.observed)
+    noise = torch.randn(length, generator=torch.Generator().manual_seed(0))
+    widths = []
+    for context in (wave, wave + noise):
+        own = replace(inputs, context=context[None, :, None].expand_as(inputs.context), observed=same)
+        scale = network.scaler(own.context, own.observed, own.channel)
+        said = network.linear_quantiles(own, scale)
+        widths.append(float((said[..., -1] - said[..., 0]).mean()))
+    assert widths[0] < widths[1] / 10

@@ -1,0 +1,144 @@
+"""Sinusoids and rotations as published, one number at a time."""
+
+import math
+
+import pytest
+import torch
+
+from forecaster.config import ModelConfig
+from forecaster.model.positions import TimeEncoding, phase_sinusoids, rotated, sinusoids
+
+
+def slow_sinusoid(position, width):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i + 1) = cos of the same; the paper's 3.5."""
+    found = []
+    for i in range(width // 2):
+        angle = position / 10000 ** (2 * i / width)
+        found += [math.sin(angle), math.cos(angle)]
+    return found
+
+
+@pytest.mark.parametrize("width", [2, 8, 64])
+def test_sinusoids_are_the_published_ones(width):
+    positions = torch.arange(50.0)[None]
+    expected = torch.tensor([[slow_sinusoid(p, width) for p in range(50)]])
+    torch.testing.assert_close(sinusoids(positions, width), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("position", [-336.0, -0.25, 0.0, 1.5, 95.75])
+def test_positions_may_be_negative_and_real(position):
+    found = sinusoids(torch.tensor([[position]]), 16)[0, 0]
+    assert found.tolist() == pytest.approx(slow_sinusoid(position, 16), abs=1e-4)
+
+
+def test_elapsed_time_is_the_published_position_shifted():
+    """Whatever the shift, products of two encodings depend on how far apart they are alone."""
+    published = sinusoids(torch.arange(24.0)[None], 32)[0]
+    elapsed = sinusoids(torch.arange(24.0)[None] - 20, 32)[0]
+    torch.testing.assert_close(elapsed[20:], published[:4])
+    torch.testing.assert_close(elapsed @ elapsed.T, published @ published.T, rtol=0, atol=1e-4)
+
+
+def test_phases_become_sines_and_cosines_of_whole_turns():
+    phase = torch.tensor([[[0.0, 0.9], [0.3, 0.25]]])
+    found = phase_sinusoids(phase, 2)
+    assert found.shape == (1, 2, 8)
+    for n in range(2):
+        expected = []
+        for turn in phase[0, n].tolist():
+            expected += [math.sin(2 * math.pi * k * turn) for k in (1, 2)]
+            expected += [math.cos(2 * math.pi * k * turn) for k in (1, 2)]
+        assert found[0, n].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_empty_phase_slot_gives_zeros_and_leaves_the_others_alone():
+    whole = phase_sinusoids(torch.tensor([[[0.4, 0.7]]]), 3)
+    holed = phase_sinusoids(torch.tensor([[[torch.nan, 0.7]]]), 3)
+    assert (holed[..., :6] == 0).all() and torch.equal(holed[..., 6:], whole[..., 6:])
+
+
+def make_encoding(positions, cycles=0, context=5, horizon=3, **settings):
+    torch.manual_seed(0)
+    config = ModelConfig(width=8, heads=2, harmonics=3, positions=positions, **settings)
+    encoding = TimeEncoding(config, cycles, context, horizon)
+    if encoding.learned is not None:
+        torch.nn.init.normal_(encoding.learned)
+    return encoding
+
+
+def test_a_time_encoding_is_the_sinusoid_plus_a_projection_of_phases():
+    encoding = make_encoding("elapsed", cycles=2)
+    elapsed, phase = torch.randn(2, 5), torch.rand(2, 5, 2)
+    added = encoding(elapsed, phase, 0) - sinusoids(elapsed, 8)
+    torch.testing.assert_close(added, encoding.phase(phase_sinusoids(phase, 3)), rtol=0, atol=1e-5)
+
+
+def test_a_table_without_cycles_is_told_elapsed_time_alone():
+    encoding, elapsed = make_encoding("elapsed"), torch.randn(2, 5)
+    assert torch.equal(encoding(elapsed, torch.zeros(2, 5, 0), 0), sinusoids(elapsed, 8))
+    assert not list(encoding.parameters())
+
+
+def test_an_empty_slot_among_the_phases_adds_nothing():
+    encoding = make_encoding("elapsed", cycles=2)
+    elapsed, phase = torch.randn(2, 5), torch.rand(2, 5, 2)
+    phase[..., 1] = torch.nan
+    encoding.phase.weight.data[:, 6:] = 1e6  # the slot's own columns
+    assert encoding(elapsed, phase, 0).abs().max() < 100
+
+
+@pytest.mark.parametrize("first", [0, 5, 6])
+def test_sinusoidal_positions_are_the_published_ones_in_context_and_horizon_each(first):
+    """Tokens 0 … 4 are the context; the horizon's first is position 0 again, whatever the clock."""
+    elapsed = torch.randn(2, 2)
+    found = make_encoding("sinusoidal")(elapsed, torch.zeros(2, 2, 0), first)
+    for n, position in enumerate({0: (0, 1), 5: (0, 1), 6: (1, 2)}[first]):
+        for row in range(2):
+            assert found[row, n].tolist() == pytest.approx(slow_sinusoid(position, 8), abs=1e-6)
+
+
+def test_on_a_regular_grid_elapsed_time_is_the_position_shifted():
+    """One step per token: the context ends at elapsed 0, which is position 4 of 0 … 4."""
+    elapsed, phase = torch.arange(-4.0, 1.0)[None], torch.zeros(1, 5, 0)
+    by_time, by_number = make_encoding("elapsed"), make_encoding("sinusoidal")
+    shifted = by_time(elapsed + 4, phase, 0)
+    torch.testing.assert_close(shifted, by_number(elapsed, phase, 0))
+
+
+def test_learned_positions_give_every_token_of_context_and_horizon_its_own_vector():
+    encoding = make_encoding("learned")
+    table = encoding.learned
+    assert table.shape == (8, 8)
+    context = encoding(torch.randn(2, 5), torch.zeros(2, 5, 0), 0)
+    horizon = encoding(torch.randn(2, 3), torch.zeros(2, 3, 0), 5)
+    for row in range(2):
+        assert torch.equal(torch.cat([context[row], horizon[row]]), table)
+    assert make_encoding("learned", learned_positions=11).learned.shape == (11, 8)
+
+
+def test_rotary_positions_add_nothing_and_turn_pairs_by_the_published_angles():
+    encoding, elapsed = make_encoding("rotary"), torch.tensor([[-3.5, 0.0, 2.0]])
+    assert (encoding(elapsed, torch.zeros(1, 3, 0), 0) == 0).all()
+    heads = torch.randn(1, 2, 3, 4)
+    turned = rotated(heads, encoding.angles(elapsed))
+    for a in range(2):
+        for n, time in enumerate((-3.5, 0.0, 2.0)):
+            for i in range(2):
+                angle = time / 10000 ** (2 * i / 4)
+                x, y = heads[0, a, n, 2 * i : 2 * i + 2].tolist()
+                expected = (complex(x, y)) * complex(math.cos(angle), math.sin(angle))
+                found = turned[0, a, n, 2 * i : 2 * i + 2].tolist()
+                assert found == pytest.approx([expected.real, expected.imag], abs=1e-5)
+    assert make_encoding("elapsed").angles(elapsed) is None
+
+
+def test_turned_queries_and_keys_meet_by_the_difference_of_their_times_alone():
+    encoding = make_encoding("rotary")
+    query, key = torch.randn(1, 1, 4, 4), torch.randn(1, 1, 4, 4)
+    times = torch.tensor([[-7.0, -2.25, 0.0, 3.5]])
+    products = []
+    for shift in (0.0, 11.0):
+        angles = encoding.angles(times + shift)
+        products.append(rotated(query, angles) @ rotated(key, angles).transpose(-1, -2))
+    torch.testing.assert_close(*products, rtol=0, atol=1e-5)
+    assert not torch.allclose(products[0], query @ key.transpose(-1, -2))

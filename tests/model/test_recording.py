@@ -1,0 +1,110 @@
+"""Recorded attention is what the network works with, for every kind."""
+
+import pytest
+import torch
+from model.small_networks import CONTEXT, EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
+
+from forecaster.config import ModelConfig
+from forecaster.model.attention import MultiHeadAttention
+from forecaster.model.local_attention import local_mask
+from forecaster.model.recording import record_attention
+
+KINDS = {
+    "full": {},
+    "local": {"attention_window": 3},
+    "strided": {"attention_window": 2, "attention_stride": 4},
+    "sparse": {"attention_factor": 1},
+    "low_rank": {"attention_rank": 5},
+}
+TOKENS = 13
+
+
+def attention(kind):
+    torch.manual_seed(0)
+    module = MultiHeadAttention(ModelConfig(width=8, heads=2, **KINDS[kind]), kind, TOKENS)
+    tokens = torch.randn(3, TOKENS, 8)
+    seen = torch.rand(3, TOKENS) > 0.3
+    seen[0], seen[1, 0] = True, True
+    return module.eval().requires_grad_(False), tokens, seen
+
+
+cases = pytest.mark.parametrize(
+    "kind, causal", [(kind, causal) for kind in KINDS for causal in (False, True)][:-1]
+)
+
+
+@cases
+@pytest.mark.parametrize("masked", [False, True])
+def test_weights_times_values_projected_are_the_output(kind, causal, masked):
+    module, tokens, seen = attention(kind)
+    seen = seen if masked else None
+    weights = module.weights(tokens, tokens, seen, causal=causal)
+    assert weights.shape == (3, 2, TOKENS, TOKENS)
+    values = module.value(tokens).unflatten(-1, (2, 4)).transpose(1, 2)
+    mixed = module.output((weights @ values).transpose(1, 2).flatten(2))
+    expected = module(tokens, tokens, seen, causal=causal)
+    torch.testing.assert_close(mixed, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["full", "local", "strided"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_are_the_softmax_over_allowed_keys_and_nothing_elsewhere(kind, causal):
+    module, tokens, seen = attention(kind)
+    found = module.weights(tokens, tokens, seen, causal=causal)
+    window, stride = {"full": (TOKENS, None), "local": (3, None), "strided": (2, 4)}[kind]
+    mask = local_mask(TOKENS, TOKENS, causal=causal, window=window, stride=stride)
+    allowed = mask & seen[:, None, None]
+    query, (key, _) = module.ask(tokens, None), module.remember(tokens, None)
+    scores = (query.double() @ key.double().transpose(-1, -2)) / 2.0  # √4
+    expected = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1).nan_to_num()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    assert (found.masked_select(~allowed.expand_as(found)) == 0).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_rows_of_sparse_weights_sum_to_one_over_the_keys_they_may_meet(causal):
+    module, tokens, seen = attention("sparse")
+    found = module.weights(tokens, tokens, seen, causal=causal)
+    allowed = seen[:, None, None] & local_mask(TOKENS, TOKENS, causal=causal, window=TOKENS)
+    some = allowed.any(dim=-1).expand(-1, 2, -1)
+    torch.testing.assert_close(found.sum(dim=-1), some.float())
+    assert (found.masked_select(~allowed.expand_as(found)) == 0).all()
+    even = found.amax(dim=-1) - 1 / allowed.sum(dim=-1).clamp(min=1)
+    stands = (even[:, :, 1:].abs() > 1e-4) & some[:, :, 1:]
+    assert stands.any() and not stands.all(), "some stand out, the others take a mean"
+
+
+def test_looking_into_a_network_neither_changes_it_nor_leaves_anything_behind():
+    network, inputs = make_network(EVERYTHING, channel_attention=True), make_inputs(EVERYTHING)
+    before = network(inputs)
+    looks = record_attention(network, inputs)
+    assert torch.equal(network(inputs), before)
+    assert not any(module._forward_pre_hooks for module in network.modules())
+    parts = ["encoder", "encoder channels", "decoder", "decoder channels", "cross"]
+    assert [look.part for look in looks] == parts and {look.layer for look in looks} == {1}
+    among, ahead = -(-CONTEXT // 4), -(-HORIZON // 3)
+    channels, horizon_channels = 2 + 4 + 2, 2 + 4  # targets, known, past
+    assert [tuple(look.weights.shape) for look in looks] == [
+        (3 * channels, 2, among, among),
+        (3 * among, 2, channels, channels),
+        (3 * horizon_channels, 2, ahead, ahead),
+        (3 * ahead, 2, horizon_channels, horizon_channels),
+        (3 * horizon_channels, 2, ahead, among),
+    ]
+
+
+@pytest.mark.parametrize("decoder", ["direct", "autoregressive"])
+def test_no_token_of_a_causal_decoder_takes_from_a_later_one(decoder):
+    network, inputs = make_network(PLAIN, decoder=decoder), make_inputs(PLAIN)
+    forecast = None if decoder == "direct" else torch.full((3, HORIZON, 2), 20.0)
+    (own,) = [look for look in record_attention(network, inputs, forecast) if look.part == "decoder"]
+    assert (own.weights.triu(1) == 0).all()
+    torch.testing.assert_close(own.weights.sum(dim=-1), torch.ones(own.weights.shape[:-1]))
+
+
+def test_an_error_while_looking_leaves_no_hooks():
+    network, inputs = make_network(PLAIN), make_inputs(PLAIN)
+    network.output = None
+    with pytest.raises(TypeError):
+        record_attention(network, inputs)
+    assert not any(module._forward_pre_hooks for module in network.modules())
