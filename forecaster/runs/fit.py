@@ -27,7 +27,7 @@ from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.model.size import refuse_what_does_not_fit
+from forecaster.model.size import check_memory
 from forecaster.model.threads import spare_threads
 from forecaster.panel.arrays import blocks
 from forecaster.panel.categories import with_categories
@@ -128,7 +128,7 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     }
     return replace(
         artifact,
-        ensemble=artifact.ensemble.calibrated(widths),
+        ensemble=artifact.ensemble.with_offsets(widths),
         metrics=artifact.metrics | {"calibration": told},
     )
 
@@ -191,12 +191,12 @@ def attention_share(ensemble: Ensemble, panel: Panel, config: Config, split: Spl
         config: settled.
         split: of the panel.
     """
-    floor = ensemble.floor()
+    floor = ensemble.linear_only()
     if floor is None or not len(split.validation_windows):
         return {}
-    shares = [float(member.share) for member in ensemble.members]  # type: ignore[arg-type]
+    shares = [float(member.network_weight) for member in ensemble.members]  # type: ignore[arg-type]
     share = sum(own * weight for own, weight in zip(shares, ensemble.weights, strict=True))
-    ensemble = ensemble.calibrated(None)  # moves no median, and asks for all channels at once
+    ensemble = ensemble.with_offsets(None)  # moves no median, and asks for all channels at once
     store = training_store(panel, config)
     numbers = split.validation_windows[:: -(-len(split.validation_windows) // _MOST_WINDOWS)]
     median = ensemble.levels.index(0.5)
@@ -270,7 +270,7 @@ def fit_panel(
             if config.fit.refit and not members[-1].ended:
                 members = trainings.refitted(config, members)
                 networks = [member.network for member in members]
-                artifact = replace(artifact, ensemble=artifact.ensemble.of(networks))
+                artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
                 found["curves"] |= curves_of(members)
     return replace(artifact, metrics=found)
 
@@ -363,7 +363,7 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, resolved, start)
     if resolved.model.head == "negative_binomial":
         refuse_what_is_no_count(panel)
-    refuse_what_does_not_fit(resolved.model, shape_of(panel, resolved.horizon or 0))
+    check_memory(resolved.model, shape_of(panel, resolved.horizon or 0))
     return resolved, split_panel(panel, resolved)
 
 
@@ -405,7 +405,7 @@ def _validate(
     levels = artifact.config.model.quantile_levels
     beside = rivals_at(panel, series, cutoff, artifact.horizon, levels, CHEAP)
     said = {MODEL: Predictor(artifact).quantiles(panel, series, cutoff), **beside.quantiles}
-    floor = artifact.ensemble.floor()
+    floor = artifact.ensemble.linear_only()
     if floor is not None:
         alone = Predictor(replace(artifact, ensemble=floor))
         said[RIDGE] = alone.quantiles(panel, series, cutoff)

@@ -20,7 +20,7 @@ from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.linear import LinearSkip, mapped, relative
+from forecaster.model.experts import LinearForecast, mapped, relative
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.panel.calendar import Calendar
@@ -258,7 +258,7 @@ def summed_without(every: Sequence[Windows], folds: Sequence[int]) -> Iterator[l
         yield [*without, whole]
 
 
-def solution(linear: LinearSkip, sums: Sums, strengths: Tensor) -> Tensor:
+def solution(linear: LinearForecast, sums: Sums, strengths: Tensor) -> Tensor:
     """Returns [P, F, H] maps, as if targets were missing at random.
 
     Args:
@@ -304,7 +304,7 @@ def refined(
     return found
 
 
-def _eased(linear: LinearSkip, sums: Sums, right: Tensor, strengths: Tensor) -> Tensor:
+def _eased(linear: LinearForecast, sums: Sums, right: Tensor, strengths: Tensor) -> Tensor:
     """Returns [P, F, H] the solution for right-hand sides, as if targets were missing at random."""
     right = sums.filled(right)
     found, diagonal = torch.zeros_like(right), torch.eye(right.shape[1], dtype=torch.float64)
@@ -348,7 +348,7 @@ def _penalty(sums: Sums) -> Tensor:
     return sums.whole[:, None] * share
 
 
-def _visible(linear: LinearSkip, numbers: Tensor) -> Tensor:
+def _visible(linear: LinearForecast, numbers: Tensor) -> Tensor:
     """Returns [P, F, H] with 0 where a lead may not see a feature."""
     ahead = len(linear.allowed)
     near, far = numbers.split([numbers.shape[1] - ahead, ahead], dim=1)
@@ -441,7 +441,7 @@ def _quantiles(values: NDArray[np.float32], levels: NDArray[np.float64]) -> NDAr
 
 
 def with_periodic(
-    linear: LinearSkip, number: int, free: Tensor, sums: Sums, strengths: Tensor
+    linear: LinearForecast, number: int, free: Tensor, sums: Sums, strengths: Tensor
 ) -> Tensor:
     """Returns [P, F, H] the mean of a map and of one that reads whole cycles back, where there is one.
 
@@ -608,7 +608,7 @@ def _validated(
 
 
 def _narrowed(
-    linear: LinearSkip, every: Sequence[Sums], strengths: Tensor, config: Config
+    linear: LinearForecast, every: Sequence[Sums], strengths: Tensor, config: Config
 ) -> list[Tensor]:
     """Returns [P, F, H] or [1, F, H] the maps of a config, from the sums of one that has more."""
     maps = []
@@ -732,7 +732,7 @@ def fit_floor(panel: Panel, config: Config, split: Split) -> Artifact:
         split = split_panel(panel, config.model_copy(update={"fit": unwatched}))
     network = bare_network(panel, config, split)
     solve_linear(network, panel, config, split.train)
-    network.share.zero_()
+    network.network_weight.zero_()
     return Artifact(
         schema=panel.schema,
         config=config,

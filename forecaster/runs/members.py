@@ -24,10 +24,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forecaster.config import Config, FitConfig
-from forecaster.model.adapters import merge
 from forecaster.model.heads import pinball
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
+from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
 from forecaster.runs.linear import solve_linear
 from forecaster.runs.scales import learn_scales
@@ -132,7 +132,7 @@ def choose_shares(networks: Sequence[Network], store: WindowStore, split: Split,
         share = _UNSEEN
         if len(split.validation_windows):
             share = of_the_first(_share(network, store, split) if place.leads else share, place)
-        network.share.fill_(share)
+        network.network_weight.fill_(share)
 
 
 def choose_weights(
@@ -273,11 +273,11 @@ def _cells(network: Network, batch: Batch, share: float | None) -> tuple[Tensor,
     inputs = batch.inputs
     before = None
     if share is not None:
-        before = float(network.share)
-        network.share.fill_(share)
+        before = float(network.network_weight)
+        network.network_weight.fill_(share)
     quantiles = network(inputs)
     if before is not None:
-        network.share.fill_(before)
+        network.network_weight.fill_(before)
     loc, scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
     truth = (batch.target - loc[:, None]) / scale[:, None]
     return truth, (quantiles - loc[:, None, :, None]) / scale[:, None, :, None]
@@ -407,12 +407,12 @@ class Trainings:
     def _again(self, name: str, config: Config, split: Split, before: Network) -> Trained:
         if before.linear is None:
             return self._trained(name, config, split)
-        if float(before.share) == 0:
+        if float(before.network_weight) == 0:
             network = self.network(config, split).requires_grad_(False).eval()
             again = Trained(name, network, config.fit.seed, 0, 0, curves={}, ended=False)
         else:
             again = self._trained(name, config, split)
-        again.network.share.copy_(before.share)
+        again.network.network_weight.copy_(before.network_weight)
         return again
 
     def network(self, config: Config, split: Split) -> Network:
@@ -484,7 +484,7 @@ def found_by(members: Sequence[Trained], weights: Sequence[float]) -> dict[str, 
             "attention_length": member.network.config.attention_length,
             "steps": member.steps,
             "best_step": member.best_step,
-            "share": 1.0 if member.network.linear is None else float(member.network.share),
+            "share": 1.0 if member.network.linear is None else float(member.network.network_weight),
             "weight": weight,
         }
         for member, weight in zip(members, weights, strict=True)
