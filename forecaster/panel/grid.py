@@ -85,7 +85,7 @@ def _refuse_off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> No
         f"{panel.name}: expected steps of {panel.calendar.freq} from "
         f"{text(int(panel.time[panel.indptr[series]]))} in series '{panel.labels[series]}', found "
         f"{text(int(panel.time[row]))} ({int(off.sum())} such rows)",
-        "say another step with --freq, or move them onto it with --snap"
+        "say another step with --freq, or round the times to it"
         if declared
         else "mend the time of these rows",
         series=panel.labels[series],

@@ -19,7 +19,7 @@ from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, open_store, read_card
 
 _ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
-_REPAIRS = ("snap", "on_duplicates", "on_gaps")
+_REPAIRS = ("on_duplicates", "on_gaps")
 """Settings that change the arrays, and are no part of a schema."""
 _CYCLES = ("season_length", "periods")
 """Settings that leave the arrays as they are, and may be said anew."""
