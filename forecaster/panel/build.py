@@ -22,7 +22,6 @@ from forecaster.panel.clock.frequency import declared_freq
 from forecaster.panel.clock.holidays import require_holidays, with_holidays
 from forecaster.panel.clock.steps import Parts, find_freq
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
-from forecaster.panel.gaps import forward_filled
 from forecaster.panel.grid import on_grid
 from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.panel import MISSING, Panel
@@ -33,8 +32,7 @@ from forecaster.panel.roles.inference import infer_schema
 from forecaster.panel.roles.required import require_schema
 from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.schema import Schema
-from forecaster.panel.store import is_store
-from forecaster.panel.stored import stored_panel
+from forecaster.panel.store import is_store, stored_panel
 
 
 def open_panel(
@@ -122,8 +120,6 @@ def build_panel(
         with faults:
             panel = on_grid(panel, declared=declared, sparse=sparse) if rows.schema.regular else panel
         faults.refuse()
-    if data.on_gaps == "forward-fill":
-        panel = forward_filled(panel)
     return panel if country is None else with_holidays(panel, country)
 
 
