@@ -31,8 +31,8 @@ from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
-from forecaster.panel.clock.frequency import parse_freq
 from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.freq import parse_freq
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
