@@ -83,7 +83,7 @@ def _fitted(
     asked: Asked, begun: UnderWay | None, quiet: bool, place: Place, report: Path | None
 ) -> Forecaster:
     """Returns the model of a fit whose folder, if it has one, is claimed."""
-    from forecaster.runs.job import run_fit
+    from forecaster.runs.pipeline import run_fit
 
     if asked.data is None:
         raise ConfigError("data: expected a table: a path, a glob or a frame")
