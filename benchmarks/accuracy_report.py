@@ -25,9 +25,9 @@ import numpy as np
 from accuracy import Found, Rows, value
 
 from forecaster.arguments import seconds_of
-from forecaster.atomic import atomic_file, check_writable
 from forecaster.config import Config, load_config
 from forecaster.errors import ForecasterError
+from forecaster.files import atomic_file, check_writable
 
 ROOT = Path(__file__).parents[1]
 _DRAWS = 2000

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
-from forecaster.runs.training.devices import Place, of_the_first
+from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
 from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
@@ -35,37 +35,43 @@ _BATCH = 256
 _ROUNDS, _RATE = 100, 0.5
 
 
-def choose_shares(networks: Sequence[Network], store: WindowStore, split: Split, place: Place) -> None:
+def choose_shares(
+    networks: Sequence[Network], store: WindowStore, split: Split, distributed: DistributedContext
+) -> None:
     """Puts into each network how much of its forecast is attention's, where it has a linear part.
 
     Args:
         networks: trained.
         store, split: of the panel.
-        place: of this process; the first one decides for all that train together.
+        distributed: of this process; the first one decides for all that train together.
     """
     for network in networks:
         if network.linear is None:
             continue
         share = _UNSEEN
         if len(split.held):
-            share = of_the_first(_share(network, store, split) if place.leads else share, place)
+            share = broadcast_from_rank_zero(
+                _share(network, store, split) if distributed.is_main else share, distributed
+            )
         network.share.fill_(share)
 
 
 def choose_weights(
-    networks: Sequence[Network], store: WindowStore, split: Split, place: Place
+    networks: Sequence[Network], store: WindowStore, split: Split, distributed: DistributedContext
 ) -> list[float]:
     """Returns how much each of some networks counts.
 
     Args:
         networks: trained, their shares chosen.
         store, split: of the panel.
-        place: of this process; the first one decides for all that train together.
+        distributed: of this process; the first one decides for all that train together.
     """
     count = len(networks)
     if count == 1 or not len(split.held):
         return [1 / count] * count
-    return of_the_first(_weights(networks, store, split) if place.leads else [], place)
+    return broadcast_from_rank_zero(
+        _weights(networks, store, split) if distributed.is_main else [], distributed
+    )
 
 
 def _weights(networks: Sequence[Network], store: WindowStore, split: Split) -> list[float]:

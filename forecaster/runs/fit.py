@@ -34,13 +34,13 @@ from forecaster.runs.attention_share import attention_share
 from forecaster.runs.blend import choose_shares, choose_weights
 from forecaster.runs.calibration import calibrated
 from forecaster.runs.counts import refuse_what_is_no_count
+from forecaster.runs.distributed import joined
+from forecaster.runs.launch import workers
 from forecaster.runs.linear import linear_settings
 from forecaster.runs.members import Trainings, curves_of, found_by
 from forecaster.runs.ridge.choice import settle_linear
 from forecaster.runs.sizes import sized
-from forecaster.runs.training.devices import joined
-from forecaster.runs.training.launch import workers
-from forecaster.runs.training.train import ALONE, Surroundings
+from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.transfer import (
     Start,
     ancestry,
@@ -57,7 +57,7 @@ def fit_panel(
     panel: Panel,
     config: Config,
     split: Split,
-    surroundings: Surroundings = ALONE,
+    context: TrainingContext = NO_CONTEXT,
     start: Start | None = None,
 ) -> Artifact:
     """Returns the artifact trained on a panel.
@@ -66,7 +66,7 @@ def fit_panel(
         panel: the table; rows after the holdout date already cut off (`Panel.until`).
         config: resolved by `resolve_config`.
         split: of this panel under this config.
-        surroundings: what the training runs on, and who watches.
+        context: what the training runs on, and who watches.
         start: whose weights come first; None = random ones.
 
     Raises:
@@ -77,20 +77,20 @@ def fit_panel(
     panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
     if parent is not None:
         panel = with_words_of(panel, parent)
-    place = surroundings.place
+    distributed = context.distributed
     config = settle_linear(panel, config, split)
     with (
         torch.random.fork_rng(devices=[]),
-        spare_threads(place.devices),
-        workers(place, panel, config, surroundings.checkpoints) as hand,
-        joined(place),
+        spare_threads(distributed.devices),
+        workers(distributed, panel, config, context.checkpoints) as hand,
+        joined(distributed),
     ):
-        trainings = Trainings(panel, config, surroundings, start, hand)
+        trainings = Trainings(panel, config, context, start, hand)
         config, measured = trainings.settled(config, split)
         members = trainings.members(config, split)
         networks = [member.network for member in members]
-        choose_shares(networks, trainings.store, split, place)
-        weights = choose_weights(networks, trainings.store, split, place)
+        choose_shares(networks, trainings.store, split, distributed)
+        weights = choose_weights(networks, trainings.store, split, distributed)
         artifact = Artifact(
             schema=panel.schema,
             config=config,
@@ -108,7 +108,7 @@ def fit_panel(
             found["seconds_per_step"] = asdict(measured)
         if len(split.held):
             found |= attention_share(artifact.ensemble, panel, config, split)
-            found["validation"] = _validate(artifact, panel, split, surroundings)
+            found["validation"] = _validate(artifact, panel, split, context)
             if config.fit.refit and not members[-1].ended:
                 members = trainings.refitted(config, members)
                 networks = [member.network for member in members]
@@ -239,7 +239,7 @@ def _check_tokens(config: Config) -> None:
 
 
 def _validate(
-    artifact: Artifact, panel: Panel, split: Split, surroundings: Surroundings
+    artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
 ) -> dict[str, Any]:
     """Returns the scores of the validation windows, of the model and of cheap baselines."""
     watched, _, cutoffs = split.validation.locate(split.held)
@@ -251,8 +251,8 @@ def _validate(
     if floor is not None:
         alone = Predictor(replace(artifact, ensemble=floor))
         said[RIDGE] = alone.quantiles(panel, series, cutoff)
-    if surroundings.validated is not None:
-        surroundings.validated(
+    if context.validated is not None:
+        context.validated(
             {
                 name: known_forecast(panel, series, cutoff, said[name], levels)
                 for name in (MODEL, RIDGE)

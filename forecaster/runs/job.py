@@ -31,15 +31,15 @@ from forecaster.panel.building.codes import recoded
 from forecaster.panel.finding import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce, announce_table
+from forecaster.runs.distributed import SINGLE_PROCESS, DistributedContext, windows_per_step
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.pages import REPORT, validation_page, with_origin
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.refits import Refit, Refits
-from forecaster.runs.resume.under_way import Opened, UnderWay
+from forecaster.runs.resume import Opened, ResumableFit
 from forecaster.runs.tracking.content import log_artifact, score_points
 from forecaster.runs.tracking.run import open_run
-from forecaster.runs.training.devices import SINGLE, Place, windows_per_step
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start, started_config
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def run_fit(
     out: Path | None,
     console: Console,
     start: Artifact | None = None,
-    under_way: UnderWay | None = None,
-    place: Place = SINGLE,
+    under_way: ResumableFit | None = None,
+    distributed: DistributedContext = SINGLE_PROCESS,
     introduced: bool = False,
     report: Path | None = None,
 ) -> Artifact:
@@ -80,7 +80,7 @@ def run_fit(
         console: where to say what happens.
         start: whose weights the training starts from; None = random ones.
         under_way: where checkpoints are kept; None = there are none.
-        place: of this process among those that train together; the first alone speaks and writes.
+        distributed: of this process among those that train together; the first alone speaks and writes.
         introduced: what there is to say about the table has been said.
         report: where the page about the validation windows goes, beside the artifact's own copy.
 
@@ -88,7 +88,7 @@ def run_fit(
         DataError: the audit finds errors, or a resumed fit finds another table.
         ConfigError: settings do not fit the table, each other, or the artifact to start from.
     """
-    if not place.leads:
+    if not distributed.is_main:
         console, out, report = Console(quiet=True), None, None
     config = started_config(config, start)
     panel = with_found_cycles(panel, config)
@@ -98,7 +98,7 @@ def run_fit(
         announce_table.roles(console, panel)
         announce_table.findings(console, found)
     config, split = prepare(panel, config, start)
-    windows_per_step(config, panel.n_channels, place)
+    windows_per_step(config, panel.n_channels, distributed)
     announce.plan(console, panel, config, split)
     first = (
         None if start is None else Start(start, partial(announce.start, console, panel, split, start))
@@ -106,13 +106,15 @@ def run_fit(
     say = partial(announce.sentence, console)
     name = out.name if out else Path(panel.name).stem
     validated: list[Said] = []
-    opening = under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, place)
+    opening = (
+        under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, distributed)
+    )
     with opening as opened, tempfile.TemporaryDirectory() as scratch:
         run = opened.run
-        around = Surroundings(
+        around = TrainingContext(
             logger=BufferedLogger(run) if run.recorded else None,
             callbacks=(TrainingBar(console),),
-            place=place,
+            distributed=distributed,
             checkpoints=opened.checkpoints,
             settled=opened.settled,
             say=say,
@@ -186,9 +188,9 @@ def run_backtest_job(
 
 
 @contextmanager
-def _unkept(config: Config, name: str, place: Place) -> Iterator[Opened]:
+def _unkept(config: Config, name: str, distributed: DistributedContext) -> Iterator[Opened]:
     """Yields the run of a fit that keeps no checkpoints."""
-    enabled = config.tracking.enabled and place.leads
+    enabled = config.tracking.enabled and distributed.is_main
     with open_run(config.tracking.model_copy(update={"enabled": enabled}), name) as run:
         yield Opened(run)
 

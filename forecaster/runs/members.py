@@ -25,12 +25,12 @@ from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.panel.panel import Panel
 from forecaster.runs.budget import Pace, measured_pace, within_budget
+from forecaster.runs.distributed import broadcast_from_rank_zero
+from forecaster.runs.launch import Training
 from forecaster.runs.linear import solve_linear
+from forecaster.runs.precision import Measured, settle_precision
 from forecaster.runs.scales import learn_scales
-from forecaster.runs.training.devices import of_the_first
-from forecaster.runs.training.launch import Training
-from forecaster.runs.training.precision import Measured, settle_precision
-from forecaster.runs.training.train import Surroundings, train
+from forecaster.runs.train import TrainingContext, train
 from forecaster.runs.transfer import Start, started_shape, take_weights
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
@@ -66,7 +66,7 @@ class Trainings:
         self,
         panel: Panel,
         config: Config,
-        surroundings: Surroundings,
+        context: TrainingContext,
         start: Start | None,
         hand: Hand,
     ):
@@ -75,13 +75,13 @@ class Trainings:
         Args:
             panel: the table.
             config: says how windows are cut out of it.
-            surroundings: what they run on, and who watches.
+            context: what they run on, and who watches.
             start: whose weights come first; None = random ones.
             hand: given each of them before it begins.
         """
         self._begun = time.monotonic()
         self.store: WindowStore = training_store(panel, config)
-        self._panel, self._around, self._start, self._hand = panel, surroundings, start, hand
+        self._panel, self._around, self._start, self._hand = panel, context, start, hand
         self._solved: tuple[Split, dict[str, Tensor]] | None = None
 
     def settled(self, config: Config, split: Split) -> tuple[Config, Measured | None]:
@@ -94,7 +94,9 @@ class Trainings:
         if config.fit.precision != "auto" and config.fit.budget_seconds is None:
             return config, None
         network = self.network(of_member(config, 0), split)
-        config, measured = settle_precision(network, self.store, split, config, self._around.place)
+        config, measured = settle_precision(
+            network, self.store, split, config, self._around.distributed
+        )
         if config.fit.budget_seconds is not None:
             config = self._bounded(config, split)
         self._around.settled(config.fit)
@@ -108,13 +110,19 @@ class Trainings:
         def run(short: Config, pace: Pace) -> None:
             learner = Learner(self.network(short, split), short.fit, self._panel.labels)
             self._hand(Training(learner, split, short, None))
-            train(learner, self.store, split, short, Surroundings(None, (pace,), self._around.place))
+            train(
+                learner,
+                self.store,
+                split,
+                short,
+                TrainingContext(None, (pace,), self._around.distributed),
+            )
 
         pace = measured_pace(of_member(config, 0), run)
         spent = time.monotonic() - self._begun
         trainings = asked.members * (2 if asked.refit and len(split.held) else 1)
         fit = within_budget(asked, pace, max(0.0, budget - spent) / trainings)
-        fit = of_the_first(fit, self._around.place)
+        fit = broadcast_from_rank_zero(fit, self._around.distributed)
         self._around.say(
             f"budget {budget:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms, "
             + (f"{trainings} trainings take {fit.steps:,} " if trainings > 1 else f"{fit.steps:,} ")

@@ -26,7 +26,7 @@ from forecaster.runs import announce
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import from_scratch
 
 Refit = Literal["once", "each", "never"]
@@ -111,7 +111,7 @@ class Refits:
             raise DataError(
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
-        watched = Surroundings(callbacks=(TrainingBar(self._console),))
+        watched = TrainingContext(callbacks=(TrainingBar(self._console),))
         return fit_panel(seen, config, split, watched)
 
     def _floor(self, artifact: Artifact, until: int) -> Artifact | None:

@@ -27,9 +27,9 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from forecaster.atomic import atomic_folder
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.files import atomic_folder
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.finding import Finding
 from forecaster.panel.panel import Panel
