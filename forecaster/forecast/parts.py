@@ -22,7 +22,7 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.paths import Draws
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
-from forecaster.panel.merge import merge_parts
+from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
 
 

@@ -41,12 +41,12 @@ from forecaster.forecast.predictor import Predictor, Progress
 from forecaster.forecast.writer import check_format, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
-from forecaster.panel.finding import Finding, refuse_errors
+from forecaster.panel.convert import convert_table
+from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
-from forecaster.panel.reading.files import find_files, parquet_cells
 from forecaster.panel.schema import Schema
-from forecaster.panel.stores.convert import convert_table
-from forecaster.panel.stores.store import is_store, write_store
+from forecaster.panel.store import is_store, write_store
 
 _STORE, _STAMP, _MODEL = SHARED
 _TEXT, _PACKED, _CELL = 4, 16, 40

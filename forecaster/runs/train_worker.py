@@ -17,7 +17,7 @@ from typing import Any
 
 from forecaster.errors import ForecasterError
 from forecaster.model.threads import spare_threads
-from forecaster.panel.stores.store import open_store
+from forecaster.panel.store import open_store
 from forecaster.runs.checkpoints import Checkpoints
 from forecaster.runs.distributed import joined
 from forecaster.runs.launch import LENGTH_BYTES, READY, Training, Work
