@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from forecaster.arguments import BATCH, config_of
+from forecaster.arguments import BATCH, config_from
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, ForecasterError, OutputError
 from forecaster.files import atomic_file
@@ -78,7 +78,7 @@ class Source:
 
     def reading(self, artifact: Artifact) -> DataConfig:
         """Returns how the table is read: as the model's was, unless something else was said."""
-        told = config_of(None, None, self.roles).data
+        told = config_from(None, None, self.roles).data
         return artifact.config.replaced(data=told.model_dump(include=set(self.roles))).data
 
 
@@ -162,7 +162,7 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
     """Returns the store of a table, made now unless an earlier start left it whole."""
     store, stamp = folder / _STORE, folder / _STAMP
     reading = _as_declared(
-        artifact.schema.renamed(config_of(None, None, source.roles).data), source.reading(artifact)
+        artifact.schema.renamed(config_from(None, None, source.roles).data), source.reading(artifact)
     )
     found = json.dumps([_stamps(source), reading.model_dump(mode="json")], sort_keys=True)
     if is_store(store) and stamp.is_file() and stamp.read_text(encoding="utf-8") == found:
