@@ -88,7 +88,7 @@ def _fitted(
     report: Path | None,
 ) -> Forecaster:
     """Returns the model of a fit whose folder, if it has one, is claimed."""
-    from forecaster.runs.job import run_fit
+    from forecaster.runs.pipeline import run_fit
 
     if asked.data is None:
         raise ConfigError("data: expected a table: a path, a glob or a frame")

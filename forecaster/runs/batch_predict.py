@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from forecaster.arguments import BATCH, config_from
-from forecaster.config import DataConfig
+from forecaster.arguments import BATCH
+from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, ForecasterError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.ahead import check_known, settle
