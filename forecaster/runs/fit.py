@@ -87,7 +87,7 @@ def refuse_what_is_no_count(panel: Panel) -> None:
         real = ~np.isnan(values)
         odd = real & ((values < 0) | (values != np.floor(values)))
         if not where and odd.any():
-            row, channel = (int(distributed) for place in np.argwhere(odd)[0])
+            row, channel = (int(place) for place in np.argwhere(odd)[0])
             at = rows.start + row
             series = int(np.searchsorted(panel.indptr, at, side="right")) - 1
             where = (
