@@ -30,9 +30,7 @@ class Reading(TypedDict, total=False):
     delimiter: str
     decimal: str
     time_format: str
-    snap: bool
     on_duplicates: str
-    on_gaps: str
     holidays: str
 
 
