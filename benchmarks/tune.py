@@ -36,10 +36,10 @@ from forecaster.config import load_config
 from forecaster.panel.build import open_panel
 from forecaster.runs.tracking.sweep import open_sweep
 from forecaster.runs.tune import objective as objectives
+from forecaster.runs.tune.options import Tables, TuneOptions, plan_search
 from forecaster.runs.tune.plan import SweepPlan, read_plan
 from forecaster.runs.tune.space import load_space
 from forecaster.runs.tune.study import finished, open_study
-from forecaster.runs.tune.wishes import Tables, Wishes, plan_search
 from forecaster.runs.tune.worker import Session, run_worker
 from forecaster.runs.tune.workers import run_workers
 
@@ -75,9 +75,9 @@ def make_plan(folder: Path, name: str, trials: int, steps: int) -> SweepPlan:
     settings = ["horizon=28", f"fit.steps={steps}", "fit.patience=null", "data.known=[price,promo]"]
     config = load_config(None, [*settings, f"tracking.uri=sqlite:///{folder}/mlflow.db"])
     panel = open_panel(str(DATA), config.data)
-    wishes = Wishes(trials=trials, study=name, sampler="random", pruner="none")
+    options = TuneOptions(trials=trials, study=name, sampler="random", pruner="none")
     space = load_space(folder / "space.yaml")
-    plan = plan_search(panel, Tables(str(DATA)), config, wishes, space)
+    plan = plan_search(panel, Tables(str(DATA)), config, options, space)
     return replace(plan, storage=str(folder / f"{name}.journal"))
 
 

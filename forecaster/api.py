@@ -152,21 +152,21 @@ def tune(
     """
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.resume.asked import Asked
+    from forecaster.runs.tune.options import Tables, tune_options
     from forecaster.runs.tune.search import run_search
-    from forecaster.runs.tune.wishes import Tables, wishes_of
     from forecaster.tuned import Study
 
     roles = {name: value for name, value in options.items() if name in DataConfig.model_fields}
     apart = {*roles, "config", "quiet", "future", "covariates"}
     config = config_of(options.get("config"), horizon, roles)
     tables = Tables(data, options.get("future"), options.get("covariates"))
-    wishes = wishes_of(trials, {name: value for name, value in options.items() if name not in apart})
-    if wishes.out is not None:
-        check_target(wishes.out)
-    asked = Asked(config, data, tables.future, tables.covariates, wishes.until)
+    search = tune_options(trials, {name: value for name, value in options.items() if name not in apart})
+    if search.out is not None:
+        check_target(search.out)
+    asked = Asked(config, data, tables.future, tables.covariates, search.until)
     config, panel = _opened(asked)
     console = Console(quiet=options.get("quiet", False))
-    outcome, artifact = run_search(panel, tables, config, wishes, console)
+    outcome, artifact = run_search(panel, tables, config, search, console)
     return Study(outcome, panel.kind, artifact)
 
 

@@ -24,10 +24,7 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.reading.table import listing
 from forecaster.runs.announce_table import say
 from forecaster.runs.calibration import uncalibrated
-from forecaster.runs.tracking.run import TrackedRun
-from forecaster.runs.tracking.spool import FOLDER
-from forecaster.runs.tracking.store import where_to_look
-from forecaster.runs.tracking.sync import pending
+from forecaster.runs.tracking import FOLDER, TrackedRun, pending, where_to_look
 from forecaster.runs.transfer import ancestry, comparable
 from forecaster.windows.split import Split
 

@@ -36,8 +36,7 @@ from forecaster.runs.pages import REPORT, validation_page, with_origin
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.refits import Refit, Refits
 from forecaster.runs.resume.under_way import Opened, UnderWay
-from forecaster.runs.tracking.content import log_artifact, score_points
-from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.training.devices import SINGLE, Place, windows_per_step
 from forecaster.runs.training.train import Surroundings
 from forecaster.runs.transfer import Start, started_config

@@ -18,7 +18,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.resume.asked import Asked, Record, record_of
 from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.resume.folder import RunFolder, claimed, find_run
-from forecaster.runs.tracking.run import TrackedRun, open_run
+from forecaster.runs.tracking import TrackedRun, open_run
 
 
 @dataclass(frozen=True)

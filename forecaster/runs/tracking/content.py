@@ -10,10 +10,13 @@ import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forecaster.forecast.artifact import Artifact
 from forecaster.runs.tracking.entries import Point
 from forecaster.runs.tracking.run import TrackedRun
+
+if TYPE_CHECKING:
+    from forecaster.forecast.artifact import Artifact
 
 MODEL = "forecaster.model"
 """Tag that holds the digest of the weights whose files a run has."""

@@ -1,6 +1,6 @@
 """What a search is: everything a worker has to know, as plain data.
 
-What comes in: the caller's wishes, resolved once. What goes out: one frozen `SweepPlan`, written to a
+What comes in: the caller's options, resolved once. What goes out: one frozen `SweepPlan`, written to a
 file for worker processes and read back equal.
 """
 

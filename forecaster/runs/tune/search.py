@@ -1,6 +1,6 @@
 """A search from start to finish: announced, run, told, written, refitted, registered.
 
-What comes in: an open panel, a config and the caller's wishes. What goes out: an `Outcome`, the best
+What comes in: an open panel, a config and the caller's options. What goes out: an `Outcome`, the best
 config as a file, and a model fitted with it. Promised: the same call goes on with the study that is
 there; everything that was told stays, whatever ends the search.
 """
@@ -29,13 +29,13 @@ from forecaster.runs import announce, announce_table
 from forecaster.runs.job import run_fit
 from forecaster.runs.tracking.sweep import Sweep, close_dead_trial, open_sweep
 from forecaster.runs.tune.objective import RUN, Objective
+from forecaster.runs.tune.options import Tables, TuneOptions, plan_search
 from forecaster.runs.tune.outcome import Outcome, outcome_of
 from forecaster.runs.tune.plan import SweepPlan
 from forecaster.runs.tune.report import SearchBar, say_plan, say_results
 from forecaster.runs.tune.space import load_space
 from forecaster.runs.tune.storage import Say, StorageLost
 from forecaster.runs.tune.study import open_study
-from forecaster.runs.tune.wishes import Tables, Wishes, plan_search
 from forecaster.runs.tune.worker import Session, run_worker
 from forecaster.runs.tune.workers import run_workers
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def run_search(
-    panel: Panel, tables: Tables, config: Config, wishes: Wishes, console: Console
+    panel: Panel, tables: Tables, config: Config, options: TuneOptions, console: Console
 ) -> tuple[Outcome, Artifact | None]:
     """Returns what a search found, and the model of its best settings.
 
@@ -52,32 +52,32 @@ def run_search(
         panel: the table; rows of a holdout already cut off.
         tables: that the panel was made of.
         config: with a horizon; trial 0 tries it as it is.
-        wishes: how to search.
+        options: how to search.
         console: where to say what happens.
 
     Raises:
-        ConfigError: wishes, space and config contradict each other, the table, or the study that is
+        ConfigError: options, space and config contradict each other, the table, or the study that is
             there; or its storage stayed away.
         DataError: the audit finds errors, or the table is too short.
         FitError: three trials in a row failed alike, or none finished.
     """
     found = check_panel(panel, config.horizon)
     refuse_errors(found)
-    space = load_space(wishes.space)
-    plan = plan_search(panel, tables, config, wishes, space)
+    space = load_space(options.space)
+    plan = plan_search(panel, tables, config, options, space)
     objective = Objective(plan, panel)
     objective.check()
     announce_table.roles(console, panel)
     announce_table.findings(console, found)
     say_plan(console, objective)
-    outcome = _searched(panel, plan, objective, wishes, console)
-    if not wishes.refit and wishes.out is None and wishes.register is None:
+    outcome = _searched(panel, plan, objective, options, console)
+    if not options.refit and options.out is None and options.register is None:
         return outcome, None
-    return outcome, _refitted(panel, outcome, wishes, console)
+    return outcome, _refitted(panel, outcome, options, console)
 
 
 def _searched(
-    panel: Panel, plan: SweepPlan, objective: Objective, wishes: Wishes, console: Console
+    panel: Panel, plan: SweepPlan, objective: Objective, options: TuneOptions, console: Console
 ) -> Outcome:
     """Runs the trials that are still wanted, and records the study as a whole."""
     say = partial(announce.sentence, console)
@@ -108,7 +108,7 @@ def _searched(
         bar.stop()
         outcome = _concluded(plan, study, sweep, begun, say)
         best = _best_path(plan)
-        outcome.write_best(best, wishes.command)
+        outcome.write_best(best, options.command)
         sweep.keep_best(best.read_text(encoding="utf-8"))
     say_results(console, outcome)
     announce.tracked(console, sweep.run)
@@ -143,19 +143,19 @@ def _reachable(plan: SweepPlan, panel: Panel) -> Iterator[SweepPlan]:
         yield replace(plan, source=str(store), future=None, covariates=None)
 
 
-def _refitted(panel: Panel, outcome: Outcome, wishes: Wishes, console: Console) -> Artifact:
+def _refitted(panel: Panel, outcome: Outcome, options: TuneOptions, console: Console) -> Artifact:
     """Returns the model of the best settings, fitted to all rows; saved and registered as wished."""
     config = outcome.settings(outcome.best)
     console.rule(f"fit with trial {outcome.best.number}", align="left")
     with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:
-        out = wishes.out
-        if out is None and wishes.register is not None:
+        out = options.out
+        if out is None and options.register is not None:
             out = Path(scratch) / outcome.plan.study
         artifact = run_fit(panel, config, out, console, introduced=True)
-        if wishes.register is not None and out is not None:
+        if options.register is not None and out is not None:
             from forecaster.runs.registry.publish import publish
 
-            published = publish(out, wishes.register, config.tracking)
+            published = publish(out, options.register, config.tracking)
             announce.sentence(console, f"registered {published.address}: {published.sentence}")
     return artifact
 

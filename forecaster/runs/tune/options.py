@@ -23,7 +23,7 @@ from forecaster.runs.tune.study import check_name, default_storage
 
 
 @dataclass(frozen=True)
-class Wishes:
+class TuneOptions:
     """What a caller may say of a search; None = decided here, and said."""
 
     trials: int = 50
@@ -70,13 +70,13 @@ class Tables:
     """Second table."""
 
 
-def wishes_of(trials: int, told: Mapping[str, Any]) -> Wishes:
-    """Returns a caller's wishes; one metric may stand for a list of one.
+def tune_options(trials: int, told: Mapping[str, Any]) -> TuneOptions:
+    """Returns a caller's options; one metric may stand for a list of one.
 
     Raises:
         ConfigError: there is no such wish.
     """
-    known = [field.name for field in fields(Wishes)]
+    known = [field.name for field in fields(TuneOptions)]
     for name in told:
         if name not in known:
             near = nearest(name, known)
@@ -87,68 +87,68 @@ def wishes_of(trials: int, told: Mapping[str, Any]) -> Wishes:
     given["metrics"] = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     if "out" in given:
         given["out"] = Path(given["out"])
-    return Wishes(trials, **given)
+    return TuneOptions(trials, **given)
 
 
 def plan_search(
-    panel: Panel, tables: Tables, config: Config, wishes: Wishes, space: Space
+    panel: Panel, tables: Tables, config: Config, options: TuneOptions, space: Space
 ) -> SweepPlan:
     """Returns the plan of a search.
 
     Raises:
-        ConfigError: wishes contradict each other or the space; all faults at once.
+        ConfigError: options contradict each other or the space; all faults at once.
     """
     if config.horizon is None:
         raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
-    _check(wishes, space)
-    pruner = wishes.pruner
+    _check(options, space)
+    pruner = options.pruner
     if pruner is None:
-        pruner = "none" if len(wishes.metrics) > 1 or space.losses_differ else "asha"
+        pruner = "none" if len(options.metrics) > 1 or space.losses_differ else "asha"
     source = _address(tables.data)
     word = "frame" if source is None else _word(Path(panel.name).stem)
-    study = wishes.study or f"{word}-{config.horizon}"
+    study = options.study or f"{word}-{config.horizon}"
     check_name(study)
     return SweepPlan(
         study=study,
-        storage=str(wishes.storage or default_storage(study, tracking_uri(config.tracking))),
+        storage=str(options.storage or default_storage(study, tracking_uri(config.tracking))),
         source=source or "",
         config=config.model_dump(mode="json"),
         space=space.told,
         fingerprint=panel.fingerprint(),
-        metrics=wishes.metrics,
-        trials=wishes.trials,
-        sampler=wishes.sampler,
+        metrics=options.metrics,
+        trials=options.trials,
+        sampler=options.sampler,
         pruner=pruner,
-        seed=wishes.seed,
-        workers=wishes.workers,
-        timeout_seconds=seconds_of(wishes.timeout, "--timeout"),
-        until=wishes.until,
+        seed=options.seed,
+        workers=options.workers,
+        timeout_seconds=seconds_of(options.timeout, "--timeout"),
+        until=options.until,
         future=_address(tables.future),
         covariates=_address(tables.covariates),
     )
 
 
-def _check(wishes: Wishes, space: Space) -> None:
+def _check(options: TuneOptions, space: Space) -> None:
     faults = []
     known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS}
-    asked = [("sampler", wishes.sampler), ("pruner", wishes.pruner or "none")]
-    for name, value in asked + [("metric", metric) for metric in wishes.metrics]:
+    asked = [("sampler", options.sampler), ("pruner", options.pruner or "none")]
+    for name, value in asked + [("metric", metric) for metric in options.metrics]:
         if value not in known[name]:
             faults.append(f"--{name} {value}: expected one of {', '.join(known[name])}")
-    if not wishes.metrics or len(set(wishes.metrics)) < len(wishes.metrics):
-        faults.append(f"--metric {', '.join(wishes.metrics) or '(none)'}: expected each one once")
-    for name, number in (("trials", wishes.trials), ("workers", wishes.workers)):
+    if not options.metrics or len(set(options.metrics)) < len(options.metrics):
+        faults.append(f"--metric {', '.join(options.metrics) or '(none)'}: expected each one once")
+    for name, number in (("trials", options.trials), ("workers", options.workers)):
         if number < 1:
             faults.append(f"--{name} {number}: expected 1 or more")
-    if wishes.pruner not in (None, "none"):
-        if len(wishes.metrics) > 1:
+    if options.pruner not in (None, "none"):
+        if len(options.metrics) > 1:
             faults.append(
-                f"--pruner {wishes.pruner}: trials with {len(wishes.metrics)} metrics cannot be "
+                f"--pruner {options.pruner}: trials with {len(options.metrics)} metrics cannot be "
                 "compared before their end; take --pruner none, or one --metric"
             )
         if space.losses_differ:
             faults.append(
-                f"--pruner {wishes.pruner}: the space searches {space.losses_differ}, so losses of two "
+                f"--pruner {options.pruner}: the space searches {space.losses_differ}, so losses of two "
                 "trials do not mean the same; take --pruner none, or leave it out of the space"
             )
     if faults:
