@@ -25,7 +25,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.audit import check_panel
-from forecaster.panel.finding import refuse_errors
+from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import NO_TIME, Panel
 from forecaster.panel.read import to_kind
 from forecaster.windows.index import Int64

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from forecaster.errors import ConfigError
 from forecaster.forecast.paths import path_rows
 from forecaster.forecast.writer import write_rows
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.panel import NO_TIME, Panel
 from forecaster.panel.read import to_kind
 

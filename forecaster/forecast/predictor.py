@@ -24,7 +24,7 @@ from forecaster.model.paths import Outlook
 from forecaster.model.scaling import Scale
 from forecaster.model.threads import cores, side_by_side
 from forecaster.panel.audit import check_panel
-from forecaster.panel.finding import refuse_errors
+from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore

@@ -27,7 +27,7 @@ from forecaster.panel.arrays import PART_CELLS, Ints, add_to, blocks, owners, re
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.clock.holidays import count_holidays
 from forecaster.panel.clock.stamps import write_times
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.schema import Schema
 
 NO_TIME = -(2**63)

@@ -20,7 +20,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.predictor import Predictor
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce
 from forecaster.runs.fit import fit_panel, prepare

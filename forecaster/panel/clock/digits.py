@@ -10,7 +10,7 @@ import re
 
 import polars as pl
 
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 
 EPOCHS = {"s": 10**6, "%s": 10**6, "ms": 10**3, "us": 1, "ns": 0}
 """Formats of counts since 1970, with the microseconds in one; nanoseconds are divided."""

@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.panel.building.cells import SERIES, TIME
 from forecaster.panel.calendar import Calendar, Times
+from forecaster.panel.cells import SERIES, TIME
 from forecaster.panel.clock.frequency import DAY, FIXED, MONTHS, declared_freq
 from forecaster.panel.clock.steps import find_freq, modes
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.schema import Schema
 
 

@@ -19,7 +19,7 @@ from datetime import datetime
 import polars as pl
 
 from forecaster.panel.clock.digits import EPOCHS, is_time_name
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 
 SAMPLE = 100
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 from forecaster.panel.reading.dialect import Dialect
 
 _BLOCK = 1 << 20

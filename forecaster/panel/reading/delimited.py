@@ -19,7 +19,7 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.clock.stamps import first_values, guess_formats
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.reading.csv_faults import refuse_encoding, refuse_uneven
 from forecaster.panel.reading.dialect import Dialect, expected_delimiter, find_dialect
 from forecaster.panel.reading.numerals import (

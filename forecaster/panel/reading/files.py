@@ -23,7 +23,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.finding import Faults, Finding, fault
+from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.reading.delimited import first_bytes, read_delimited
 from forecaster.panel.reading.numerals import as_numbers
 from forecaster.panel.reading.remote import fetch, list_files

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from forecaster.errors import DataError
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 from forecaster.panel.reading.table import Table, one_line, refuse_repeats
 
 _BROKEN = (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError)

@@ -16,7 +16,7 @@ import polars as pl
 
 from forecaster.errors import DataError
 from forecaster.panel.clock.stamps import first_values
-from forecaster.panel.finding import Finding, fault
+from forecaster.panel.findings import Finding, fault
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")
 PADDED = r"^0\d+$"

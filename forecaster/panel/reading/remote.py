@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from forecaster.errors import DataError
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 from forecaster.panel.reading.table import one_line
 
 PATIENCE_SECONDS = 20.0

@@ -17,7 +17,7 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.clock.stamps import guess_formats
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 from forecaster.panel.reading.numerals import MISSING
 from forecaster.panel.reading.table import Table
 

@@ -17,7 +17,7 @@ from forecaster.errors import DataError
 from forecaster.panel.clock.digits import integer_format, is_time_name
 from forecaster.panel.clock.frequency import parse_freq
 from forecaster.panel.clock.stamps import guess_formats
-from forecaster.panel.finding import Finding, refuse_errors
+from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.reading.table import Table, did_you_mean, listing
 from forecaster.panel.reading.unrolled import looks_rolled
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.finding import Finding, refuse_errors
+from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.reading.table import Table, did_you_mean, listing
 from forecaster.panel.roles.columns import (
     LONG_TARGETS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forecaster.panel.finding import Faults, fault
+from forecaster.panel.findings import Faults, fault
 from forecaster.panel.reading.table import Table, did_you_mean, listing
 from forecaster.panel.roles.columns import require_columns
 from forecaster.panel.schema import Schema

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.panel import MISSING, Panel
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 from forecaster.panel.clock.frequency import parse_freq
-from forecaster.panel.finding import Finding, refuse_errors
+from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
-from forecaster.panel.stores.store import is_store, open_store, read_card
+from forecaster.panel.store import is_store, open_store, read_card
 
 _ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
 _REPAIRS = ("snap", "on_duplicates", "on_gaps")

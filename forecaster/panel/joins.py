@@ -12,12 +12,12 @@ from dataclasses import replace
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.panel.building.cells import SERIES, TIME, read_times, read_values
-from forecaster.panel.building.repeats import Origin, once, ordered, settled
-from forecaster.panel.building.rows import Rows
-from forecaster.panel.finding import Faults, Finding, fault
+from forecaster.panel.cells import SERIES, TIME, read_times, read_values
+from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.reading.table import Table, listing
+from forecaster.panel.repeats import Origin, once, ordered, settled
 from forecaster.panel.roles.columns import require_columns
+from forecaster.panel.rows import Rows
 from forecaster.panel.schema import Schema
 
 _AT = [SERIES, TIME]

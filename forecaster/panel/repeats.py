@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.panel.building.cells import SERIES, TIME
-from forecaster.panel.building.order import Order, find_order
+from forecaster.panel.cells import SERIES, TIME
 from forecaster.panel.clock.snap import Grid
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
+from forecaster.panel.order import Order, find_order
 from forecaster.panel.reading.table import Table
 
 _AT = [SERIES, TIME]

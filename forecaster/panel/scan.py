@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.panel.finding import Finding, fault
+from forecaster.panel.findings import Finding, fault
 from forecaster.panel.reading.csv_faults import refuse_encoding, refuse_uneven
 from forecaster.panel.reading.delimited import UNNAMED, first_bytes, header_names, may_be_padded
 from forecaster.panel.reading.dialect import Dialect, find_dialect

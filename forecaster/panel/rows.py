@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.panel.building.cells import (
+from forecaster.panel.cells import (
     SERIES,
     TIME,
     mixed_offsets,
@@ -23,11 +23,11 @@ from forecaster.panel.building.cells import (
     read_values,
     require_keys,
 )
-from forecaster.panel.building.order import find_order
-from forecaster.panel.building.repeats import Origin, ordered, settled
 from forecaster.panel.clock.snap import Grid, snapped
-from forecaster.panel.finding import Faults, Finding, fault
+from forecaster.panel.findings import Faults, Finding, fault
+from forecaster.panel.order import find_order
 from forecaster.panel.reading.table import Table
+from forecaster.panel.repeats import Origin, ordered, settled
 from forecaster.panel.schema import Schema
 
 

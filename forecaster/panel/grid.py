@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from forecaster.errors import DataError
 from forecaster.panel.arrays import scattered
 from forecaster.panel.clock.frequency import MOST_GRID_ROWS
-from forecaster.panel.finding import fault
+from forecaster.panel.findings import fault
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 
 

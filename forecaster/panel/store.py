@@ -31,7 +31,7 @@ from forecaster.atomic import atomic_folder
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from forecaster.panel.clock.digits import integer_format
 from forecaster.panel.clock.stamps import has_clock
-from forecaster.panel.finding import Faults, Finding, fault
+from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.reading.table import Table
 from forecaster.panel.schema import Schema
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.panel.finding import Finding
-from forecaster.panel.rules.facts import Facts, segments
+from forecaster.panel.audit_facts import Facts, segments
+from forecaster.panel.findings import Finding
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

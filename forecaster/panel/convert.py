@@ -23,22 +23,22 @@ from forecaster.atomic import check_replaceable, check_writable
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import build_panel, clock_of, layout_of
-from forecaster.panel.building.cells import SERIES
-from forecaster.panel.building.grid import refuse_sparse
-from forecaster.panel.building.joins import with_covariates, with_future
-from forecaster.panel.building.rows import Rows, main_rows
+from forecaster.panel.cells import SERIES
 from forecaster.panel.clock.stamps import guess_formats, parse_times, with_any_offset
-from forecaster.panel.finding import fault, refuse_errors, summed
+from forecaster.panel.dealt import Dealt, Layouts, deal, sample_of
+from forecaster.panel.findings import fault, refuse_errors, summed
+from forecaster.panel.grid import refuse_sparse
+from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.panel import Panel
 from forecaster.panel.read import read_table
 from forecaster.panel.reading.table import Table
 from forecaster.panel.roles.columns import MOST_CATEGORIES, comparable_times, repeated_rows
 from forecaster.panel.roles.covariates import MOST_CODES, look_like_codes
 from forecaster.panel.roles.inference import infer_schema
+from forecaster.panel.rows import Rows, main_rows
+from forecaster.panel.scan import Scan, reading, scan_table
 from forecaster.panel.schema import Schema
-from forecaster.panel.stores.dealt import Dealt, Layouts, deal, sample_of
-from forecaster.panel.stores.scan import Scan, reading, scan_table
-from forecaster.panel.stores.store import (
+from forecaster.panel.store import (
     CARD,
     KIND,
     StoreWriter,
