@@ -148,8 +148,8 @@ def _check(options: TuneOptions, space: Space) -> None:
             )
         if space.losses_differ:
             faults.append(
-                f"--pruner {options.pruner}: the space searches {space.losses_differ}, so losses of two "
-                "trials do not mean the same; take --pruner none, or leave it out of the space"
+                f"--pruner {options.pruner}: the space searches {space.losses_differ}, so losses of "
+                "two trials do not mean the same; take --pruner none, or leave it out of the space"
             )
     if faults:
         raise ConfigError("\n".join(faults))
