@@ -26,8 +26,8 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
+from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import NO_TIME, Panel
-from forecaster.panel.read import to_kind
 from forecaster.windows.index import Int64
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _judged(
 def _about(artifact: Artifact, panel: Panel, judged: int, reason: NDArray[np.int8]) -> str:
     """Returns what has to be said of calibration, and of rows the model was trained on."""
     said = []
-    if artifact.ensemble.widths is None:
+    if artifact.ensemble.conformal_offsets is None:
         said.append("the band is not calibrated")
     if panel.schema.time is None:
         said.append("without a clock nobody can tell which steps the model was trained on")

@@ -20,9 +20,9 @@ from forecaster.forecast.ahead import BLOCK, Ahead, Task, check_known, reach, se
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
 from forecaster.forecast.paths import NO_PATHS, Draws, path_keys
-from forecaster.model.paths import Outlook
+from forecaster.model.sampling import Prediction
 from forecaster.model.scaling import Scale
-from forecaster.model.threads import cores, side_by_side
+from forecaster.model.threads import cores, run_parallel
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Panel
@@ -138,12 +138,12 @@ class Predictor:
             chosen = [np.flatnonzero(ahead.usable) for ahead in some]
             rows = [ahead.at[series] for ahead, series in zip(some, chosen, strict=True)]
             asked = np.concatenate(chosen), np.concatenate(rows)
-            said = self._outlook(some[0].panel, *asked, horizon, draws)
+            said = self._predict(some[0].panel, *asked, horizon, draws)
             ends = np.cumsum([len(series) for series in chosen])
             for ahead, end, series in zip(some, ends, chosen, strict=True):
                 own = slice(end - len(series), end)
                 mean, paths = (None if part is None else part[own] for part in (said.mean, said.paths))
-                part = Outlook(said.quantiles[own], mean, paths)
+                part = Prediction(said.quantiles[own], mean, paths)
                 task = tasks[len(forecasts)]
                 row = ahead.rows[:, :wanted]
                 truth = ahead.panel.values[row, : panel.n_channels]
@@ -167,7 +167,7 @@ class Predictor:
         horizon = self.artifact.horizon
         if leads is not None and self.artifact.config.model.decoder == "autoregressive":
             horizon = leads  # patch after patch: what is not wanted need not be drawn
-        return self._outlook(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
+        return self._predict(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
 
     def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
         """Returns the units that windows are scaled by, [N, C] each, on the processor.
@@ -189,9 +189,9 @@ class Predictor:
         codes = np.arange(1, panel.n_channels + 1)  # by place: a table may call its columns otherwise
         return WindowStore(panel, self.artifact.context_length, horizon, codes)
 
-    def _outlook(
+    def _predict(
         self, panel: Panel, series: Int64, cutoff: Int64, horizon: int, draws: Draws = NO_PATHS
-    ) -> Outlook:
+    ) -> Prediction:
         """What the ensemble says at given cutoffs; the paths of it only where they are to be kept."""
         model, channels = self.artifact.config.model, panel.n_channels
         store = self._store(panel, horizon)
@@ -201,32 +201,32 @@ class Predictor:
             size = max(1, _PATHS // (channels * (draws.samples or model.paths)))
             keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], draws.seed))
 
-        def say(start: int) -> Outlook:
+        def say(start: int) -> Prediction:
             part = slice(start, start + size)
             inputs = store.batch(series[part], None, cutoff[part]).inputs.to(self._device)
             key = None if keys is None else keys[part].to(self._device)
-            said = self._ensemble.outlook(inputs, key, draws.samples)
+            said = self._ensemble.predict(inputs, key, draws.samples)
             kept = said if draws.samples else said._replace(paths=None)
-            return Outlook(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
+            return Prediction(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
 
-        found = list(side_by_side(say, range(0, len(series), size), self._lanes))
+        found = list(run_parallel(say, range(0, len(series), size), self._lanes))
         if not found:
-            return Outlook(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
+            return Prediction(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
         quantiles, mean, paths = (
             # By numpy: torch would wake threads for this, and on a busy machine wait for them.
             None if part[0] is None else torch.from_numpy(np.concatenate([*map(np.asarray, part)]))
             for part in zip(*found, strict=True)
         )
         assert quantiles is not None
-        return Outlook(quantiles, mean, paths)
+        return Prediction(quantiles, mean, paths)
 
     def _forecast(self, ahead: Ahead, task: Task) -> Forecast:
         chosen = np.flatnonzero(ahead.usable)
         farthest = ahead.rows.shape[1]
-        said = self._outlook(ahead.panel, chosen, ahead.at[chosen], farthest, task.draws)
+        said = self._predict(ahead.panel, chosen, ahead.at[chosen], farthest, task.draws)
         return self._placed(ahead, task, chosen, said)
 
-    def _placed(self, ahead: Ahead, task: Task, chosen: Int64, said: Outlook) -> Forecast:
+    def _placed(self, ahead: Ahead, task: Task, chosen: Int64, said: Prediction) -> Forecast:
         """Returns what was said of chosen series as the forecast of all of them."""
         panel, horizon = ahead.panel, task.horizon
         finite = np.zeros(panel.n_series, dtype=np.bool_)

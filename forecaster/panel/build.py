@@ -18,23 +18,22 @@ from numpy.typing import NDArray
 from forecaster.config import DataConfig
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.cells import SERIES, TIME
-from forecaster.panel.clock.frequency import declared_freq
-from forecaster.panel.clock.holidays import require_holidays, with_holidays
-from forecaster.panel.clock.steps import Parts, find_freq
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
+from forecaster.panel.frames import read_table
+from forecaster.panel.freq import declared_freq
 from forecaster.panel.gaps import forward_filled
 from forecaster.panel.grid import on_grid
+from forecaster.panel.holidays import require_holidays, with_holidays
+from forecaster.panel.infer_freq import Parts, find_freq
 from forecaster.panel.joins import with_covariates, with_future
+from forecaster.panel.one_row_per_series import rows_reasons, unroll
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.read import read_table
-from forecaster.panel.reading.table import Table
-from forecaster.panel.reading.unrolled import rows_reasons, unroll
-from forecaster.panel.roles.inference import infer_schema
-from forecaster.panel.roles.required import require_schema
+from forecaster.panel.roles import infer_schema, require_schema
 from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store
 from forecaster.panel.stored import stored_panel
+from forecaster.panel.table import Table
 
 
 def open_panel(

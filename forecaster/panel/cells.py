@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import polars as pl
 
-from forecaster.panel.clock.digits import integer_format
-from forecaster.panel.clock.stamps import has_clock
 from forecaster.panel.findings import Faults, Finding, fault
-from forecaster.panel.reading.table import Table
 from forecaster.panel.schema import Schema
+from forecaster.panel.table import Table
+from forecaster.panel.timestamps import has_clock, integer_format
 
 # No caller's column is called so.
 SERIES, TIME = "\0series", "\0time"

@@ -24,17 +24,20 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import build_panel, clock_of, layout_of
 from forecaster.panel.cells import SERIES
-from forecaster.panel.clock.stamps import guess_formats, parse_times, with_any_offset
 from forecaster.panel.dealt import Dealt, Layouts, deal, sample_of
 from forecaster.panel.findings import fault, refuse_errors, summed
+from forecaster.panel.frames import read_table
 from forecaster.panel.grid import refuse_sparse
 from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.panel import Panel
-from forecaster.panel.read import read_table
-from forecaster.panel.reading.table import Table
-from forecaster.panel.roles.columns import MOST_CATEGORIES, comparable_times, repeated_rows
-from forecaster.panel.roles.covariates import MOST_CODES, look_like_codes
-from forecaster.panel.roles.inference import infer_schema
+from forecaster.panel.roles import (
+    MOST_CATEGORIES,
+    MOST_CODES,
+    comparable_times,
+    infer_schema,
+    look_like_codes,
+    repeated_rows,
+)
 from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.scan import Scan, reading, scan_table
 from forecaster.panel.schema import Schema
@@ -47,6 +50,8 @@ from forecaster.panel.store import (
     write_store,
     writing,
 )
+from forecaster.panel.table import Table
+from forecaster.panel.timestamps import guess_formats, parse_times, with_any_offset
 
 WHOLE = 1 << 22
 """Cells up to which a table is read whole."""

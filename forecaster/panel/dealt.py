@@ -18,9 +18,9 @@ import numpy as np
 import polars as pl
 
 from forecaster.panel.calendar import Times
-from forecaster.panel.reading.table import Table
 from forecaster.panel.scan import Scan
 from forecaster.panel.schema import Names, Schema
+from forecaster.panel.table import Table
 
 _PART, _ROW = "\0part", "\0row"
 _BATCH = 100_000

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 from forecaster.panel.arrays import scattered
-from forecaster.panel.clock.frequency import MOST_GRID_ROWS
 from forecaster.panel.findings import fault
+from forecaster.panel.freq import MOST_GRID_ROWS
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 
 

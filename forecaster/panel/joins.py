@@ -14,11 +14,11 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.panel.cells import SERIES, TIME, read_times, read_values
 from forecaster.panel.findings import Faults, Finding, fault
-from forecaster.panel.reading.table import Table, listing
 from forecaster.panel.repeats import Origin, once, ordered, settled
-from forecaster.panel.roles.columns import require_columns
+from forecaster.panel.roles import require_columns
 from forecaster.panel.rows import Rows
 from forecaster.panel.schema import Schema
+from forecaster.panel.table import Table, listing
 
 _AT = [SERIES, TIME]
 _CLOSE = 1e-5

@@ -15,10 +15,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.panel.cells import SERIES, TIME
-from forecaster.panel.clock.snap import Grid
 from forecaster.panel.findings import Finding
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.reading.table import Table
+from forecaster.panel.snap import Grid
+from forecaster.panel.table import Table
 
 _AT = [SERIES, TIME]
 

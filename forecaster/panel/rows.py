@@ -23,12 +23,12 @@ from forecaster.panel.cells import (
     read_values,
     require_keys,
 )
-from forecaster.panel.clock.snap import Grid, snapped
 from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.order import find_order
-from forecaster.panel.reading.table import Table
 from forecaster.panel.repeats import Origin, ordered, settled
 from forecaster.panel.schema import Schema
+from forecaster.panel.snap import Grid, snapped
+from forecaster.panel.table import Table
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,20 @@ from typing import Any
 import polars as pl
 
 from forecaster.config import DataConfig
+from forecaster.panel.csv import (
+    UNNAMED,
+    Dialect,
+    find_dialect,
+    first_bytes,
+    header_names,
+    may_be_padded,
+    refuse_encoding,
+    refuse_uneven,
+)
 from forecaster.panel.findings import Finding, fault
-from forecaster.panel.reading.csv_faults import refuse_encoding, refuse_uneven
-from forecaster.panel.reading.delimited import UNNAMED, first_bytes, header_names, may_be_padded
-from forecaster.panel.reading.dialect import Dialect, find_dialect
-from forecaster.panel.reading.files import PlacedFile, find_files, format_of, unreadable
-from forecaster.panel.reading.numerals import MISSING, STYLES, Style, as_numbers, known
-from forecaster.panel.reading.table import refuse_repeats
+from forecaster.panel.frames import PlacedFile, find_files, format_of, unreadable
+from forecaster.panel.numbers import MISSING, STYLES, Style, as_numbers, known
+from forecaster.panel.table import refuse_repeats
 
 _HEAD = 1 << 18
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.categories import recoded
-from forecaster.panel.clock.frequency import parse_freq
 from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.freq import parse_freq
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, open_store, read_card

@@ -21,7 +21,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.card import calibration_line
 from forecaster.model.transfer import Part
 from forecaster.panel.panel import Panel
-from forecaster.panel.reading.table import listing
+from forecaster.panel.table import listing
 from forecaster.runs.announce_table import say
 from forecaster.runs.calibration import uncalibrated
 from forecaster.runs.tracking import FOLDER, TrackedRun, pending, where_to_look

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from forecaster.errors import DataError, nearest
 from forecaster.panel.arrays import blocks, empty_beside
 from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.clock.frequency import DAY, MONTHS
-from forecaster.panel.reading.table import Table, did_you_mean
+from forecaster.panel.freq import DAY, MONTHS
 from forecaster.panel.schema import HOLIDAY
+from forecaster.panel.table import Table, did_you_mean
 
 if TYPE_CHECKING:
     from forecaster.panel.panel import Panel

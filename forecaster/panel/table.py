@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 
 from forecaster.errors import DataError, nearest
-from forecaster.panel.clock.stamps import parse_times, write_times
 from forecaster.panel.findings import Finding
 from forecaster.panel.order import Order, find_order
+from forecaster.panel.timestamps import parse_times, write_times
 
 
 @dataclass(frozen=True)

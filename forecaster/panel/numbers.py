@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from forecaster.errors import DataError
-from forecaster.panel.clock.stamps import first_values
 from forecaster.panel.findings import Finding, fault
+from forecaster.panel.timestamps import first_values
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")
 PADDED = r"^0\d+$"

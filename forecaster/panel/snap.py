@@ -18,9 +18,9 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.cells import SERIES, TIME
-from forecaster.panel.clock.frequency import DAY, FIXED, MONTHS, declared_freq
-from forecaster.panel.clock.steps import find_freq, modes
 from forecaster.panel.findings import Finding
+from forecaster.panel.freq import DAY, FIXED, MONTHS, declared_freq
+from forecaster.panel.infer_freq import find_freq, modes
 from forecaster.panel.schema import Schema
 
 

@@ -16,10 +16,10 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
-from forecaster.panel.clock.stamps import guess_formats
 from forecaster.panel.findings import fault
-from forecaster.panel.reading.numerals import MISSING
-from forecaster.panel.reading.table import Table
+from forecaster.panel.numbers import MISSING
+from forecaster.panel.table import Table
+from forecaster.panel.timestamps import guess_formats
 
 LEAST_VALUES = 5
 """Columns of numbers from which on a table may be one of rows that are series."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from forecaster.errors import DataError
 from forecaster.panel.arrays import evenly_apart
 from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.clock.frequency import DAY, FIXED, MONTHS, MOST_GRID_ROWS
+from forecaster.panel.freq import DAY, FIXED, MONTHS, MOST_GRID_ROWS
 
 Parts = Sequence[tuple[Times, Times]]
 """Each (time [row], rising within each series; indptr [series + 1]) of some whole series."""
