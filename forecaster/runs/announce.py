@@ -24,7 +24,7 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.table import listing
 from forecaster.runs.announce_table import say
 from forecaster.runs.calibration import uncalibrated
-from forecaster.runs.tracking import FOLDER, TrackedRun, pending, where_to_look
+from forecaster.runs.tracking import TrackedRun, where_to_look
 from forecaster.runs.transfer import ancestry, comparable
 from forecaster.windows.split import Split
 
@@ -140,28 +140,23 @@ def saved(console: Console, out: Path | None, run: TrackedRun) -> None:
     if out is not None:
         say(console, f"saved {out}")
     tracked(console, run)
-    if run.dropped:
+    if run.lost and not run.recorded:
         say(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
 
 
 def tracked(console: Console, run: TrackedRun) -> None:
     """Says where to see a run, or why its store does not have it, and what to do."""
-    if run.dropped:
-        say(console, f"not tracked: MLflow store {run.uri}: {run.lost}; nor kept: {run.dropped}")
+    if run.lost and not run.recorded:
+        say(console, f"not tracked: MLflow store {run.wanted}: {run.lost}", style="yellow")
     elif run.lost:
-        where = f"kept in {run.kept.parent.name}" if run.kept else "kept"
         say(
             console,
-            f"not tracked: MLflow store {run.uri}: {run.lost}; {where}, send it later with: "
-            "forecaster runs sync",
+            f"MLflow store {run.wanted}: {run.lost}; the run is logged to {run.uri}, copy it later "
+            "with: forecaster runs sync",
             style="yellow",
         )
     elif run.recorded:
         say(console, f"tracked, see it with: {where_to_look(run.uri)}")
-        # Those of workers, or of earlier work, that this one knows nothing of.
-        if count := pending():
-            waiting = f"{count} run{'s' * (count > 1)}"
-            say(console, f"{waiting} in {FOLDER}: send with: forecaster runs sync", style="yellow")
 
 
 def cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:

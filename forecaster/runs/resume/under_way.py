@@ -72,7 +72,7 @@ class UnderWay:
         try:
             with open_run(tracking, self.folder.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
-                record = replace(record, uri=uri, run=run.key)
+                record = replace(record, uri=uri, run=run.run_id)
                 self.folder.write(record)
 
                 def keep(fit: FitConfig) -> None:
