@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.panel import Panel
-    from forecaster.runs.batch.job import Delivered
+    from forecaster.runs.batch_predict import Delivered
     from forecaster.runs.registry import Published
 
 
@@ -63,7 +63,7 @@ class Forecaster:
             covariates: a second table, joined on series and time.
             roles: columns that are called otherwise in this table, in the model's order.
         """
-        from forecaster.forecast.batch.plan import open_for
+        from forecaster.forecast.parts import open_for
 
         return open_for(self.artifact, data, future, covariates, roles)
 
@@ -124,7 +124,7 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch.job import delivered
+        from forecaster.runs.batch_predict import delivered
 
         return delivered(self.artifact, Path(path), data, options)
 
@@ -157,15 +157,15 @@ class Forecaster:
                 horizon.
             DataError: the table has too little history for so many windows.
         """
-        from forecaster.runs.job import BacktestPlan, run_backtest_job
+        from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
         if windows < 1 or (stride is not None and stride < 1):
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
-        plan = BacktestPlan(windows, refit, stride, horizon)  # type: ignore[arg-type]
+        plan = BacktestOptions(windows, refit, stride, horizon)  # type: ignore[arg-type]
         panel = self.open(data, covariates=covariates, **roles)
-        return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+        return run_backtest_pipeline(self.artifact, panel, plan, self.config, Console(quiet=quiet))
 
     def detect(
         self,

@@ -16,14 +16,14 @@ from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.panel.build import open_panel
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import WindowStore
 
 
 def fitted(panel, config, callbacks=()):
     config, split = prepare(panel, config)
-    return fit_panel(panel, config, split, Surroundings(callbacks=tuple(callbacks)))
+    return fit_panel(panel, config, split, TrainingContext(callbacks=tuple(callbacks)))
 
 
 def weights_of(artifact):
@@ -88,7 +88,7 @@ def validation_loss(artifact, panel, split, batch_size):
     store = WindowStore(panel, config.model.context_length, config.horizon, np.array([1]))
     total, count = 0.0, 0
     with torch.no_grad():
-        for batch in WindowSequence(store, split.validation, split.held, batch_size):
+        for batch in WindowSequence(store, split.validation, split.validation_windows, batch_size):
             scale = member.encode(batch.inputs).scale
             quantiles = member.head(member.decode(member.encode(batch.inputs), batch.inputs))
             loss = pinball(quantiles, scale.apply(batch.target), member.head.levels)

@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from forecaster.atomic import atomic_file
 from forecaster.config import Config
 from forecaster.errors import FitError
+from forecaster.files import atomic_file
 from forecaster.runs.tracking import TrackedRun, without_password
 from forecaster.runs.tune.space import Space, apply
 from forecaster.runs.tune.study import SweepPlan, counted

@@ -34,8 +34,8 @@ from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.panel.store import write_store
-from forecaster.runs import announce, announce_table
-from forecaster.runs.job import run_fit
+from forecaster.runs.console import print_findings, print_line, print_roles, print_tracked
+from forecaster.runs.pipeline import run_fit
 from forecaster.runs.tracking import (
     TrackedRun,
     close_lost_trial,
@@ -112,8 +112,8 @@ def run_search(
     plan = plan_search(panel, config, options, load_space(options.space), data, future, covariates)
     evaluator = Evaluator(plan, panel)
     evaluator.check()
-    announce_table.roles(console, panel)
-    announce_table.findings(console, found)
+    print_roles(console, panel)
+    print_findings(console, found)
     print_plan(console, evaluator)
     outcome = _search(panel, plan, evaluator, options, console)
     if not options.refit and options.out is None and options.register is None:
@@ -139,7 +139,7 @@ def _search(
             outcome = Outcome.of(plan, study)
             log_study(run, study, outcome)
             if len(outcome.ended) < plan.trials:
-                announce.sentence(
+                print_line(
                     console,
                     f"{len(outcome.ended)}/{plan.trials} trials finished; rerun the same command to "
                     "continue",
@@ -147,8 +147,8 @@ def _search(
         best = outcome.write_best(options.command)
         run.log_text(best.read_text(encoding="utf-8"), "best.yaml")
     print_results(console, outcome)
-    announce.tracked(console, run)
-    announce.sentence(console, f"wrote {best}")
+    print_tracked(console, run)
+    print_line(console, f"wrote {best}")
     return outcome
 
 
@@ -526,5 +526,5 @@ def _refit(panel: Panel, outcome: Outcome, options: TuneOptions, console: Consol
             from forecaster.runs.registry import publish
 
             published = publish(out, options.register, config.tracking)
-            announce.sentence(console, f"registered {published.address}: {published.sentence}")
+            print_line(console, f"registered {published.address}: {published.sentence}")
     return artifact

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from forecaster.config import Config
+from forecaster.config import Config, read_yaml
 from forecaster.errors import ConfigError, nearest
-from forecaster.plain_yaml import read_yaml
 
 if TYPE_CHECKING:
     from optuna import Trial

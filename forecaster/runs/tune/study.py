@@ -20,8 +20,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from forecaster.arguments import seconds_of
-from forecaster.config import Config, FitConfig
+from forecaster.config import Config, FitConfig, parse_duration
 from forecaster.errors import ConfigError, nearest
 from forecaster.panel.panel import Panel
 from forecaster.runs.tracking import database, first_line, tracking_uri, without_password
@@ -153,7 +152,7 @@ def plan_search(
         pruner=pruner,
         seed=options.seed,
         workers=options.workers,
-        timeout_seconds=seconds_of(options.timeout, "--timeout"),
+        timeout_seconds=parse_duration(options.timeout, "--timeout"),
         until=options.until,
         future=_address(future),
         covariates=_address(covariates),

@@ -41,7 +41,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking import TrackedRun, first_line, score_points
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.space import Values
 from forecaster.runs.tune.study import SweepPlan
 from forecaster.windows.split import split_time
@@ -116,7 +116,7 @@ class Evaluator:
             return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
         pruning = StopPruned(report, request.prunable)
         logger = BufferedLogger(run) if run.recorded else None
-        artifact = fit_panel(self._seen, config, split, Surroundings(logger, (pruning,)))
+        artifact = fit_panel(self._seen, config, split, TrainingContext(logger, (pruning,)))
         attributes["steps"] = artifact.metrics["steps"]
         if pruning.step is not None:
             reason = f"behind others at step {pruning.step}"

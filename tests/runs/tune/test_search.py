@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 from rich.console import Console
 
 import forecaster as fc
-from forecaster.arguments import seconds_of
+from forecaster.config import parse_duration
 from forecaster.errors import ConfigError
 from forecaster.runs.tune.outcome import print_results, study_figures
 
@@ -167,7 +167,7 @@ def test_results_are_printed_with_the_preset_beside_them(folder):
     [(None, None), (90, 90), ("90", 90), ("45m", 2700), ("1.5h", 5400), ("1d", 86400)],
 )
 def test_a_duration_is_seconds_or_has_a_unit(told, seconds):
-    assert seconds_of(told, "--timeout") == seconds
+    assert parse_duration(told, "--timeout") == seconds
 
 
 @pytest.mark.slow

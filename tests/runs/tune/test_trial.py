@@ -14,9 +14,9 @@ from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError, FitError
 from forecaster.evaluation.backtest import MODEL
 from forecaster.panel.panel import Panel
+from forecaster.runs.distributed import find_distributed_context
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training.devices import find_place
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune import trial as trial_module
 from forecaster.runs.tune.space import Space, apply
 from forecaster.runs.tune.study import SweepPlan
@@ -208,7 +208,7 @@ def test_of_an_ensemble_only_the_first_member_is_reported(make_panel: Make, make
     fit = {"members": 2, "refit": True, "steps": 6, "validate_every": 3, "patience": None}
     config, split = prepare(panel, make_config(HORIZON, fit=fit))
     watch = StopPruned(lambda *report: reports.append(report), False)
-    artifact = fit_panel(panel, config, split, Surroundings(callbacks=(watch,)))
+    artifact = fit_panel(panel, config, split, TrainingContext(callbacks=(watch,)))
     assert reports == [tuple(point) for point in artifact.metrics["curves"]["validation_loss"]]
 
 
@@ -218,6 +218,6 @@ def test_all_ranks_stop_where_rank_0_prunes(make_panel: Make, make_config):
     fit = {"steps": 9, "validate_every": 3, "batch_size": 8}
     config, split = prepare(panel, make_config(HORIZON, fit=fit))
     watch = StopPruned(lambda *report: reports.append(report) or True, True)
-    around = Surroundings(callbacks=(watch,), place=find_place(2, None))
+    around = TrainingContext(callbacks=(watch,), distributed=find_distributed_context(2, None))
     assert fit_panel(panel, config, split, around).metrics["steps"] == watch.step == 3
     assert [step for step, _ in reports] == [3]
