@@ -30,7 +30,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError
-from forecaster.panel.schema import Schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
     from forecaster.forecast.artifact import Artifact
+    from forecaster.panel.schema import Schema
 
 Point = tuple[str, float, int, int]
 """Name, value, milliseconds since 1970, step."""

@@ -8,10 +8,6 @@ machine.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +24,7 @@ from rich.console import Console
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError, FitError, ForecasterError
-from forecaster.forecast.artifact import Artifact
-from forecaster.panel.audit import check_panel
-from forecaster.panel.findings import refuse_errors
-from forecaster.panel.panel import Panel
-from forecaster.panel.store import write_store
 from forecaster.runs.console import print_findings, print_line, print_roles, print_tracked
-from forecaster.runs.pipeline import run_fit
 from forecaster.runs.tracking import (
     TrackedRun,
     close_lost_trial,
@@ -62,11 +51,15 @@ from forecaster.runs.tune.study import (
     open_study,
     plan_search,
 )
-from forecaster.runs.tune.trial import Evaluate, Evaluator, TrialRequest, TrialResult, safely
+from forecaster.runs.tune.worker import Evaluate, TrialRequest, TrialResult, Worker, safely
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
+
+    from forecaster.forecast.artifact import Artifact
+    from forecaster.panel.panel import Panel
+    from forecaster.runs.tune.trial import Evaluator
 
 EVALUATOR = "forecaster.runs.tune.trial:Evaluator"
 SAME_ERRORS = 3
@@ -107,6 +100,10 @@ def run_search(
         DataError: the audit finds errors, or the table is too short.
         FitError: three consecutive trials failed alike, or none finished.
     """
+    from forecaster.panel.audit import check_panel
+    from forecaster.panel.findings import refuse_errors
+    from forecaster.runs.tune.trial import Evaluator
+
     found = check_panel(panel, config.horizon)
     refuse_errors(found)
     plan = plan_search(panel, config, options, load_space(options.space), data, future, covariates)
@@ -252,6 +249,8 @@ class _Trials:
         """Reports a validation loss; returns whether the trial is to stop."""
         from optuna.exceptions import UpdateFinishedTrialError
 
+        if self.plan.pruner == "none":  # Optuna takes no reports of several metrics
+            return False
         try:
             trial.report(loss, step)
             return bool(trial.should_prune())
@@ -369,51 +368,10 @@ def _close(run: TrackedRun, result: TrialResult) -> None:
     run.close(statuses[result.state])
 
 
-class _Worker:
-    """A process that evaluates trials, one at a time."""
-
-    def __init__(self, plan: SweepPlan, factory: str, number: int, folder: Path):
-        self.trial: Trial | None = None
-        self._log = folder / f"worker-{number}.log"
-        self.connection, theirs = Pipe()
-        with self._log.open("wb") as log:
-            # Not forked: a fork of a process that has used polars or torch may hang. Not the spawn of
-            # multiprocessing: it would run the caller's script again.
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "forecaster.runs.tune.trial", str(theirs.fileno())],
-                stdin=subprocess.PIPE,  # its end tells the worker to leave
-                stdout=log,
-                stderr=log,
-                env=worker_environment(number, plan.workers),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C reaches this process alone
-            )
-        theirs.close()
-        self.connection.send((plan, factory))
-
-    def leave(self) -> None:
-        """Tells the process to end."""
-        self.connection.close()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-
-    def end(self, by: float) -> str:
-        """Ends the process, by force after a time; returns why it ended, in words."""
-        self.leave()
-        try:
-            code = self.process.wait(max(0.0, by - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
-        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"{cause}: {lines[-1]}" if lines else cause
-
-
 def _run_workers(plan: SweepPlan, trials: _Trials, factory: str) -> None:
     """Keeps workers busy until no trial is left; replaces those that die."""
     with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:
-        start = partial(_Worker, plan, factory, folder=Path(scratch))
+        start = partial(Worker, plan, factory, folder=Path(scratch))
         workers = {number: start(number=number) for number in range(plan.workers)}
         deaths = 0
         try:
@@ -455,7 +413,7 @@ def _run_workers(plan: SweepPlan, trials: _Trials, factory: str) -> None:
                 worker.end(by)
 
 
-def _assign(trials: _Trials, workers: dict[int, _Worker]) -> bool:
+def _assign(trials: _Trials, workers: dict[int, Worker]) -> bool:
     """Gives a trial to each idle worker; returns whether any worker is busy."""
     for worker in workers.values():
         if worker.trial is None and (trial := trials.ask()) is not None:
@@ -463,27 +421,6 @@ def _assign(trials: _Trials, workers: dict[int, _Worker]) -> bool:
             with suppress(OSError):  # it has died; noticed in the next round
                 worker.connection.send(trials.running[trial])
     return any(worker.trial is not None for worker in workers.values())
-
-
-def worker_environment(number: int, workers: int) -> dict[str, str]:
-    """Returns the environment of one worker: its part of the cores, and its GPU."""
-    variables = dict(os.environ)
-    package = str(Path(__file__).parents[3])
-    variables["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
-    cores = len(allowed(0)) if allowed else os.cpu_count() or 1
-    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
-        variables.setdefault(name, str(max(1, cores // workers)))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        gpus = [name.strip() for name in visible.split(",") if name.strip()]
-    else:
-        import torch
-
-        gpus = [str(gpu) for gpu in range(torch.cuda.device_count())]
-    if gpus:
-        variables["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
-    return variables
 
 
 @contextmanager
@@ -507,6 +444,8 @@ def _readable(plan: SweepPlan, panel: Panel) -> Iterator[SweepPlan]:
     if plan.source:
         yield plan
         return
+    from forecaster.panel.store import write_store
+
     with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:
         store = Path(scratch) / panel.name
         write_store(panel, store, plan.config.data)
@@ -515,6 +454,8 @@ def _readable(plan: SweepPlan, panel: Panel) -> Iterator[SweepPlan]:
 
 def _refit(panel: Panel, outcome: Outcome, options: TuneOptions, console: Console) -> Artifact:
     """Fits the best settings to all rows; saves and registers the model as the options say."""
+    from forecaster.runs.pipeline import run_fit
+
     config = outcome.config(outcome.best)
     console.rule(f"fit with trial {outcome.best.number}", align="left")
     with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:

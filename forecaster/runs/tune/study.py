@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from forecaster.config import Config, FitConfig, parse_duration
 from forecaster.errors import ConfigError, nearest
-from forecaster.panel.panel import Panel
 from forecaster.runs.tracking import database, first_line, tracking_uri, without_password
 from forecaster.runs.tune.space import Space
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
+
+    from forecaster.panel.panel import Panel
 
 Sampler = Literal["tpe", "gp", "random"]
 Pruner = Literal["asha", "hyperband", "none"]

@@ -6,30 +6,20 @@
                             of what is left                               of the time axis
 
 The fit is that of `forecaster fit --until FIRST_CUTOFF`; the scores are those of a rolling backtest
-without refits. A worker process evaluates trials too, but never opens the study: the parent process
-asks and tells.
+without refits.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
-import os
-import signal
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytorch_lightning as pl
 
 from forecaster.config import Config, FitConfig
-from forecaster.errors import ConfigError, DataError, FitError, ForecasterError
+from forecaster.errors import ConfigError, DataError, FitError
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
 from forecaster.evaluation.rivals import CHEAP, MODEL
 from forecaster.forecast.artifact import Artifact
@@ -40,45 +30,14 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger
-from forecaster.runs.tracking import TrackedRun, first_line, score_points
+from forecaster.runs.tracking import score_points
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.tune.space import Values
 from forecaster.runs.tune.study import SweepPlan
+from forecaster.runs.tune.worker import Report, TrialRequest, TrialResult
 from forecaster.windows.split import split_time
 
 MOST_CUTOFFS = 32
 """Cutoffs scored at most: enough to compare trials, and quick compared with the fit."""
-_LEAVE_SECONDS = 10.0
-
-Report = Callable[[int, float], bool]
-"""Takes a step and its validation loss; returns whether to stop the trial."""
-
-
-@dataclass(frozen=True)
-class TrialRequest:
-    """What a worker needs to evaluate a trial."""
-
-    number: int
-    values: Values
-    """Settings that the trial proposes, by path."""
-    config: Config
-    """All settings."""
-    prunable: bool = False
-    run: TrackedRun = field(default_factory=TrackedRun)
-
-
-@dataclass
-class TrialResult:
-    """The result of a trial; `values` are those of the metrics, if it is complete."""
-
-    state: Literal["COMPLETE", "PRUNED", "FAIL"]
-    values: tuple[float, ...] | None = None
-    reason: str | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
-    """User attributes of the trial."""
-
-
-Evaluate = Callable[[TrialRequest, Report], TrialResult]
 
 
 class Evaluator:
@@ -196,54 +155,3 @@ def scored_cutoffs(panel: Panel, config: Config) -> list[int]:
     windows = max(1, min(MOST_CUTOFFS, steps // config.horizon))
     stride = max(config.horizon, (steps - config.horizon) // max(1, windows - 1))
     return rolling_cutoffs(panel, windows, config.horizon, stride)
-
-
-def safely(evaluate: Evaluate, request: TrialRequest, report: Report) -> TrialResult:
-    """Evaluates a trial; an exception makes it a failed one."""
-    try:
-        return evaluate(request, report)
-    except Exception as error:
-        known = isinstance(error, ForecasterError)
-        line = str(error) if known else traceback.format_exception_only(error)[-1].strip()
-        return TrialResult("FAIL", None, first_line(line), {"error": first_line(line)})
-
-
-def work(handle: int) -> None:
-    """Runs a worker process: receives requests and sends results until the parent process ends.
-
-    Args:
-        handle: file descriptor of the connection to the parent.
-    """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    connection = Connection(handle)
-
-    def report(step: int, loss: float) -> bool:
-        connection.send((step, loss))
-        answer: bool = connection.recv()
-        return answer
-
-    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        plan, factory = connection.recv()
-        module, _, name = factory.partition(":")
-        try:
-            evaluate = getattr(importlib.import_module(module), name)(plan)
-        except ForecasterError as error:
-            connection.send(error)
-            return
-        while True:
-            connection.send(safely(evaluate, connection.recv(), report))
-
-
-def _leave_with_parent() -> None:
-    """Ends this process when standard input ends, that is with its parent."""
-    while os.read(0, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(_LEAVE_SECONDS)
-    os._exit(130)
-
-
-if __name__ == "__main__":
-    # By its full name, so that the parent can unpickle what this process sends.
-    importlib.import_module("forecaster.runs.tune.trial").work(int(sys.argv[1]))

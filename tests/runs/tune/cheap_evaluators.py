@@ -3,7 +3,7 @@
 import os
 import time
 
-from forecaster.runs.tune.trial import TrialResult
+from forecaster.runs.tune.worker import TrialResult
 
 SPACE = {
     "fit.learning_rate": {"float": [0.0005, 0.02], "log": True},

@@ -24,11 +24,9 @@ from forecaster.runs.tune.trial import (
     MOST_CUTOFFS,
     Evaluator,
     StopPruned,
-    TrialRequest,
-    TrialResult,
-    safely,
     scored_cutoffs,
 )
+from forecaster.runs.tune.worker import TrialRequest, TrialResult, safely
 
 HORIZON = 4
 SPACE = {

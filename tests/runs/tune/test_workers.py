@@ -19,8 +19,9 @@ from sweeps import (
 )
 
 from forecaster.errors import DataError, FitError
-from forecaster.runs.tune.search import run_trials, worker_environment
+from forecaster.runs.tune.search import run_trials
 from forecaster.runs.tune.study import counted, finished, open_study
+from forecaster.runs.tune.worker import worker_environment
 
 pytestmark = pytest.mark.usefixtures("cheap")
 
