@@ -292,6 +292,8 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
         return float(trial.values[0])
 
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
+    if not complete:
+        return
     names = sorted({name for trial in complete for name in trial.params})[:_AXES]
     named = {"target": first, "target_name": metrics[0]}
     plots: dict[str, Any] = {

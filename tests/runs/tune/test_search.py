@@ -181,7 +181,8 @@ def test_a_frame_is_handed_to_several_workers_through_a_store(folder, monkeypatc
 
 def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty_store):
     shutil.copy(empty_store, folder / "mlflow.db")
-    config = tiny.TINY | {"tracking": {"enabled": True}}
+    fit = tiny.TINY["fit"] | {"steps": 20}
+    config = tiny.TINY | {"tracking": {"enabled": True}, "fit": fit}
     for trials in (3, 4):  # continued under the same run
         study = _tune("plain.csv", trials, study="shop", config=config, refit=False)
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
