@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError, ConfigError
-from forecaster.evaluation.rivals import MODEL
+from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Part = Literal["data", "config", "versions", "scores"]
 PARTS: tuple[Part, ...] = ("data", "config", "versions", "scores")
-_MODEL = "forecaster"  # in names of metrics
+
 _PAGE = 500
 _SHOWN = 5  # candidates that a message names
 
@@ -176,8 +176,8 @@ def _row(run: Run, experiment: str) -> RunRow:
         data=used[0].dataset.name if used else None,
         kind=kind,
         trials=int(tags["trials"]) if tags.get("trials", "").isdigit() else None,
-        wql=metrics.get(f"{stage}/{_MODEL}/WQL", metrics.get("best/WQL")),
-        skill=metrics.get(f"{stage}/{_MODEL}/skill"),
+        wql=metrics.get(f"{stage}/forecaster/WQL", metrics.get("best/WQL")),
+        skill=metrics.get(f"{stage}/forecaster/skill"),
         when=began.isoformat(timespec="seconds"),
         state="pruned" if tags.get("state") == "pruned" else run.info.status.lower(),
     )

@@ -21,7 +21,7 @@ import pytorch_lightning as pl
 from forecaster.config import Config, FitConfig
 from forecaster.errors import ConfigError, DataError, FitError
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
-from forecaster.evaluation.rivals import CHEAP, MODEL
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
@@ -94,7 +94,7 @@ class Evaluator:
         def forecasts(cutoffs: Sequence[int]) -> Iterator[dict[str, Forecast]]:
             return ({MODEL: forecast} for forecast in predictor.forecasts_at(panel, cutoffs))
 
-        return run_backtest(self.cutoffs, forecasts, CHEAP)
+        return run_backtest(self.cutoffs, forecasts, CHEAP_BASELINES)
 
     def _values(self, backtest: Backtest) -> tuple[float, ...]:
         scores = backtest.scores[MODEL]

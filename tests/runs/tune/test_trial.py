@@ -12,7 +12,7 @@ import torch
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError, FitError
-from forecaster.evaluation.backtest import MODEL
+from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import find_distributed_context
 from forecaster.runs.fit import fit_panel, prepare
