@@ -38,7 +38,7 @@ _PRIOR = 20  # windows that what all leads of a channel share counts like, besid
 
 
 @dataclass(frozen=True)
-class Held:
+class CalibrationSet:
     """What was forecast at held-out cutoffs, and what came."""
 
     quantiles: Floats
@@ -50,9 +50,11 @@ class Held:
     step: Int64
     """[N] place of the cutoff on the time axis, in steps."""
 
-    def some(self, chosen: NDArray[np.bool_]) -> Held:
+    def some(self, chosen: NDArray[np.bool_]) -> CalibrationSet:
         """Returns some of the windows."""
-        return Held(self.quantiles[chosen], self.actual[chosen], self.series[chosen], self.step[chosen])
+        return CalibrationSet(
+            self.quantiles[chosen], self.actual[chosen], self.series[chosen], self.step[chosen]
+        )
 
     @property
     def apart(self) -> float:
@@ -92,7 +94,7 @@ class Calibration:
     """Of the calibrated ones, each window by widths from other windows."""
 
 
-def calibrate(held: Held, levels: tuple[float, ...]) -> Calibration:
+def calibrate(held: CalibrationSet, levels: tuple[float, ...]) -> Calibration:
     """Returns widths, as strong as is best for windows that they were not learned from.
 
     That is the largest whose outer band comes as near to its share as any other's, to a hundredth, of
@@ -105,10 +107,10 @@ def calibrate(held: Held, levels: tuple[float, ...]) -> Calibration:
     before = quality(held.quantiles, held.actual, levels)
     crossed = np.zeros_like(held.quantiles)
     for inside, outside in _folds(held):
-        crossed[inside] = conformal_widths(held.some(outside), levels)
+        crossed[inside] = conformal_offsets(held.some(outside), levels)
     nominal = levels[-1] - levels[0]
     tried = {0.0: before} | {
-        strength: quality(widened(held.quantiles, strength * crossed, levels), held.actual, levels)
+        strength: quality(with_offsets(held.quantiles, strength * crossed, levels), held.actual, levels)
         for strength in STRENGTHS
     }
     allowed = [s for s, found in tried.items() if found.pinball <= MOST_LOSS * before.pinball]
@@ -116,11 +118,11 @@ def calibrate(held: Held, levels: tuple[float, ...]) -> Calibration:
     nearest = min(apart.values(), default=0.0)
     strength = max((s for s, own in apart.items() if own <= nearest + _AS_NEAR), default=0.0)
     after = tried[strength]
-    widths = strength * conformal_widths(held, levels)
+    widths = strength * conformal_offsets(held, levels)
     return Calibration(widths.astype(np.float32), strength, len(held.step), before, after)
 
 
-def conformal_widths(held: Held, levels: tuple[float, ...]) -> Floats:
+def conformal_offsets(held: CalibrationSet, levels: tuple[float, ...]) -> Floats:
     """Returns [H, C, Q] widths: a lead's own, drawn to what all leads of its channel share.
 
     A lead has as many errors as there are windows, a channel `H` times as many. The more windows
@@ -140,7 +142,7 @@ def conformal_widths(held: Held, levels: tuple[float, ...]) -> Floats:
     return widths * np.sign(np.asarray(levels) - 0.5)
 
 
-def widened(quantiles: Floats, widths: Floats, levels: tuple[float, ...]) -> Floats:
+def with_offsets(quantiles: Floats, widths: Floats, levels: tuple[float, ...]) -> Floats:
     """Returns quantiles with widths added: the median stays, and they still rise.
 
     What would cross is put in order, which never makes the loss larger (Chernozhukov, Fernández-Val and
@@ -168,7 +170,7 @@ def quality(quantiles: Floats, actual: Floats, levels: tuple[float, ...]) -> Qua
     )
 
 
-def _outside(held: Held, levels: tuple[float, ...]) -> Floats:
+def _outside(held: CalibrationSet, levels: tuple[float, ...]) -> Floats:
     """[N, H, C, Q] how far the truth is outside the band of each level and its mirror; < 0 = inside.
 
     A level without a mirror is a side by itself.
@@ -200,7 +202,7 @@ def _conformal(outside: Floats, levels: tuple[float, ...], count: float) -> Floa
     return found
 
 
-def _folds(held: Held) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+def _folds(held: CalibrationSet) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
     """Returns (windows to try on, windows to learn from): blocks of time that share no target.
 
     Where the cutoffs are too close for that, blocks of series; of few series, blocks of time that do.

@@ -12,7 +12,7 @@ Axes: R row of the panel · C channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.plots import BAND, TRUTH, VALUES, grid_of, tidy
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.audit import check_panel
@@ -31,7 +32,9 @@ from forecaster.panel.read import to_kind
 from forecaster.windows.index import Int64
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 NAMES = ("", "inside", "above", "below")
 """Words of the labels 0 … 3."""
@@ -129,8 +132,6 @@ class Labels:
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.detect_plot import plot_labels
-
         panel = self.panel
         shown = range(panel.n_series) if series is None else [panel.series_named(str(series))]
         return plot_labels(self, shown)
@@ -269,3 +270,45 @@ def _about(artifact: Artifact, panel: Panel, judged: int, reason: NDArray[np.int
                 "model has seen values: fewer of them may look unusual than of new ones"
             )
     return "; ".join(said)
+
+
+_STEPS = 400  # shown of a series, the last ones: more are a black bar
+_MARKS = {2: ("^", "above"), 3: ("v", "below")}  # told apart by shape, not by colour alone
+
+
+def plot_labels(labels: Labels, series: Iterable[int]) -> Figure:
+    """Returns a figure with a panel per series and channel, at most six, of their last steps.
+
+    Args:
+        labels: of a table.
+        series: numbers of the series to show.
+    """
+    shown = [(number, c) for number in series for c in range(labels.panel.n_channels)]
+    figure, axes = grid_of(len(shown))
+    for axis, (number, channel) in zip(axes, shown, strict=False):
+        _draw(axis, labels, number, channel)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=max(1, len(names)), frameon=False)
+    return figure
+
+
+def _draw(axis: Axes, labels: Labels, series: int, channel: int) -> None:
+    panel = labels.panel
+    end = int(panel.indptr[series + 1])
+    rows = slice(max(int(panel.indptr[series]), end - _STEPS), end)
+    time = panel.time[rows]
+    stamps = time if panel.calendar.integer else time.view("datetime64[us]")
+    values, band = panel.values[rows, channel], labels.band[rows, channel]
+    share = 100 * (labels.levels[1] - labels.levels[0])
+    axis.fill_between(
+        stamps, band[:, 0], band[:, 2], color=BAND, alpha=0.3, linewidth=0, label=f"{share:.0f} % band"
+    )
+    axis.plot(stamps, values, color=VALUES, linewidth=1.0, label="actual")
+    for number, (mark, name) in _MARKS.items():
+        found = labels.label[rows, channel] == number
+        at = np.flatnonzero(found)
+        axis.scatter(stamps[at], values[at], marker=mark, color=TRUTH, s=18, label=name, zorder=3)
+    names = panel.schema.target
+    title = f"{panel.labels[series]} · {names[channel]}"
+    axis.set_title(title if len(names) > 1 or panel.n_series > 1 else names[0], fontsize=10, loc="left")
+    tidy(axis, clock=not panel.calendar.integer)

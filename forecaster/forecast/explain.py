@@ -8,30 +8,30 @@ Axes: L context · H horizon · M context token · N horizon token · A head.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from forecaster.config import ModelConfig
 from forecaster.errors import DataError, nearest
-from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.card import attention_line
+from forecaster.forecast.artifact import Artifact, attention_line
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.importance import Importance, importance_of, without_each
-from forecaster.forecast.paths import path_keys
-from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.rollout import rollout
+from forecaster.forecast.predictor import Predictor, path_keys
 from forecaster.forecast.writer import check_page, is_page, write_figure, write_page
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.heads import pinball
 from forecaster.model.network import Network
 from forecaster.model.record import Look, attention_of
 from forecaster.model.threads import spare_threads
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
-from forecaster.windows.batch import Batch
+from forecaster.windows.batch import Batch, Inputs
 from forecaster.windows.store import WindowStore
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Explanation:
 
     def plot(self) -> Figure:
         """Returns a figure: forecast, rollout, importance, and each layer's attention."""
-        from forecaster.forecast.explain_plots import plot_explanation
+        from forecaster.forecast.explain_page import plot_explanation
 
         return plot_explanation(self)
 
@@ -256,3 +256,196 @@ def _rollout(maps: tuple[AttentionMap, ...]) -> NDArray[np.float64]:
 def _order(one: Importance) -> tuple[bool, float]:
     """Covariates first, the most important on top; then the context in its own order."""
     return one.cells is not None, one.cells[0] if one.cells else -one.change
+
+
+_BLOCKS = 16  # of the context at most: what a reader can tell apart
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How far a forecast moves when one thing is hidden; scaled units, the context's own spread."""
+
+    name: str
+    """Of the covariate, cycle or channel; or the steps of the context, counted from the oldest."""
+    kind: str
+    """known, past, static, calendar, channel or context."""
+    change: float
+    """Mean absolute change of the median over the horizon."""
+    loss: float | None
+    """By how much the pinball loss rises; None where no truth is known."""
+    cells: tuple[int, int] | None = None
+    """First step and the one after the last, for a block of the context."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A window without one of the things it was told."""
+
+    name: str
+    kind: str
+    inputs: Inputs
+    cells: tuple[int, int] | None = None
+
+
+def without_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> list[Hidden]:
+    """Returns a window once without each covariate, and once without each block of its context.
+
+    Args:
+        inputs: one window.
+        panel: for the names of covariates, cycles and channels.
+        channel: the forecast channel, where it sees the others, which are hidden in turn; else None.
+        patch: steps per token; blocks are whole tokens.
+    """
+    hidden = [*_covariates(inputs, panel.schema), *_blocks(inputs, patch)]
+    for number, name in enumerate(panel.calendar.cycles):
+        unknown = replace(inputs, phase=_blank(inputs.phase, number)[0])
+        hidden.append(Hidden(name, "calendar", unknown))
+    for number, name in enumerate(panel.schema.target if channel is not None else ()):
+        if number != channel:
+            values, observed = _blank(inputs.context, number)
+            hidden.append(Hidden(name, "channel", replace(inputs, context=values, observed=observed)))
+    return hidden
+
+
+def importance_of(
+    ensemble: Ensemble,
+    inputs: Inputs,
+    hidden: Sequence[Hidden],
+    channel: int,
+    target: Tensor,
+    key: Tensor,
+) -> tuple[Importance, ...]:
+    """Returns the importance of what was hidden, in the order given.
+
+    Args:
+        ensemble: makes the forecasts.
+        inputs: the window with nothing hidden.
+        hidden: the same with one thing hidden in each.
+        channel: whose forecast it is about.
+        target: [1, H, C] truth, data units; NaN = not known.
+        key: [1] what paths are drawn by, the same ones in all variants.
+    """
+    variants = [inputs, *(one.inputs for one in hidden)]
+    together = Inputs(*(torch.cat([getattr(v, f.name) for v in variants]) for f in fields(Inputs)))
+    scaler = ensemble.members[0].scaler
+    scale = scaler(inputs.context, inputs.observed, inputs.channel).scale[0, channel]  # type: ignore[operator]
+    said = ensemble(together, key.expand(len(variants)))[:, :, channel] / scale  # [V, H, Q]
+    median = said[..., ensemble.levels.index(0.5)]
+    change = (median - median[:1]).abs().mean(dim=1).tolist()
+    truth = target[0, :, channel] / scale
+    known = ~truth.isnan()
+    rise: list[float | None] = [None] * len(variants)
+    if known.any():
+        levels = torch.tensor(ensemble.levels)
+        loss = pinball(said[:, known], truth[known].expand(len(variants), -1), levels).mean(dim=1)
+        rise = (loss - loss[0]).tolist()
+    return tuple(
+        Importance(one.name, one.kind, change[n], rise[n], one.cells)
+        for n, one in enumerate(hidden, start=1)
+    )
+
+
+def _covariates(inputs: Inputs, schema: Schema) -> Iterator[Hidden]:
+    numbers = {"known": schema.known_numeric, "past": schema.past_numeric}
+    words = {
+        "known": schema.known_category,
+        "past": schema.past_category,
+        "static": schema.static_category,
+    }
+    for kind, names in numbers.items():
+        for place, name in enumerate(names):
+            values, observed = _blank(getattr(inputs, kind), place)
+            unknown = {kind: values, f"{kind}_observed": observed}
+            yield Hidden(name, kind, replace(inputs, **unknown))
+    for place, name in enumerate(schema.static_numeric):
+        yield Hidden(name, "static", replace(inputs, static=_blank(inputs.static, place)[0]))
+    for kind, names in words.items():
+        for place, name in enumerate(names):
+            codes = getattr(inputs, f"{kind}_category").clone()
+            codes[..., place] = 0
+            unknown = {f"{kind}_category": codes}
+            yield Hidden(name, kind, replace(inputs, **unknown))
+
+
+def _blocks(inputs: Inputs, patch: int) -> Iterator[Hidden]:
+    """Yields the window without targets and past covariates of one block after the other."""
+    length = inputs.context.shape[1]
+    size = patch * -(-length // (patch * _BLOCKS))
+    for stop in range(length - size * ((length - 1) // size), length + 1, size):
+        start = max(0, stop - size)
+        step = torch.zeros(length, dtype=torch.bool)
+        step[start:stop] = True
+        cells = step[None, :, None]
+        left = inputs.observed & ~cells
+        # A block that was never observed hides nothing; one that holds all leaves nothing to forecast.
+        if left.any() and (inputs.observed & cells).any():
+            rest = replace(
+                inputs,
+                context=inputs.context.masked_fill(cells, torch.nan),
+                observed=left,
+                past=inputs.past.masked_fill(cells, torch.nan),
+                past_observed=inputs.past_observed & ~cells,
+                past_category=inputs.past_category.masked_fill(cells, 0),
+            )
+            yield Hidden(f"{start}-{stop - 1}", "context", rest, (start, stop))
+
+
+def _blank(values: Tensor, place: int) -> tuple[Tensor, Tensor]:
+    """Values with one column missing, and where the others are real."""
+    blank = values.clone()
+    blank[..., place] = torch.nan
+    return blank, ~blank.isnan()
+
+
+Floats = NDArray[np.float64]
+
+
+def encoder_rollout(layers: Sequence[NDArray[np.floating]]) -> Floats:
+    """Returns [M, M]: how much of each context token the encoder's tokens hold.
+
+    Args:
+        layers: [A, M, M] self-attention, bottom first; at least one.
+    """
+    held: Floats = np.eye(layers[0].shape[-1])
+    for weights in layers:
+        held = _half_kept(_mean(weights), np.eye(len(held))) @ held
+    return held
+
+
+def rollout(
+    encoder: Sequence[NDArray[np.floating]],
+    decoder: Sequence[NDArray[np.floating]],
+    cross: Sequence[NDArray[np.floating]],
+) -> Floats:
+    """Returns [N, M + N]: how much of each context token and each horizon token the forecast holds.
+
+    Args:
+        encoder: [A, M, M] self-attention over the context, bottom first.
+        decoder: [A, N, N] self-attention over the horizon, bottom first.
+        cross: [A, N, M] attention of the horizon to the context, bottom first.
+    """
+    remembered = encoder_rollout(encoder)
+    context, horizon = len(remembered), decoder[0].shape[-1]
+    memory = np.hstack([remembered, np.zeros((context, horizon))])
+    held: Floats = np.hstack([np.zeros((horizon, context)), np.eye(horizon)])
+    for among, across in zip(decoder, cross, strict=True):
+        held = _half_kept(_mean(among), np.eye(horizon)) @ held
+        # Half is what the token was, half is what it took from the context.
+        both = _half_kept(
+            np.hstack([_mean(across), np.zeros((horizon, horizon))]),
+            np.hstack([np.zeros((horizon, context)), np.eye(horizon)]),
+        )
+        held = both[:, :context] @ memory + both[:, context:] @ held
+    return held
+
+
+def _mean(weights: NDArray[np.floating]) -> Floats:
+    mean: Floats = weights.mean(axis=0, dtype=np.float64)
+    return mean
+
+
+def _half_kept(taken: Floats, kept: Floats) -> Floats:
+    """Half of each, as shares: a token that took nothing is all it was."""
+    mixed = 0.5 * taken + 0.5 * kept
+    shares: Floats = mixed / mixed.sum(axis=-1, keepdims=True)
+    return shares

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError
-from forecaster.forecast.paths import path_rows
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.finding import Finding
 from forecaster.panel.panel import NO_TIME, Panel
@@ -258,4 +257,23 @@ def joined(panel: Panel, forecasts: Sequence[Forecast]) -> Forecast:
         status=tuple(status for part in forecasts for status in part.status),
         mean=all_of(part.mean for part in forecasts),
         paths=all_of(part.paths for part in forecasts),
+    )
+
+
+def path_rows(forecast: Forecast) -> Any:
+    """Returns a polars frame with a row per (series, cutoff, channel, sample, lead), in that order."""
+    assert forecast.paths is not None
+    n, samples, horizon, channels = forecast.paths.shape
+    lead = np.arange(1, horizon + 1, dtype=np.int32)
+    sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
+    times = np.repeat(forecast.time, channels * samples, axis=0)
+    return forecast.panel.frame(
+        np.repeat(forecast.series, channels * samples * horizon),
+        times.reshape(-1),
+        cutoff=np.repeat(forecast.cutoff, channels * samples * horizon),
+        lead=np.tile(lead, n * channels * samples),
+        channel=np.tile(np.repeat(np.array(forecast.panel.schema.target), samples * horizon), n),
+        sample=np.tile(sample, n * channels),
+        value=forecast.paths.transpose(0, 3, 1, 2).reshape(-1),
+        status=np.repeat(np.array(forecast.status, dtype=object), channels * samples * horizon),
     )

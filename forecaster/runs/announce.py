@@ -17,8 +17,7 @@ from forecaster.config import Config
 from forecaster.evaluation.backtest import Backtest
 from forecaster.evaluation.rivals import MODEL, NAIVE
 from forecaster.evaluation.verdict import compared
-from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.card import calibration_line
+from forecaster.forecast.artifact import Artifact, calibration_line
 from forecaster.model.transfer import Part
 from forecaster.panel.panel import Panel
 from forecaster.panel.reading.table import listing

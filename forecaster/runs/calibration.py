@@ -14,7 +14,7 @@ import torch
 
 from forecaster.config import Config
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.calibrate import Held, calibrate
+from forecaster.forecast.calibrate import CalibrationSet, calibrate
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
@@ -74,7 +74,7 @@ def _cutoffs(split: Split, cells: int) -> tuple[Int64, Int64]:
     return unique[0], unique[1]
 
 
-def _held(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> Held:
+def _held(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> CalibrationSet:
     """Returns what the members say at cutoffs, by themselves, in scaled units."""
     members: list[Network] = list(artifact.ensemble.members)  # type: ignore[arg-type]
     plain = replace(artifact, ensemble=Ensemble(members, artifact.ensemble.weights))
@@ -83,7 +83,7 @@ def _held(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> Hel
     ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
     actual = panel.values[ahead, : panel.n_channels].astype(np.float64)
     loc, scale = (part.double().numpy() for part in predictor.scales(panel, series, cutoff))
-    return Held(
+    return CalibrationSet(
         (quantiles - loc[:, None, :, None]) / scale[:, None, :, None],
         (actual - loc[:, None]) / scale[:, None],
         series,

@@ -21,10 +21,9 @@ from forecaster.config import Config
 from forecaster.errors import ConfigError, ForecasterError
 from forecaster.evaluation.backtest import Backtest, Said, rolling_cutoffs, run_backtest
 from forecaster.evaluation.report.page import page_of
-from forecaster.forecast.ahead import check_reach
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import plot_curves
-from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_page
 from forecaster.panel.audit import check_panel
 from forecaster.panel.building.codes import recoded
@@ -154,7 +153,7 @@ def run_backtest_job(
             artifact has seen.
     """
     if plan.horizon is not None:
-        check_reach(artifact, plan.horizon)
+        check_horizon(artifact, plan.horizon)
     found = check_panel(panel)
     refuse_errors(found)
     announce_table.findings(console, [finding for finding in found if finding.severity == "warning"])

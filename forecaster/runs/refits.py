@@ -18,7 +18,6 @@ from forecaster.evaluation.backtest import Said
 from forecaster.evaluation.rivals import MODEL, RIDGE
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.building.codes import recoded
 from forecaster.panel.panel import Panel
@@ -80,8 +79,8 @@ class Refits:
     def _made(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
         model = predictor.artifact.config.model
         # What it draws anyway is scored, too.
-        draws = Draws(model.paths, 0) if model.decoder == "autoregressive" else NO_PATHS
-        return predictor.forecasts_at(panel, cutoffs, self._horizon, draws)
+        num_samples = model.paths if model.decoder == "autoregressive" else None
+        return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
 
     def _settle(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""

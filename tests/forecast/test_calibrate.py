@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from forecaster.forecast.calibrate import (
     MOST_LOSS,
-    Held,
+    CalibrationSet,
     calibrate,
-    conformal_widths,
+    conformal_offsets,
     quality,
-    widened,
+    with_offsets,
 )
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -25,14 +25,14 @@ def held(windows, horizon=3, channels=2, spread=1.0, seed=0, apart=True):
     quantiles = np.broadcast_to(spread * SCORES, (*actual.shape, len(LEVELS))).copy()
     series = np.arange(windows) if apart else np.zeros(windows, np.int64)
     step = np.zeros(windows, np.int64) if apart else np.arange(windows)
-    return Held(quantiles, actual, series, step)
+    return CalibrationSet(quantiles, actual, series, step)
 
 
 @pytest.mark.parametrize("spread", [0.4, 1.0, 2.5])
 def test_every_band_of_exchangeable_windows_holds_its_share(spread):
-    widths = conformal_widths(held(600, spread=spread), LEVELS)
+    widths = conformal_offsets(held(600, spread=spread), LEVELS)
     later = held(4000, spread=spread, seed=1)
-    quantiles = widened(later.quantiles, widths, LEVELS)
+    quantiles = with_offsets(later.quantiles, widths, LEVELS)
     for place in range(4):
         share = LEVELS[8 - place] - LEVELS[place]
         inside = (quantiles[..., place] <= later.actual) & (later.actual <= quantiles[..., 8 - place])
@@ -43,16 +43,18 @@ def test_every_band_of_exchangeable_windows_holds_its_share(spread):
 def test_on_average_over_draws_the_band_of_few_windows_holds_at_least_its_share():
     shares = []
     for seed in range(300):
-        widths = conformal_widths(held(20, 1, 1, spread=0.5, seed=seed), LEVELS)
+        widths = conformal_offsets(held(20, 1, 1, spread=0.5, seed=seed), LEVELS)
         later = held(200, 1, 1, spread=0.5, seed=10_000 + seed)
-        shares.append(quality(widened(later.quantiles, widths, LEVELS), later.actual, LEVELS).coverage)
+        shares.append(
+            quality(with_offsets(later.quantiles, widths, LEVELS), later.actual, LEVELS).coverage
+        )
     # The conformal guarantee: from .8 to .8 + 1 / 21, within four standard errors of 300 draws.
     assert 0.8 - 0.02 < np.mean(shares) < 0.8 + 1 / 21 + 0.02
 
 
 def test_widths_of_one_lead_and_channel_are_the_order_statistic_that_the_paper_names():
     windows = held(99, 1, 1, spread=0.5)
-    widths = conformal_widths(windows, LEVELS)
+    widths = conformal_offsets(windows, LEVELS)
     outside = np.abs(windows.actual[:, 0, 0]) - 0.5 * SCORES[8]
     rank = int(np.ceil(0.8 * (99 + 1)))
     assert widths[0, 0, 8] == pytest.approx(np.sort(outside)[rank - 1]) == -widths[0, 0, 0]
@@ -71,8 +73,8 @@ def test_widths_shrink_bands_that_are_too_wide():
 def test_calibrated_quantiles_rise_and_keep_their_median(seed, spread, windows):
     rng = np.random.default_rng(seed)
     quantiles = np.sort(rng.standard_t(2, size=(7, 2, 1, len(LEVELS))), axis=-1)
-    widths = conformal_widths(held(windows, 2, 1, spread, seed), LEVELS) * rng.normal()
-    found = widened(quantiles, widths, LEVELS)
+    widths = conformal_offsets(held(windows, 2, 1, spread, seed), LEVELS) * rng.normal()
+    found = with_offsets(quantiles, widths, LEVELS)
     assert (np.diff(found, axis=-1) >= 0).all()
     assert (found[..., 4] == quantiles[..., 4]).all()
 
@@ -91,7 +93,7 @@ def test_widths_that_do_harm_are_not_applied():
     actual = windows.actual.copy()
     actual[40:] *= 12
     actual[:40] *= 0.01
-    torn = Held(windows.quantiles, actual, windows.series, windows.step)
+    torn = CalibrationSet(windows.quantiles, actual, windows.series, windows.step)
     found = calibrate(torn, LEVELS)
     assert found.strength < 1
     assert found.after.pinball <= MOST_LOSS * found.before.pinball
@@ -100,8 +102,8 @@ def test_widths_that_do_harm_are_not_applied():
 def test_windows_that_overlap_count_less_than_windows_that_do_not():
     close, apart = held(50, 10, 1, apart=False), held(50, 10, 1)
     assert close.apart == pytest.approx(1 + 49 / 10) and apart.apart == 50
-    far = conformal_widths(close, LEVELS) - conformal_widths(
-        Held(close.quantiles, close.actual, np.arange(50), close.step), LEVELS
+    far = conformal_offsets(close, LEVELS) - conformal_offsets(
+        CalibrationSet(close.quantiles, close.actual, np.arange(50), close.step), LEVELS
     )
     assert far[..., 8].mean() > 0
 
@@ -110,17 +112,23 @@ def test_missing_truth_changes_nothing_and_a_lead_without_any_takes_its_channels
     windows = held(100, 3, 2)
     actual = windows.actual.copy()
     actual[:, 1, 0] = np.nan
-    some = conformal_widths(Held(windows.quantiles, actual, windows.series, windows.step), LEVELS)
-    whole = conformal_widths(windows, LEVELS)
+    some = conformal_offsets(
+        CalibrationSet(windows.quantiles, actual, windows.series, windows.step), LEVELS
+    )
+    whole = conformal_offsets(windows, LEVELS)
     assert np.isfinite(some).all() and (some[:, 1] == whole[:, 1]).all()
     actual[:, :, 0] = np.nan
-    none = conformal_widths(Held(windows.quantiles, actual, windows.series, windows.step), LEVELS)
+    none = conformal_offsets(
+        CalibrationSet(windows.quantiles, actual, windows.series, windows.step), LEVELS
+    )
     assert np.isfinite(none).all() and (none[0, 0] == none[2, 0]).all()
 
 
 def test_truth_that_is_nowhere_gives_widths_of_zero():
     windows = held(10)
-    empty = Held(windows.quantiles, np.full_like(windows.actual, np.nan), windows.series, windows.step)
+    empty = CalibrationSet(
+        windows.quantiles, np.full_like(windows.actual, np.nan), windows.series, windows.step
+    )
     found = calibrate(empty, LEVELS)
     assert found.strength == 0 and not found.widths.any()
 
@@ -129,7 +137,9 @@ def test_a_level_without_a_mirror_is_moved_by_its_own_side():
     levels = (0.5, 0.95)
     windows = held(400, 1, 1)
     quantiles = np.zeros((400, 1, 1, 2))
-    widths = conformal_widths(Held(quantiles, windows.actual, windows.series, windows.step), levels)
+    widths = conformal_offsets(
+        CalibrationSet(quantiles, windows.actual, windows.series, windows.step), levels
+    )
     assert widths[0, 0, 0] == 0 and widths[0, 0, 1] == pytest.approx(1.645, abs=0.2)
 
 

@@ -12,8 +12,7 @@ from forecast import tiny
 
 import forecaster as fc
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.importance import importance_of, without_each
-from forecaster.forecast.rollout import encoder_rollout, rollout
+from forecaster.forecast.explain import encoder_rollout, importance_of, rollout, without_each
 from forecaster.forecast.svg import pooled, ticks
 
 

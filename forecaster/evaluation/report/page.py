@@ -24,8 +24,8 @@ from forecaster.evaluation.report.style import STYLE
 from forecaster.evaluation.report.words import Verdict, coverage_of, verdict
 from forecaster.evaluation.rivals import MODEL, NAIVE
 from forecaster.forecast import svg
-from forecaster.forecast.card import calibration_line
-from forecaster.forecast.page import page
+from forecaster.forecast.artifact import calibration_line
+from forecaster.forecast.writer import html_page
 from forecaster.panel.reading.table import listing
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def page_of(backtest: Backtest) -> str:
         ),
         "</main>",
     ]
-    return page(title, STYLE, "".join(body))
+    return html_page(title, STYLE, "".join(body))
 
 
 def _title(found: Evidence, origin: Origin | None) -> tuple[str, str]:

@@ -17,10 +17,8 @@ from typing import Any
 import torch
 
 from forecaster.arguments import config_of
-from forecaster.forecast.ahead import BLOCK, Task
 from forecaster.forecast.artifact import Artifact, load_artifact
-from forecaster.forecast.paths import Draws
-from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 
@@ -31,7 +29,7 @@ class Plan:
 
     parts: str
     """Folder of the parts."""
-    task: Task
+    task: ForecastWindow
     """What is asked of every series."""
     n_series: int
     """Of the whole panel."""
@@ -60,7 +58,7 @@ class Plan:
         """Returns the plan that `to_json` wrote."""
         told = json.loads(text)
         task = told.pop("task")
-        return cls(**told, task=Task(**(task | {"draws": Draws(**task["draws"])})))
+        return cls(**told, task=ForecastWindow(**task))
 
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
         """Returns the model on a device and the panel, in a process that has neither.
@@ -97,7 +95,7 @@ def open_for(
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 
-def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str, Any]:
+def terms(artifact: Artifact, panel: Panel, task: ForecastWindow, device: str) -> dict[str, Any]:
     """Returns what two parts of one result have to agree on, by the name it has in messages.
 
     Args:
@@ -115,8 +113,8 @@ def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str
         "block": BLOCK,
         "cutoff": "own" if task.cutoff is None else text(task.cutoff),
         "horizon": task.horizon,
-        "samples": task.draws.samples,
-        "seed": task.draws.seed,
+        "samples": task.num_samples,
+        "seed": task.seed,
         "device": torch.device(device).type,
         "torch": torch.__version__,
     }

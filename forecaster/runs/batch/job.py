@@ -15,7 +15,6 @@ from typing import Any
 
 from forecaster.arguments import BATCH
 from forecaster.errors import ConfigError, OutputError
-from forecaster.forecast.ahead import check_known, settle
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.batch.parts import (
     Parts,
@@ -27,8 +26,7 @@ from forecaster.forecast.batch.parts import (
 )
 from forecaster.forecast.batch.plan import Plan, folder_of, terms
 from forecaster.forecast.forecast import Forecast, outcome
-from forecaster.forecast.paths import NO_PATHS, Draws
-from forecaster.forecast.predictor import Predictor, Progress
+from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
 from forecaster.forecast.writer import check_format, write_rows
 from forecaster.panel.audit import check_panel
 from forecaster.panel.finding import Finding, refuse_errors
@@ -49,8 +47,10 @@ class Asked:
     """"own", "last" or a date."""
     horizon: int | None = None
     """Leads; None = as trained."""
-    draws: Draws = NO_PATHS
-    """Paths to write instead of quantiles."""
+    num_samples: int | None = None
+    """Sample paths to write instead of quantiles."""
+    seed: int = 0
+    """Of the sample paths."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,13 @@ def delivered(artifact: Artifact, out: Path, data: object, options: Mapping[str,
     sharing = {name: options[name] for name in _SHARING if name in options}
     roles = {name: value for name, value in options.items() if name not in BATCH}
     source = Source(data, options.get("future"), options.get("covariates"), roles)
-    draws = Draws(options.get("samples"), options.get("seed", 0))
     progress = options.get("progress") or (lambda done, total: None)
-    asked = Asked(options.get("cutoff", "own"), options.get("horizon"), draws)
+    asked = Asked(
+        options.get("cutoff", "own"),
+        options.get("horizon"),
+        options.get("samples"),
+        options.get("seed", 0),
+    )
     return run_predict(artifact, source, asked, Delivery(out, **sharing), progress)
 
 
@@ -143,7 +147,9 @@ def run_predict(
         Parts(folder, 0).remove()
     with _nothing_left(folder, alone=of == 1):
         panel, store = opened(artifact, source, folder, alone=of == 1)
-        task = settle(artifact, panel, asked.cutoff, asked.horizon, asked.draws)
+        task = resolve_window(
+            artifact, panel, asked.cutoff, asked.horizon, asked.num_samples, asked.seed
+        )
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, artifact, task)
