@@ -18,7 +18,7 @@ from forecaster.fitted import Forecaster
 
 if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
-    from forecaster.panel.finding import Finding
+    from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
     from forecaster.runs.resume.asked import Asked
     from forecaster.runs.resume.under_way import UnderWay
@@ -109,7 +109,7 @@ def _page(path: str | Path | None, data: object) -> Path | None:
 def _opened(asked: Asked) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with what a store says."""
     from forecaster.panel.build import open_panel
-    from forecaster.panel.stores.stored import as_converted
+    from forecaster.panel.stored import as_converted
 
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
     panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)

@@ -26,7 +26,7 @@ class ForecasterError(Exception):
 class DataError(ForecasterError):
     """A table cannot be understood, or does not hold what the task needs.
 
-    `findings` holds the reasons one by one (`panel.finding.Finding`) where several were found.
+    `findings` holds the reasons one by one (`panel.findings.Finding`) where several were found.
     """
 
     def __init__(self, message: str, findings: Sequence[Any] = ()):

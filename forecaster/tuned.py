@@ -52,7 +52,7 @@ class Study:
     @property
     def trials(self) -> Any:
         """A row per trial, as the caller's kind of frame: state, values, seconds, settings, note."""
-        from forecaster.panel.read import frame_of, to_kind
+        from forecaster.panel.frames import frame_of, to_kind
 
         return to_kind(frame_of(self._outcome.columns()), self._kind)
 

@@ -31,7 +31,7 @@ def check(
 
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
-    from forecaster.panel.finding import findings_of, worst_first
+    from forecaster.panel.findings import findings_of, worst_first
     from forecaster.runs import announce_table
 
     panel = None

@@ -32,8 +32,8 @@ from forecaster.evaluation.verdict import verdict_of
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.arrays import empty_mapped
+from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import Panel
-from forecaster.panel.read import frame_of, to_kind
 
 if TYPE_CHECKING:
     from forecaster.evaluation.report.origin import Origin

@@ -18,8 +18,8 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.bootstrap import Skill, paired_skills
 from forecaster.evaluation.tally import Floats, Tally, names_of
 from forecaster.forecast.forecast import Forecast
+from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import NO_TIME, Panel
-from forecaster.panel.read import frame_of, to_kind
 
 Int64 = NDArray[np.int64]
 

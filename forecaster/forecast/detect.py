@@ -26,9 +26,9 @@ from forecaster.forecast.plots import BAND, TRUTH, VALUES, grid_of, tidy
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.audit import check_panel
-from forecaster.panel.finding import refuse_errors
+from forecaster.panel.findings import refuse_errors
+from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import NO_TIME, Panel
-from forecaster.panel.read import to_kind
 from forecaster.windows.index import Int64
 
 if TYPE_CHECKING:

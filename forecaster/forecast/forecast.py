@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError
 from forecaster.forecast.writer import write_rows
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
+from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import NO_TIME, Panel
-from forecaster.panel.read import to_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

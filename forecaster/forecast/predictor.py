@@ -25,7 +25,7 @@ from forecaster.model.scaling import Scale
 from forecaster.model.threads import cores, side_by_side
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
-from forecaster.panel.finding import refuse_errors
+from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore

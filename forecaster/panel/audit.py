@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from forecaster.panel.finding import Finding, worst_first
+from forecaster.panel import audit_companions as companions
+from forecaster.panel import audit_levels as levels
+from forecaster.panel import audit_pace as pace
+from forecaster.panel import audit_targets as targets
+from forecaster.panel.audit_facts import Facts, facts_of
+from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
-from forecaster.panel.rules import companions, levels, pace, targets
-from forecaster.panel.rules.facts import Facts, facts_of
 
 Rule = Callable[[Facts], Iterable[Finding]]
 

@@ -16,25 +16,24 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.panel.building.cells import SERIES, TIME
-from forecaster.panel.building.gaps import forward_filled
-from forecaster.panel.building.grid import on_grid
-from forecaster.panel.building.joins import with_covariates, with_future
-from forecaster.panel.building.rows import Rows, main_rows
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock.frequency import declared_freq
-from forecaster.panel.clock.holidays import require_holidays, with_holidays
-from forecaster.panel.clock.steps import Parts, find_freq
-from forecaster.panel.finding import Faults, Finding, beside, fault, refuse_errors
+from forecaster.panel.cells import SERIES, TIME
+from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
+from forecaster.panel.frames import read_table
+from forecaster.panel.freq import declared_freq
+from forecaster.panel.gaps import forward_filled
+from forecaster.panel.grid import on_grid
+from forecaster.panel.holidays import require_holidays, with_holidays
+from forecaster.panel.infer_freq import Parts, find_freq
+from forecaster.panel.joins import with_covariates, with_future
+from forecaster.panel.one_row_per_series import rows_reasons, unroll
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.read import read_table
-from forecaster.panel.reading.table import Table
-from forecaster.panel.reading.unrolled import rows_reasons, unroll
-from forecaster.panel.roles.inference import infer_schema
-from forecaster.panel.roles.required import require_schema
+from forecaster.panel.roles import infer_schema, require_schema
+from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.schema import Schema
-from forecaster.panel.stores.store import is_store
-from forecaster.panel.stores.stored import stored_panel
+from forecaster.panel.store import is_store
+from forecaster.panel.stored import stored_panel
+from forecaster.panel.table import Table
 
 
 def open_panel(

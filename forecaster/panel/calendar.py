@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 from forecaster.panel.arrays import evenly_apart
-from forecaster.panel.clock.frequency import DAY, FIXED, MONTHS
-from forecaster.panel.clock.stamps import parse_times
+from forecaster.panel.freq import DAY, FIXED, MONTHS
+from forecaster.panel.timestamps import parse_times
 
 Times = NDArray[np.int64]
 

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock.stamps import write_times
 from forecaster.panel.schema import Schema
+from forecaster.panel.timestamps import write_times
 
 _START = datetime(2024, 1, 31)  # a month's end, so that steps of month ends are what they are called
 

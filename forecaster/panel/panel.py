@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from forecaster.errors import DataError, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, blocks, owners, resized
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock.holidays import count_holidays
-from forecaster.panel.clock.stamps import write_times
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
+from forecaster.panel.holidays import count_holidays
 from forecaster.panel.schema import Schema
+from forecaster.panel.timestamps import write_times
 
 NO_TIME = -(2**63)
 """Stands for "no time" in int64 arrays; becomes null in frames."""

@@ -20,7 +20,7 @@ from forecaster.evaluation.verdict import compared
 from forecaster.forecast.artifact import Artifact, calibration_line
 from forecaster.model.transfer import Part
 from forecaster.panel.panel import Panel
-from forecaster.panel.reading.table import listing
+from forecaster.panel.table import listing
 from forecaster.runs.announce_table import say
 from forecaster.runs.calibration import uncalibrated
 from forecaster.runs.tracking.run import TrackedRun

@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from forecaster.panel.clock.periods import find_periods
-from forecaster.panel.finding import SEVERITIES, Finding, worst_first
+from forecaster.panel.findings import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
 
 
 def roles(console: Console, panel: Panel) -> None:

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from forecaster.config import DataConfig
+from forecaster.panel.convert import convert_table
 from forecaster.panel.panel import Panel
-from forecaster.panel.stores.convert import convert_table
 from forecaster.runs import announce_table
 
 _PATIENCE_SECONDS = 2.0

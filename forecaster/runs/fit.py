@@ -27,9 +27,9 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.size import refuse_what_does_not_fit
 from forecaster.model.threads import spare_threads
-from forecaster.panel.building.codes import with_categories
-from forecaster.panel.clock.periods import find_periods
+from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
 from forecaster.runs.attention_share import attention_share
 from forecaster.runs.blend import choose_shares, choose_weights
 from forecaster.runs.calibration import calibrated

@@ -26,8 +26,8 @@ from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_page
 from forecaster.panel.audit import check_panel
-from forecaster.panel.building.codes import recoded
-from forecaster.panel.finding import refuse_errors
+from forecaster.panel.categories import recoded
+from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce, announce_table
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles

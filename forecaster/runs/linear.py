@@ -15,7 +15,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.panel.building.codes import with_categories
+from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.runs.ridge.choice import (
     bare,

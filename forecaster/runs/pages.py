@@ -16,7 +16,7 @@ from forecaster.evaluation.report.page import page_of
 from forecaster.evaluation.rivals import CHEAP
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Panel
 
 REPORT = "report.html"

@@ -19,7 +19,7 @@ from forecaster.evaluation.rivals import MODEL, RIDGE
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs import announce
 from forecaster.runs.fit import fit_panel, prepare

@@ -21,8 +21,8 @@ from forecaster.model.adapters import adapt, freeze_encoder
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
 from forecaster.model.transfer import KINDS, Meaning, Part, carry, check_weights
-from forecaster.panel.building.codes import recoded
 from forecaster.panel.calendar import Calendar
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 

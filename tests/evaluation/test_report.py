@@ -18,7 +18,7 @@ from forecaster.evaluation.report.page import page_of
 from forecaster.evaluation.report.ranking import ranking
 from forecaster.evaluation.report.words import meaning, verdict
 from forecaster.evaluation.rivals import CHEAP
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 
 ALWAYS = ["verdict", "scores", "series", "leads", "calibration", "residuals"]
 WITH_ORIGIN = [*ALWAYS, "model", "audit", "config", "environment"]

@@ -10,7 +10,7 @@ from runs.browser import opened_browser
 
 from forecaster.evaluation.report.origin import Origin
 from forecaster.evaluation.report.page import page_of
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 
 SECTIONS = [
     *("verdict", "scores", "series", "leads", "calibration", "residuals"),

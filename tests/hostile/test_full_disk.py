@@ -9,8 +9,8 @@ import pytest
 from cli.conftest import files_of_at_most, folder, shell  # noqa: F401
 from forecast import tiny
 
-from forecaster.panel.reading import files
-from forecaster.panel.stores import convert, scan
+from forecaster.panel import convert, scan
+from forecaster.panel import frames as files
 
 PAST = ("--future", "prices.csv")
 VERBS = {

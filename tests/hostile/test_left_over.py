@@ -96,7 +96,7 @@ def test_what_a_living_process_is_writing_is_left_alone(tmp_path):
 def test_a_conversion_that_is_killed_leaves_one_thing_and_the_next_removes_it(tmp_path):
     program = """
 import os, signal
-from forecaster.panel.stores import convert
+from forecaster.panel import convert
 convert.WHOLE, convert.BLOCK = 100, 50
 convert._Pieces.write = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
 convert.convert_table("plain.csv", convert.Path("new"), convert.DataConfig())

@@ -8,7 +8,7 @@ from panel.panel_tables import days, table
 from forecaster.config import DataConfig
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 
 START = np.datetime64("2024-01-01", "D")
 

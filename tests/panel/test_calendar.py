@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock.frequency import parse_freq
-from forecaster.panel.clock.steps import find_freq
+from forecaster.panel.freq import parse_freq
+from forecaster.panel.infer_freq import find_freq
 
 DAY = 86_400_000_000
 

@@ -12,10 +12,10 @@ from test_round_trip import tables
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError, OutputError
+from forecaster.panel import convert
 from forecaster.panel.build import open_panel
-from forecaster.panel.finding import Finding, summed
-from forecaster.panel.stores import convert
-from forecaster.panel.stores.convert import convert_table
+from forecaster.panel.convert import convert_table
+from forecaster.panel.findings import Finding, summed
 
 AS_IS = DataConfig()
 BAD = Path(__file__).parent.parent / "bad_inputs"
@@ -207,7 +207,7 @@ def test_a_full_disk_or_a_fault_leaves_nothing(tmp_path, pieces, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("forecaster.panel.stores.dealt._Pile.add", full)
+        patch.setattr("forecaster.panel.dealt._Pile.add", full)
         with pytest.raises(OutputError, match=r"store: cannot be written: No space left on device"):
             convert_table(tmp_path / "shop.csv", tmp_path / "store", AS_IS)
     with pytest.raises(KeyboardInterrupt):

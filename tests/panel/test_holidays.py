@@ -11,9 +11,9 @@ from panel_tables import refused
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
+from forecaster.panel import holidays as own
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock import holidays as own
 
 GERMAN = holidays.country_holidays("DE", years=range(2019, 2030))
 DE = DataConfig(holidays="DE")

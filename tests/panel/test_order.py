@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecaster.panel.building.order import Order, find_order
+from forecaster.panel.order import Order, find_order
 
 HOUR = 3_600_000_000
 

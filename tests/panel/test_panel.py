@@ -10,7 +10,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
-from forecaster.panel.building.codes import with_categories
+from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import NO_TIME
 
 

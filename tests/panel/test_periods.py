@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forecaster.panel.clock.periods import find_periods
+from forecaster.panel.periods import find_periods
 
 M4 = Path("../shared/datasets/M4-Hourly-train.csv")
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from forecaster.errors import DataError
-from forecaster.panel.read import read_table, to_kind
+from forecaster.panel.frames import read_table, to_kind
 
 
 def refused(source, *parts):

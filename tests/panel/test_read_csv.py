@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.read import read_table
-from forecaster.panel.reading.csv_faults import field_counts
+from forecaster.panel.csv import field_counts
+from forecaster.panel.frames import read_table
 
 ROWS = [
     ("2024-01-01", "a, b; c", 1.5, 3),

@@ -8,7 +8,7 @@ import pytest
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.read import read_table
+from forecaster.panel.frames import read_table
 
 FRAME = pl.DataFrame(
     {"day": ["2024-01-01", "2024-01-02"], "shop": ["a", "b"], "y": [1.5, 2.0], "k": [7, 8]}

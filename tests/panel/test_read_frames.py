@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from forecaster.errors import DataError
-from forecaster.panel.read import read_table
+from forecaster.panel.frames import read_table
 
 DAYS = pd.date_range("2024-01-01", periods=3)
 TIMES = pl.Datetime("us")

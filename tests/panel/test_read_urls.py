@@ -12,8 +12,8 @@ import pytest
 from loopback import server
 
 from forecaster.errors import DataError
-from forecaster.panel.read import read_table
-from forecaster.panel.reading import remote
+from forecaster.panel import frames as remote
+from forecaster.panel.frames import read_table
 
 FRAME = pl.DataFrame({"day": ["2024-01-01", "2024-01-02"], "y": [1.5, 2.0]})
 CSV = FRAME.write_csv().encode()

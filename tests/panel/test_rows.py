@@ -13,7 +13,7 @@ from panel.panel_tables import TWO, days, same, table
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
-from forecaster.panel.read import read_table
+from forecaster.panel.frames import read_table
 
 
 def notes(panel, rule):

@@ -11,8 +11,8 @@ from panel_tables import same
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import build_panel, open_panel
-from forecaster.panel.read import read_table
-from forecaster.panel.roles.inference import infer_schema
+from forecaster.panel.frames import read_table
+from forecaster.panel.roles import infer_schema
 from forecaster.panel.schema import Schema
 
 DATASETS = Path(__file__).parents[2].parent / "shared" / "datasets"

@@ -10,7 +10,7 @@ from panel_tables import refused
 from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock.snap import find_grid
+from forecaster.panel.snap import find_grid
 
 SECOND = 10**6
 HOUR = 3600 * SECOND

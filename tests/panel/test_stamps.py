@@ -8,7 +8,7 @@ import pytest
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
-from forecaster.panel.clock.stamps import guess_formats, parse_times, write_times
+from forecaster.panel.timestamps import guess_formats, parse_times, write_times
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock.steps import find_freq, modal_steps
+from forecaster.panel.infer_freq import find_freq, modal_steps
 
 DAY = 86_400_000_000
 EPOCH = datetime(1970, 1, 1)

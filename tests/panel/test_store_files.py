@@ -13,8 +13,8 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError, OutputError
 from forecaster.panel import arrays
 from forecaster.panel.build import open_panel
-from forecaster.panel.building.codes import recoded, with_categories
-from forecaster.panel.stores.store import is_store, open_store, writing
+from forecaster.panel.categories import recoded, with_categories
+from forecaster.panel.store import is_store, open_store, writing
 
 AS_IS = DataConfig()
 

@@ -13,7 +13,7 @@ from forecaster.config import DataConfig
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
-from forecaster.panel.stores.store import open_store, writing
+from forecaster.panel.store import open_store, writing
 
 MIB = 2**20
 HOUR = 3_600_000_000
@@ -35,7 +35,7 @@ assert model.metrics["validation"]["windows"] == 256
 CONVERT = """
 from pathlib import Path
 from forecaster.config import DataConfig
-from forecaster.panel.stores.convert import convert_table
+from forecaster.panel.convert import convert_table
 panel = convert_table("table.csv", Path("store"), DataConfig())
 assert panel.n_series == {series} and panel.n_rows == {series} * {rows}
 """

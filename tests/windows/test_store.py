@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.stores.store import open_store, writing
+from forecaster.panel.store import open_store, writing
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import window_order

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from forecaster.forecast.artifact import Artifact
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,7 +26,7 @@ from forecaster.evaluation.rivals import MODEL, NAIVE
 from forecaster.forecast import svg
 from forecaster.forecast.artifact import calibration_line
 from forecaster.forecast.writer import html_page
-from forecaster.panel.reading.table import listing
+from forecaster.panel.table import listing
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest

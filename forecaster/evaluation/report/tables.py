@@ -11,7 +11,7 @@ from forecaster.evaluation.report.evidence import Evidence
 from forecaster.evaluation.report.numbers import number, percent, signed
 from forecaster.evaluation.report.ranking import Item
 from forecaster.evaluation.report.words import meaning
-from forecaster.panel.finding import Finding
+from forecaster.panel.findings import Finding
 
 _FIRST = ("skill", "WQL", "MASE", "SQL", "RMSSE", "sMAPE", "MAE", "RMSE", "bias")
 """The scores that are looked at first; the others follow in their own order."""

@@ -27,7 +27,7 @@ from forecaster.errors import OutputError
 from forecaster.forecast.batch.plan import Plan
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
-from forecaster.panel.merge import merge_parts
+from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
 
 _TERMS, MANIFEST = "terms.json", "manifest.json"

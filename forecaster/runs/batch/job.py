@@ -29,7 +29,7 @@ from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
 from forecaster.forecast.writer import check_format, write_rows
 from forecaster.panel.audit import check_panel
-from forecaster.panel.finding import Finding, refuse_errors
+from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs.batch.devices import devices_of, made_by_devices
 from forecaster.runs.batch.source import Source, opened, shared

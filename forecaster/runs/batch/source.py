@@ -22,11 +22,11 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.batch.parts import SHARED
 from forecaster.forecast.batch.plan import open_for
+from forecaster.panel.convert import convert_table
+from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
-from forecaster.panel.reading.files import find_files, parquet_cells
 from forecaster.panel.schema import Schema
-from forecaster.panel.stores.convert import convert_table
-from forecaster.panel.stores.store import is_store, write_store
+from forecaster.panel.store import is_store, write_store
 
 _STORE, _STAMP, _MODEL = SHARED
 _TEXT, _PACKED, _CELL = 4, 16, 40

@@ -20,7 +20,7 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
-from forecaster.panel.finding import refuse_errors
+from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.runs.transfer import ancestry, comparable
 

@@ -19,7 +19,7 @@ from typing import Any
 from forecaster.errors import ArtifactError
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.example import example_table
-from forecaster.panel.read import to_kind
+from forecaster.panel.frames import to_kind
 
 INSIDE = "artifacts/model"
 """Where the saved model lies in the package."""

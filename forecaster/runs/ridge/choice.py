@@ -18,7 +18,7 @@ from forecaster.forecast.artifact import shape_of
 from forecaster.model.linear import LinearSkip
 from forecaster.model.network import Network
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.clock.frequency import DAY
+from forecaster.panel.freq import DAY
 from forecaster.panel.panel import Panel
 from forecaster.runs.ridge.offsets import foretold
 from forecaster.runs.ridge.periodic import with_periodic

@@ -28,7 +28,7 @@ from forecaster.config import Config
 from forecaster.errors import FitError
 from forecaster.model.learner import Learner
 from forecaster.panel.panel import Panel
-from forecaster.panel.stores.store import writing
+from forecaster.panel.store import writing
 from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.training.devices import Place
 from forecaster.windows.split import Split

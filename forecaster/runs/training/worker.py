@@ -17,7 +17,7 @@ from typing import Any
 
 from forecaster.errors import ForecasterError
 from forecaster.model.threads import spare_threads
-from forecaster.panel.stores.store import open_store
+from forecaster.panel.store import open_store
 from forecaster.runs.resume.checkpoints import Checkpoints
 from forecaster.runs.training.devices import joined
 from forecaster.runs.training.launch import LENGTH_BYTES, READY, Training, Work

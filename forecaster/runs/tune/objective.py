@@ -29,7 +29,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
-from forecaster.panel.building.codes import recoded
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger

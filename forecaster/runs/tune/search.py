@@ -22,9 +22,9 @@ from rich.console import Console
 from forecaster.config import Config
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.audit import check_panel
-from forecaster.panel.finding import refuse_errors
+from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Panel
-from forecaster.panel.stores.store import write_store
+from forecaster.panel.store import write_store
 from forecaster.runs import announce, announce_table
 from forecaster.runs.job import run_fit
 from forecaster.runs.tracking.sweep import Sweep, close_dead_trial, open_sweep

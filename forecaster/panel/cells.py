@@ -1,0 +1,211 @@
+"""Columns of a table as numbers, words and times: what comes in is text or any dtype, what goes out
+is Float32, String, or int64 times. A cell that is none of these is named with its row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from forecaster.panel.findings import Faults, Finding, fault
+from forecaster.panel.schema import Schema
+from forecaster.panel.table import Table
+from forecaster.panel.timestamps import has_clock, integer_format
+
+# No caller's column is called so.
+SERIES, TIME = "\0series", "\0time"
+
+
+def read_values(table: Table, name: str, schema: Schema) -> pl.Series:
+    """Returns a column as Float32, or as text where it is a category.
+
+    Raises:
+        DataError: a number is text, or the column holds neither.
+    """
+    column = table.frame[name]
+    if name in schema.categorical:
+        text = column.cast(pl.String)
+        if column.dtype.is_float():
+            # A gap makes a frame's whole numbers floats; 3.0 and 3 are one category.
+            text = text.str.replace(r"\.0$", "")
+        if column.dtype == pl.String:
+            # TRUE, True and true are one thing in three programs.
+            lower = text.str.to_lowercase()
+            text = text.zip_with(~lower.is_in(["true", "false"]).fill_null(False), lower)
+        return text
+    if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        return column.cast(pl.Float32)
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        numbers = column.cast(pl.String).cast(pl.Float64, strict=False)
+        bad = (numbers.is_null() & column.is_not_null()).arg_true()
+        if not len(bad):
+            return numbers.cast(pl.Float32)
+        raise fault(
+            "text",
+            f"{table.name}: column '{name}': expected numbers, found '{column[int(bad[0])]}' in "
+            f"{table.place(int(bad[0]) + 1)} ({len(bad)} such rows)",
+            "write numbers, or leave the cell empty"
+            + (
+                ", or name their decimal mark with --decimal" if _has_marks(column[int(bad[0])]) else ""
+            ),
+            where=f"{name}, {table.place(int(bad[0]) + 1)}",
+            count=len(bad),
+        )
+    raise fault(
+        "text",
+        f"{table.name}: column '{name}': expected numbers, found {column.dtype}",
+        "give it as numbers, or leave the column out",
+        where=name,
+    )
+
+
+def _has_marks(text: str) -> bool:
+    return re.fullmatch(r"[\d.,' +-]*\d[.,][\d.,' ]*", text) is not None
+
+
+def read_times(
+    table: Table, schema: Schema, *, same_clock: bool, time_format: str | None = None
+) -> tuple[Schema, pl.Series]:
+    """Returns the schema with the facts of its time column, and the times as int64.
+
+    Args:
+        table: holds the column; zeros where there is none.
+        schema: says which.
+        same_clock: the schema has the facts already, and the column must agree.
+        time_format: what every value must follow; None = the schema's if it fits, else found.
+
+    Raises:
+        DataError: a time is missing or unreadable, or of another kind or zone than known so far.
+    """
+    if schema.time is None:
+        return schema, pl.zeros(table.frame.height, dtype=pl.Int64, eager=True).alias(TIME)
+    column = table.frame[schema.time]
+    where = f"{table.name}, column '{schema.time}'"
+    zone, unit = None, None
+    counted = column.dtype.is_integer() and schema.time_dtype == "integer" and time_format is None
+    if table.is_text(schema.time) or (column.dtype.is_integer() and not counted):
+        kept = "digits" if column.dtype.is_integer() else "string"
+        hint = time_format or schema.time_format
+        if kept == "digits" and hint is None:
+            hint = integer_format(column, where)
+        strict = time_format is not None
+        column, time_format = table.parsed(schema.time, hint, strict=strict)
+        dtype = kept if table.kind != "file" else "datetime" if has_clock(time_format) else "date"
+    elif not counted and column.dtype not in (pl.Date, pl.Datetime):
+        raise fault(
+            "time",
+            f"{where}: expected dates, stamps or whole numbers, found {column.dtype}",
+            "name the right column with --time",
+            where=str(schema.time),
+        )
+    elif column.null_count():
+        row = table.place(int(column.is_null().arg_true()[0]) + 1)
+        raise fault(
+            "time",
+            f"{where}: expected a time in every row, found none in {row} ({column.null_count()} such "
+            "rows)",
+            "fill it in",
+            where=row,
+            count=column.null_count(),
+        )
+    else:
+        dtype = "date" if column.dtype == pl.Date else "datetime"
+        dtype = "integer" if counted else dtype
+    if isinstance(column.dtype, pl.Datetime):
+        zone, unit = column.dtype.time_zone, column.dtype.time_unit
+        _refuse_nanoseconds(column, table, where)
+    if same_clock:
+        _refuse_other_clock(schema, dtype, zone, where)
+    if dtype == "integer":
+        return replace(schema, time_dtype=dtype), column.cast(pl.Int64).alias(TIME)
+    facts = {"time_unit": unit, "time_zone": zone, "time_format": time_format}
+    times = column.cast(pl.Datetime("us", zone)).to_physical().alias(TIME)
+    return replace(schema, time_dtype=dtype, **facts), times  # type: ignore[arg-type]
+
+
+def mixed_offsets(table: Table, schema: Schema) -> list[Finding]:
+    """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
+    if schema.time is None or not (schema.time_format or "").endswith("%:z"):
+        return []
+    column = table.frame[schema.time]
+    if column.dtype != pl.String:
+        return []
+    offsets = column.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
+    kinds = offsets.unique(maintain_order=True).drop_nulls()
+    if len(kinds) < 2:
+        return []
+    other = int((offsets != kinds[0]).arg_true()[0])
+    return [
+        Finding(
+            "note",
+            "zones",
+            f"times in '{schema.time}' are written with {len(kinds)} offsets from UTC: "
+            f"{', '.join(kinds[:4])}{', ...' if len(kinds) > 4 else ''}",
+            "nothing needs doing: all are read as one clock, UTC",
+            where=table.place(other + 1),
+            count=int((offsets != kinds[0]).sum()),
+        )
+    ]
+
+
+def require_keys(table: Table, keys: Sequence[str]) -> None:
+    """Refuses rows without a series.
+
+    Raises:
+        DataError: one line per key column with empty cells.
+    """
+    faults = Faults()
+    for key in keys:
+        empty = table.frame[key].is_null()
+        if empty.any():
+            row = table.place(int(empty.arg_true()[0]) + 1)
+            with faults:
+                raise fault(
+                    "keys",
+                    f"{table.name}: column '{key}': expected a series in every row, found none in "
+                    f"{row} ({int(empty.sum())} such rows)",
+                    "fill it in, or name other key columns with --series",
+                    where=f"{key}, {row}",
+                    count=int(empty.sum()),
+                )
+    faults.refuse()
+
+
+def _refuse_nanoseconds(column: pl.Series, table: Table, where: str) -> None:
+    """Refuses stamps finer than the microseconds in which time is kept: they would be cut."""
+    if column.dtype != pl.Datetime("ns", column.dtype.time_zone):  # type: ignore[attr-defined]
+        return
+    finer = column.to_physical() % 1000 != 0
+    if finer.any():
+        row = int(finer.arg_true()[0])
+        raise fault(
+            "time",
+            f"{where}: expected times in whole microseconds, found {column.to_physical()[row]} ns "
+            f"since 1970 in {table.place(row + 1)} ({int(finer.sum())} such rows)",
+            "round the column to microseconds",
+            where=table.place(row + 1),
+            count=int(finer.sum()),
+        )
+
+
+def _refuse_other_clock(schema: Schema, dtype: str, zone: str | None, where: str) -> None:
+    expected = "integers" if schema.time_dtype == "integer" else "dates"
+    found = "integers" if dtype == "integer" else "dates"
+    if expected != found:
+        raise fault(
+            "time",
+            f"{where}: expected {expected}, as known so far, found {found}",
+            "name the right column with --time",
+            where=str(schema.time),
+        )
+    if schema.time_zone != zone:
+        names = [f"time zone {name}" if name else "no time zone" for name in (schema.time_zone, zone)]
+        raise fault(
+            "zones",
+            f"{where}: expected {names[0]}, found {names[1]}",
+            "convert the column",
+            where=str(schema.time),
+        )

@@ -1,1 +1,0 @@
-"""How times are written, how far apart they are, and what recurs in them."""

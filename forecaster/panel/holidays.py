@@ -1,0 +1,138 @@
+"""Public holidays as a covariate known in advance: what comes in is a country, what goes out a column.
+
+The column `HOLIDAY` counts the public holidays in the step that a stamp begins, on the wall clock: 0
+or 1 for days; whether their day is one for shorter steps; for months, quarters and years those of the
+whole months that begin with (for month ends: end with) the stamp's own. It is made from the calendar,
+so it is there for every row, future ones too, without any file.
+
+Axes: n = times.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.errors import DataError, nearest
+from forecaster.panel.arrays import blocks, empty_beside
+from forecaster.panel.calendar import Calendar, Times
+from forecaster.panel.freq import DAY, MONTHS
+from forecaster.panel.schema import HOLIDAY
+from forecaster.panel.table import Table, did_you_mean
+
+if TYPE_CHECKING:
+    from forecaster.panel.panel import Panel
+
+
+def with_holidays(panel: Panel, country: str) -> Panel:
+    """Returns the panel with the column of a country's holidays as its last known covariate.
+
+    Args:
+        panel: without that column.
+        country: as DE, or DE-BY for a part of it.
+
+    Raises:
+        DataError: rows have no calendar, the country is unknown, or the extra is not installed.
+    """
+    if panel.calendar.integer:
+        raise DataError(f"{panel.name}: --holidays {country}: rows are numbered, they have no dates")
+    columns = panel.values.shape[1]
+    values = empty_beside(panel.values, (panel.n_rows, columns + 1), np.float32)
+    for rows in blocks(panel.n_rows, columns + 1):
+        values[rows, :columns] = panel.values[rows]
+        values[rows, columns] = count_holidays(panel.calendar, panel.time[rows], country)
+    reasons = panel.schema.reasons | {HOLIDAY: f"public holidays of {country}"}
+    schema = replace(panel.schema, holidays=country, reasons=reasons)
+    return replace(panel, schema=schema, values=values)
+
+
+def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.float32]:
+    """Returns how many public holidays fall in the steps of given stamps: float32 [n].
+
+    Args:
+        calendar: of the stamps; not of integers.
+        time: int64 [n].
+        country: as DE or DE-BY.
+
+    Raises:
+        DataError: the country is unknown, or the extra is not installed.
+    """
+    if not len(time):
+        return np.zeros(0, np.float32)
+    first = calendar.wall_clock(time) // DAY
+    end = first + 1
+    size = round(calendar.step / (365.2425 / 12 * DAY))
+    if calendar.freq.lstrip("0123456789") in MONTHS:
+        # Whole months: a stamp on the 28th of February may stand for the 31st of every month.
+        month = first.astype("M8[D]").astype("M8[M]")
+        month = month - (size - 1) * calendar.freq.endswith("e")
+        first, end = ((month + more).astype("M8[D]").astype(np.int64) for more in (0, size))
+    elif calendar.step >= DAY:
+        end = np.maximum(end, calendar.wall_clock(calendar.shift(time, 1)) // DAY)
+    begin, stop = (int(days.astype("M8[D]").astype("M8[Y]").astype(int)) + 1970
+                   for days in (first.min(), end.max()))  # fmt: skip
+    days = _holidays(country, begin, stop)
+    count = np.searchsorted(days, end) - np.searchsorted(days, first)
+    return count.astype(np.float32)
+
+
+def require_holidays(country: str, tables: Sequence[Table]) -> None:
+    """Refuses a country without holidays, and tables that have a column of that name already.
+
+    Raises:
+        DataError: one of these, or the extra is not installed.
+    """
+    _holidays(country, 2000, 2000)
+    for table in tables:
+        if HOLIDAY in table.frame.columns:
+            raise DataError(
+                f"{table.name}: --holidays makes a column '{HOLIDAY}', but the table has one; "
+                f"rename it, or declare it with --known {HOLIDAY} and leave out --holidays"
+            )
+
+
+@lru_cache(maxsize=8)
+def _holidays(country: str, first: int, last: int) -> Times:
+    """Returns the days since 1970 of a country's holidays in some years, rising."""
+    try:
+        import holidays
+    except ImportError:
+        raise DataError(
+            f"--holidays {country}: needs the package holidays; "
+            'pip install "attention-forecaster[holidays]"'
+        ) from None
+    name, _, part = country.partition("-")
+    name, parts = name.upper(), holidays.list_supported_countries()
+    if name not in parts:
+        raise DataError(
+            f"--holidays {country}: expected the code of a country, as DE or DE-BY"
+            f"{_nearest(country, holidays)}"
+        )
+    own = {known.lower(): known for known in parts[name]}
+    if part and part.lower() not in own:
+        known = ", ".join(f"{name}-{known}" for known in parts[name][:60]) or "none"
+        raise DataError(
+            f"--holidays {country}: {name} has no part {part}{did_you_mean(part, parts[name])}; "
+            f"its parts are {known}"
+        )
+    found = holidays.country_holidays(name, subdiv=own.get(part.lower()), years=range(first, last + 1))
+    epoch = datetime.date(1970, 1, 1)
+    return np.array(sorted((day - epoch).days for day in found), np.int64)
+
+
+def _nearest(country: str, holidays: Any) -> str:
+    """Returns a hint: the code of the country nearest by name, else the codes that begin alike."""
+    named = {
+        module.replace("_", " "): codes[1] for module, codes in holidays.registry.COUNTRIES.items()
+    }
+    near = nearest(country, named)
+    if near:
+        return f"; did you mean '{named[near]}'?"
+    alike = sorted(code for code in named.values() if code[0] == country[:1].upper())
+    return f"; those that begin alike are {', '.join(alike)}" if alike else ""

@@ -1,0 +1,211 @@
+"""Text becomes numbers, decided over whole columns: `1.5`, `1,5`, `1.234,5`, `1,234.5`, `1 234,5`.
+
+What comes in are the columns of a file that a plain reader left as text; what goes out is the same
+frame, with numbers where every value of a column is one and all can be read in one way only. A column
+in which `1,234` may be a fraction or a thousand is refused unless the other columns or the user say
+which mark is the decimal one. Digits with leading zeros are ids and stay text. The marks in `MISSING`
+are nulls only among numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from forecaster.errors import DataError
+from forecaster.panel.findings import Finding, fault
+from forecaster.panel.timestamps import first_values
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")
+PADDED = r"^0\d+$"
+"""A digit string that a number would not give back: the id 007."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """A way of writing numbers."""
+
+    decimal: str
+    """Mark before the fraction."""
+    group: str = ""
+    """Marks between thousands, one of them; empty where there are none."""
+
+    def fits(self, text: pl.Series) -> pl.Series:
+        """Returns whether values are written so, one by one; nulls stay null."""
+        if not self.group and self.decimal == ".":
+            return text.cast(pl.Float64, strict=False).is_not_null() | text.is_null()
+        mark = r"\." if self.decimal == "." else ","
+        whole = rf"[1-9]\d{{0,2}}(?:[{self.group}]\d{{3}})+|\d{{1,3}}" if self.group else r"\d+"
+        end = "" if self.group else r"(?:[eE][+-]?\d+)?"
+        return text.str.contains(rf"^[+-]?(?:(?:{whole})(?:{mark}\d*)?|{mark}\d+){end}$")
+
+    def numbers(self, text: pl.Series) -> pl.Series:
+        """Returns what fits as floats."""
+        if self.group:
+            text = text.str.replace_all(f"[{self.group}]", "")
+        if self.decimal == ",":
+            text = text.str.replace(",", ".", literal=True)
+        return text.cast(pl.Float64, strict=False)
+
+
+POINT = Style(".")
+_SPACES = " '\u00a0\u202f"
+STYLES = (
+    POINT,
+    Style(","),
+    Style(",", "."),
+    Style(".", ","),
+    Style(",", _SPACES),
+    Style(".", _SPACES),
+)
+
+
+def decimal_marks(columns: Iterable[pl.Series]) -> set[str]:
+    """Returns the decimal marks that columns of text show; none for what can be read either way."""
+    return _shown(_styles(column) for column in columns)
+
+
+def looks_like_thousands(column: pl.Series) -> bool:
+    """Whether a point may part thousands in what reads as fractions: 1.234 beside 999."""
+    text = known(first_values(column)).drop_nulls()
+    dotted = text.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
+
+
+def as_numbers(
+    frame: pl.DataFrame,
+    decimal: str | None,
+    seen: Collection[str],
+    where: str,
+    place: Callable[[int], str] = "row {}".format,
+) -> tuple[pl.DataFrame, list[Finding]]:
+    """Returns the columns of text typed, and what is worth telling.
+
+    Args:
+        frame: columns of text as written.
+        decimal: the decimal mark, where it is declared.
+        seen: decimal marks of the file's other columns.
+        where: the file, for messages.
+        place: a row, counted from 1, in the words of messages.
+
+    Raises:
+        DataError: a column of numbers can be read in two ways.
+    """
+    typed, styles = {}, {}
+    for column in frame.iter_columns():
+        simple = _simple(column)
+        if simple is not None:
+            typed[column.name] = simple
+        elif found := _styles(column):
+            styles[column.name] = found
+    marks = {*seen, *_shown(styles.values())}
+    notes = []
+    for name, found in styles.items():
+        if decimal is not None:
+            fitting = [style for style in found if style.decimal == decimal]
+            if not fitting:
+                raise _other_mark(frame[name], decimal, where, place)
+        elif POINT in found and "," not in marks:
+            fitting = [POINT]
+        else:
+            fitting = [style for style in found if {style.decimal} == marks] or found
+        text = known(frame[name])
+        typed[name] = _read_alike(text, fitting, f"{where}: column '{name}'", place)
+        notes += _notes(name, fitting[0], text)
+    return frame.with_columns(**typed), notes
+
+
+def _read_alike(
+    text: pl.Series, styles: list[Style], where: str, place: Callable[[int], str]
+) -> pl.Series:
+    first, *others = [style.numbers(text) for style in styles]
+    for other in others:
+        if not first.equals(other):
+            row = int((first != other).arg_true()[0])
+            raise fault(
+                "decimal",
+                f"{where}: '{text[row]}' in {place(row + 1)} may be {first[row]:g} or {other[row]:g}",
+                "say --decimal , or --decimal .",
+                where=place(row + 1),
+            )
+    return first
+
+
+def _other_mark(column: pl.Series, decimal: str, where: str, place: Callable[[int], str]) -> DataError:
+    row = int((~Style(decimal).fits(known(column))).arg_true()[0])
+    return fault(
+        "decimal",
+        f"{where}: column '{column.name}': expected '{decimal}' as decimal mark, found "
+        f"'{column[row]}' in {place(row + 1)}",
+        "mend them, or say another --decimal",
+        where=place(row + 1),
+    )
+
+
+def _notes(name: str, style: Style, text: pl.Series) -> list[Finding]:
+    notes = []
+    if style.decimal == ",":
+        notes.append(decimal_comma(name))
+    if style.group:
+        mark = text.str.extract(f"([{style.group}])").drop_nulls()[:1].to_list()
+        said = f"column '{name}': thousands are parted by '{''.join(mark)}'"
+        notes.append(Finding("note", "thousands", said, "pass --decimal where that is wrong"))
+    return notes
+
+
+def decimal_comma(name: str) -> Finding:
+    """Returns the note that a file's numbers are written with a decimal comma."""
+    advice = "pass --decimal . where that is wrong"
+    return Finding("note", "decimal", "numbers have a decimal comma", advice, where=f"column '{name}'")
+
+
+def _shown(styles: Iterable[list[Style]]) -> set[str]:
+    kinds = [{style.decimal for style in found} for found in styles]
+    return {mark for marks in kinds if len(marks) == 1 for mark in marks}
+
+
+def known(column: pl.Series) -> pl.Series:
+    """Returns text without stray blanks; null where it is a mark of what is missing."""
+    text = column.str.strip_chars()
+    return text.set(text.is_in(MISSING), None)
+
+
+def _starts_whole(column: pl.Series) -> bool:
+    head = first_values(column)
+    return len(head) > 0 and not head.cast(pl.Int64, strict=False).null_count()
+
+
+def _simple(column: pl.Series) -> pl.Series | None:
+    """Returns whole numbers and booleans, or ids with leading zeros as they are; else nothing."""
+    whole = column.cast(pl.Int64, strict=False) if _starts_whole(column) else None
+    if whole is not None and whole.null_count() == column.null_count():
+        zeros = column.str.starts_with("0") & (column.str.len_bytes() > 1)
+        return column if zeros.any() else whole
+    head = known(first_values(column))
+    for pattern in (r"^[+-]?\d+$", r"^(?:true|false)$"):
+        if not head.str.contains(pattern).all():
+            continue
+        text = known(column)
+        if text.null_count() == len(text) or not text.str.contains(pattern).all():
+            continue
+        if "\\d" not in pattern:
+            return text == "true"
+        whole = text.cast(pl.Int64, strict=False)
+        padded = text.str.contains(PADDED).any() or whole.null_count() != text.null_count()
+        return column if padded else whole
+    return None
+
+
+def _styles(column: pl.Series) -> list[Style]:
+    """Returns the ways in which every value is a number; none where one is not."""
+    # A few values tell most text from numbers; only the rest is looked at whole.
+    head = known(first_values(column))
+    found = [style for style in STYLES if style.fits(head).all()]
+    if not found:
+        return []
+    text = known(column)
+    if text.null_count() == len(text):
+        return []
+    return [style for style in found if style.fits(text).all()]

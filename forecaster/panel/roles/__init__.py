@@ -1,1 +1,0 @@
-"""Which column is what: the questions that `infer_schema` asks."""

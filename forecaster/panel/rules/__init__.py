@@ -1,1 +1,0 @@
-"""What the audit looks for, a family of rules in each file."""

@@ -1,1 +1,0 @@
-"""Panels larger than memory: streamed to disk once, mapped ever after."""

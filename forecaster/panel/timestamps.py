@@ -1,0 +1,359 @@
+"""Text and whole numbers become time: what comes in is a column as written, what goes out are stamps.
+
+The way a column is written is guessed on a sample and then holds for the whole column in one
+vectorised cast; the first row that does not follow it is named. What parts of a date mean is told by
+the whole column (a part above 12 is no month): where two readings are left and differ, the column is
+refused with the flag that settles it, never guessed.
+
+A format is that of strftime, or one of `EPOCHS` for whole numbers counted since 1970. A format that
+ends in an offset, as +01:00, stands for times that all have it: they are kept as UTC and written back
+with it.
+
+
+Whole numbers that are dates: 20240131, 202401, 2024, or counted since 1970.
+
+What comes in is a column of integers and its name; what goes out is how they are written, or that they
+only count steps. What may be either is refused with the flags that settle it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import polars as pl
+
+from forecaster.panel.findings import fault
+
+SAMPLE = 100
+
+_MONTHS = "January February March April May June July August September October November December"
+_NAME = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _MONTHS.split())
+_CLOCK = (
+    r"(?:[T ]\s?(?P<H>\d{1,2})(?::?(?P<M>\d{2})(?::?(?P<S>\d{2})(?P<f>\.\d+)?)?)?"
+    r"(?: ?(?P<p>[AaPp][Mm]))? ?(?P<z>Z|[+-]\d{2}:?\d{2})?)?$"
+)
+_SHAPES: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
+    # Each with what its unnamed parts may be: a, b and c are told apart by the whole column.
+    (r"(?P<Y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?:(?P=sep)(?P<d>\d{1,2}))?", ({},)),
+    (r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<Y>\d{4})",
+     ({"a": "d", "b": "m"}, {"a": "m", "b": "d"})),
+    (r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{2})",
+     ({"a": "d", "b": "m", "c": "y"}, {"a": "m", "b": "d", "c": "y"}, {"a": "y", "b": "m", "c": "d"})),
+    (rf"(?P<d>\d{{1,2}})(?:[-/ ]|\. )(?P<n>{_NAME})\.?[-/, ]+(?P<Y>\d{{4}}|\d{{2}})", ({},)),
+    (rf"(?P<n>{_NAME})\.? (?P<d>\d{{1,2}}),? (?P<Y>\d{{4}})", ({},)),
+    (rf"(?P<n>{_NAME})\.?[-/ ](?P<Y>\d{{4}})", ({},)),
+    (rf"(?P<Y>\d{{4}})[-/ ](?P<n>{_NAME})(?:[-/ ](?P<d>\d{{1,2}}))?", ({},)),
+    (r"(?P<G>\d{4})-?W(?P<V>\d{2})(?:-?(?P<u>[1-7]))?", ({},)),
+    (r"(?P<Y>\d{4})[- ]?Q(?P<q>[1-4])", ({},)),
+    (r"Q(?P<q>[1-4])[- /]?(?P<Y>\d{4})", ({},)),
+)  # fmt: skip
+_DAY = r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])"
+_DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
+    (_DAY, ({},)),
+    (_DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?", ({},)),
+    (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])", ({},)),
+)  # fmt: skip
+_CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
+_COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
+_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
+
+
+def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float = 0.9) -> list[str]:
+    """Returns the formats a column of strings may follow: none, one, or one per order of its parts.
+
+    Only the first values are looked at; nulls are passed over.
+
+    Args:
+        column: text.
+        digits: text of digits alone may be dates, as 20240131; None = where the column's name is
+            that of a time.
+        share: of the values that must look so; the full parse names the others.
+    """
+    texts: list[str] = first_values(column).to_list()
+    if digits is None:
+        digits = is_time_name(column.name)
+    for shape, readings in (*_SHAPES, *(_DIGITS if digits else ())):
+        clocked = "?P<H>" in shape
+        pattern = re.compile(shape + ("$" if clocked else _CLOCK), re.IGNORECASE)
+        matches = [match for match in map(pattern.match, texts) if match]
+        # Not all: a few broken rows must not hide the time column.
+        if matches and len(matches) >= share * len(texts):
+            return [_format(matches, reading) for reading in readings]
+    return []
+
+
+def first_values(column: pl.Series) -> pl.Series:
+    """Returns the first values that are not null, `SAMPLE` at most."""
+    # Dropping nulls copies a column of strings; most columns start with values.
+    head = column.head(SAMPLE)
+    return column.drop_nulls().head(SAMPLE) if head.null_count() else head
+
+
+def parse_times(
+    column: pl.Series, where: str, time_format: str | None = None, *, strict: bool = False
+) -> tuple[pl.Series, str]:
+    """Returns a column of strings as timestamps (microseconds; UTC where offsets are given).
+
+    Args:
+        column: text.
+        where: table and column, for messages.
+        time_format: a format known beforehand, tried first (a short table may not show which part
+            is the day).
+        strict: every value must follow that format.
+
+    Returns:
+        The timestamps and the format they were written in.
+
+    Raises:
+        DataError: a value is missing or does not follow the format, the parts of dates cannot be told
+            apart, or the given format is none.
+    """
+    if column.null_count():
+        row = int(column.is_null().arg_true()[0]) + 1
+        raise fault(
+            "time",
+            f"{where}: expected a time in every row, found none in row {row} ({column.null_count()} "
+            "such rows)",
+            "fill it in",
+            where=f"row {row}",
+            count=column.null_count(),
+        )
+    formats = [] if strict else guess_formats(column, digits=True, share=0.5)
+    if time_format is not None:
+        if strict:
+            check_format(time_format)
+        times = _cast(column, time_format)
+        if times.null_count() == 0 or not formats:
+            return _all_parsed(times, column, time_format, where), time_format
+    if not formats:
+        raise fault(
+            "time",
+            f"{where}: expected dates, found '{column[0]}' in row 1",
+            "write dates as YYYY-MM-DD, or say how they are written with --time-format",
+            where="row 1",
+        )
+    casts = [_cast(column, fmt) for fmt in formats]
+    whole = [at for at, times in enumerate(casts) if not times.null_count()]
+    if any(not (casts[at] == casts[whole[0]]).all() for at in whole):
+        raise fault(
+            "time",
+            f"{where}: day and month cannot be told apart (row 1 holds '{column[0]}', and no part "
+            "exceeds 12 anywhere)"
+            if len(formats) == 2
+            else f"{where}: day, month and year cannot be told apart (row 1 holds '{column[0]}')",
+            "write dates as YYYY-MM-DD, or say --time-format "
+            + " or ".join(f"'{formats[at]}'" for at in whole),
+            where="row 1",
+        )
+    best = whole[0] if whole else min(range(len(casts)), key=lambda at: casts[at].null_count())
+    times = _all_parsed(casts[best], column, formats[best], where)
+    return times, _with_one_offset(formats[best], column)
+
+
+def check_format(time_format: str) -> None:
+    """Refuses what is no format, or does not say which day is meant.
+
+    Raises:
+        DataError: naming the format.
+    """
+    example = pl.Series([datetime(2001, 2, 13, 14, 5, 6)]).cast(pl.Datetime("us", "UTC"))
+    try:
+        texts = write_times(example, time_format).cast(pl.String)
+        known = not texts.null_count() and _cast(texts, time_format).dt.year()[0] == 2001
+    except pl.exceptions.PolarsError:
+        known = False
+    if not known:
+        raise fault(
+            "time",
+            f"--time-format '{time_format}': expected how a date is written, from its year on",
+            "write it as '%d.%m.%Y %H:%M', or s, ms, us or ns for counts since 1970",
+        )
+
+
+def has_clock(time_format: str) -> bool:
+    """Whether a format tells more than the day."""
+    return time_format in EPOCHS or any(part in time_format for part in _CLOCKED)
+
+
+def with_any_offset(time_format: str | None) -> str | None:
+    """Returns the format for times of several offsets where it is that of one."""
+    return None if time_format is None else _OFFSET.sub("%:z", time_format)
+
+
+def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
+    """Returns stamps as they were written: text, or integers for counts since 1970."""
+    if time_format in EPOCHS:
+        micros = stamps.cast(pl.Int64)
+        return micros // EPOCHS[time_format] if EPOCHS[time_format] else micros * 1000
+    offset = _OFFSET.search(time_format)
+    if offset is not None:
+        stamps = stamps.dt.offset_by(_minutes(offset))
+    return stamps.dt.strftime(time_format)
+
+
+def _format(matches: Sequence[re.Match[str]], reading: Mapping[str, str]) -> str:
+    """Returns the format of texts of one shape: the fullest text, its parts replaced."""
+    fullest = max(matches, key=lambda match: sum(part is not None for part in match.groups()))
+    parts = {group: reading.get(group, group) for group in fullest.groupdict() if group != "sep"}
+    bare = {
+        part: any(len(m[group] or "00") == 1 for m in matches)
+        for group, part in parts.items()
+        if part in ("d", "m", "H")
+    }
+    # "%-m" writes a month without its zero, as the caller did; reading takes both.
+    bare["d"] = bare["m"] = bare.get("d", False) or bare.get("m", False)
+    long = any(len(m["n"]) > 3 for m in matches) if "n" in parts else False
+    twelve = fullest.groupdict().get("p") is not None
+    written = {
+        "Y": "%Y" if len(fullest.groupdict().get("Y") or "2000") == 4 else "%y",
+        "n": "%B" if long else "%b",
+        "H": f"%{'-' if bare.get('H') else ''}{'I' if twelve else 'H'}",
+        "f": "%.f",
+        "p": "%P" if twelve and fullest["p"].islower() else "%p",
+        "z": _zone_part([m.groupdict().get("z") for m in matches]),
+    }
+    text, end, pieces = fullest[0], 0, []
+    spans = sorted((fullest.span(group), part) for group, part in parts.items() if fullest[group])
+    for (start, stop), part in spans:
+        directive = written.get(part) or f"%{'-' if bare.get(part) else ''}{part}"
+        pieces += [text[end:start], directive]
+        end = stop
+    return "".join([*pieces, text[end:]])
+
+
+def _zone_part(written: Sequence[str | None]) -> str:
+    """Returns what most times end in: Z, an offset, or nothing; Z is an offset among others."""
+    offsets = [zone for zone in written if zone is not None]
+    if 2 * len(offsets) < len(written):
+        return ""
+    return "Z" if set(offsets) == {"Z"} else "%:z"
+
+
+def _cast(column: pl.Series, time_format: str) -> pl.Series:
+    """Returns text as stamps in microseconds; null where it does not follow the format."""
+    if time_format in EPOCHS:
+        counts = column.cast(pl.Int64, strict=False)
+        # Beyond the year 9999 there are no stamps, and products would overflow.
+        counts = counts.set(counts.abs() > 253_402_300_799 * 10**6 // (EPOCHS[time_format] or 1), None)
+        micros = counts * EPOCHS[time_format] if EPOCHS[time_format] else counts // 1000
+        return micros.cast(pl.Datetime("us"))
+    for short, long in _COMPOSED.items():
+        time_format = time_format.replace(short, long)
+    offset = _OFFSET.search(time_format)
+    directives = set(re.findall(r"%[-_0.:#]?([A-Za-z])", time_format))
+    reading = time_format.replace("%:z", "%z").replace("%b", "%B").replace("%P", "%p")
+    if "q" in directives:
+        return _quarters(column, time_format)
+    for missing, given, written in (
+        (directives & set("HI") and not directives & set("MR"), "|00", "|%M"),
+        ("V" in directives and not directives & set("ua"), "|1", "|%u"),
+        (not directives & set("mbBjVU"), "|01", "|%m"),
+        (not directives & set("dejVU"), "|01", "|%d"),
+    ):
+        # What is not written is the first there is: of a month, its first day.
+        if missing:
+            column, reading = column + given, reading + written
+    if reading.endswith("%z"):
+        column = column.str.replace("Z$", "+00:00")
+    times = column.str.to_datetime(reading, strict=False, time_unit="us")
+    if offset is not None:
+        times = times.dt.offset_by(_minutes(offset, back=True)).dt.replace_time_zone("UTC")
+    return times.dt.replace_time_zone("UTC") if time_format.endswith("Z") else times
+
+
+def _quarters(column: pl.Series, time_format: str) -> pl.Series:
+    """Returns years and quarters as their first day: no reader of dates knows quarters."""
+    shape = re.escape(time_format).replace("%Y", r"(?<year>\d{4})").replace("%q", r"(?<quarter>[1-4])")
+    parts = column.str.extract_groups(f"(?i)^{shape}$").struct.unnest().cast(pl.Int32)
+    if set(parts.columns) != {"year", "quarter"}:
+        return pl.Series(column.name, [None], pl.Datetime("us")).new_from_index(0, len(column))
+    first = pl.datetime("year", pl.col("quarter") * 3 - 2, 1, time_unit="us")
+    return parts.select(first.alias(column.name)).to_series()
+
+
+def _with_one_offset(time_format: str, column: pl.Series) -> str:
+    """Returns the format with the offset itself where the whole column has but one."""
+    if not time_format.endswith("%:z"):
+        return time_format
+    offsets = column.str.extract(r"([+-]\d{2}:?\d{2})$").unique()
+    one = offsets[0] if len(offsets) == 1 else None
+    return time_format if one is None else time_format.removesuffix("%:z") + one
+
+
+def _minutes(offset: re.Match[str], *, back: bool = False) -> str:
+    minutes = int(offset[2]) * 60 + int(offset[3])
+    return f"{'-' if (offset[1] == '-') != back else ''}{minutes}m"
+
+
+def _all_parsed(times: pl.Series, column: pl.Series, time_format: str, where: str) -> pl.Series:
+    if times.null_count():
+        row = int(times.is_null().arg_true()[0])
+        raise fault(
+            "time",
+            f"{where}: expected dates written like '{column[0] if row else time_format}', "
+            f"found '{column[row]}' in row {row + 1} ({times.null_count()} such rows)",
+            "mend these rows, or say how dates are written with --time-format",
+            where=f"row {row + 1}",
+            count=times.null_count(),
+        )
+    return times
+
+
+EPOCHS = {"s": 10**6, "%s": 10**6, "ms": 10**3, "us": 1, "ns": 0}
+"""Formats of counts since 1970, with the microseconds in one; nanoseconds are divided."""
+
+_TIME_WORDS = {
+    "date", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
+    "ts", "epoch",
+}  # fmt: skip
+
+
+def is_time_name(name: str) -> bool:
+    """Whether a column's name speaks of time, as order_date, timestamp or yearMonth."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return bool(_TIME_WORDS & set(re.split(r"[^a-z]+", words)))
+
+
+def integer_format(column: pl.Series, where: str) -> str | None:
+    """Returns how whole numbers are written as dates; None where they count steps.
+
+    Numbers of which nine in ten are a valid YYYYMMDD or YYYYMM, or lie between 1973 and 2103 as
+    seconds, milli-, micro- or nanoseconds since 1970, are dates where the column's name speaks of
+    time, and refused as ambiguous elsewhere. YYYY is a date where the name speaks of years: counted
+    as steps, years are the same years.
+
+    Args:
+        column: integers.
+        where: table and column, for messages.
+
+    Raises:
+        DataError: they read as dates, but the name does not say that they are.
+    """
+    value, name = pl.col(column.name), column.name.lower()
+
+    def dated(days: pl.Expr) -> pl.Expr:
+        year, month, day = days // 10_000, days // 100 % 100, days % 100
+        return year.is_between(1800, 2199) & month.is_between(1, 12) & day.is_between(1, 31)
+
+    tests = {"%Y%m%d": dated(value), "%Y%m": dated(value * 100 + 1)}
+    tests |= {
+        unit: value.is_between(10 ** (8 + power), int(4.2 * 10 ** (9 + power)))
+        for unit, power in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))
+    }
+    if "year" in name:
+        tests["%Y"] = value.is_between(1800, 2199)
+    numbers = column.cast(pl.Int64, strict=False).to_frame()
+    shares = numbers.select(test.mean().alias(fmt) for fmt, test in tests.items()).row(0)
+    found = next((fmt for fmt, share in zip(tests, shares, strict=True) if (share or 0) >= 0.9), None)
+    if found in (None, "%Y") or is_time_name(column.name):
+        return found
+    first = column.drop_nulls()[0]
+    meaning = f"{found} since 1970" if found in EPOCHS else "dates"
+    raise fault(
+        "time",
+        f"{where}: whole numbers such as {first} may be {meaning} or steps",
+        f"say --time-format {found}, or --freq 1i where they count steps",
+        where=column.name,
+    )
