@@ -179,7 +179,7 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     assert last is None or seen.row_at(split.split).tolist() == [last]
     watched = Surroundings(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
-    floor = artifact.ensemble.floor()
+    floor = artifact.ensemble.linear_only()
     if floor is None:
         return {MODEL: artifact}
     if resolved.fit.linear_rate is not None:  # the model's maps are no longer the closed form

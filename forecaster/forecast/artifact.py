@@ -39,7 +39,7 @@ from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
-from forecaster.model.size import parameters
+from forecaster.model.size import count_parameters
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
@@ -332,7 +332,7 @@ class Artifact:
                 if length != self.config.model.attention_length:
                     entry["attention_length"] = length
                 members.append(entry)
-            widths = self.ensemble.widths
+            widths = self.ensemble.conformal_offsets
             contract = {
                 "format": FORMAT,
                 "columns": self.schema.to_dict(),
@@ -422,7 +422,7 @@ def shape_of(panel: Panel, horizon: int) -> Shape:
 
 def _load_member(folder: Path, member: StoredMember, config: Config, shape: Shape) -> Network:
     model = member.model(config)
-    size = parameters(model, shape)
+    size = count_parameters(model, shape)
     weights = _load_tensors(folder, member, size, "a network of this config", "weights")
     try:
         network = Network(model, shape)

@@ -257,7 +257,7 @@ def _judged(
 def _about(artifact: Artifact, panel: Panel, judged: int, reason: NDArray[np.int8]) -> str:
     """Returns what has to be said of calibration, and of rows the model was trained on."""
     said = []
-    if artifact.ensemble.widths is None:
+    if artifact.ensemble.conformal_offsets is None:
         said.append("the band is not calibrated")
     if panel.schema.time is None:
         said.append("without a clock nobody can tell which steps the model was trained on")

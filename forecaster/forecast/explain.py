@@ -27,7 +27,7 @@ from forecaster.forecast.writer import check_page, is_page, write_figure, write_
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
-from forecaster.model.record import Look, attention_of
+from forecaster.model.recording import AttentionWeights, record_attention
 from forecaster.model.threads import spare_threads
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
@@ -173,7 +173,7 @@ def explain(
     follows = config.decoder == "autoregressive"
     with torch.inference_mode(), spare_threads():
         median = torch.from_numpy(forecast.median) if follows else None
-        looks = attention_of(network, batch.inputs, median)
+        looks = record_attention(network, batch.inputs, median)
         others = place if config.channel_attention else None
         hidden = without_each(batch.inputs, panel, others, network.patch)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
@@ -237,7 +237,7 @@ def _horizon_tokens(network: Network, steps: int) -> tuple[Token, ...]:
     return tuple(Token(start, min(start + network.decoder_patch, steps), True) for start in starts)
 
 
-def _map(look: Look, config: ModelConfig, schema: Schema, channel: int) -> AttentionMap:
+def _map(look: AttentionWeights, config: ModelConfig, schema: Schema, channel: int) -> AttentionMap:
     part = look.part.removesuffix(" channels")
     if part == look.part:
         kind: str = getattr(config, _KINDS[part])

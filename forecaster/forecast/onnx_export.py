@@ -66,7 +66,7 @@ class OnnxGraph(nn.Module):
                 dtype = torch.int64 if _is_code(name) else torch.float32
                 read[name] = torch.zeros(batch, *size, dtype=dtype)
         masks = {mask: ~read[values].isnan() for mask, values in _MASKS.items()}
-        said = self.ensemble.outlook(Inputs(**read, **masks))
+        said = self.ensemble.predict(Inputs(**read, **masks))
         return (said.quantiles,) if said.mean is None else (said.quantiles, said.mean)
 
 
@@ -75,9 +75,9 @@ def with_fixed_shares(ensemble: Ensemble) -> Ensemble:
     fixed = copy.deepcopy(ensemble)
     for member in fixed.members:
         if member.linear is not None:
-            share = float(member.share)  # type: ignore[arg-type]
-            del member.share
-            member.share = share  # type: ignore[assignment]
+            share = float(member.network_weight)  # type: ignore[arg-type]
+            del member.network_weight
+            member.network_weight = share  # type: ignore[assignment]
     return fixed
 
 

@@ -1,8 +1,9 @@
-"""Artifact + panel → `Forecast`.
+"""Artifact + panel → `Forecast`: places the horizon, runs the ensemble in batches, keys the result.
 
-What comes in: a saved model and a table of the same columns. What goes out: quantiles at any cutoff of
-any series. Promised: nothing after the cutoff but what is known in advance changes a forecast; the
-order of series does not; neither Lightning nor MLflow nor Optuna is loaded.
+Neither Lightning nor MLflow nor Optuna is loaded. The order of series changes no forecast, and
+nothing after the cutoff but known covariates does.
+
+Axes: N window · H lead · C channel · Q quantile level.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from torch import Tensor
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
-from forecaster.model.paths import Outlook
+from forecaster.model.sampling import Prediction
 from forecaster.model.scaling import Scale
-from forecaster.model.threads import cores, side_by_side
+from forecaster.model.threads import cores, run_parallel
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
@@ -31,20 +32,27 @@ from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
 BLOCK = 1024
-"""Series that are forecast together: what a network says of a series depends, in its last bits, on how
-many it is shown with, and they are shown in batches that never cross a block."""
+"""Series that are forecast together. The last bits of a forecast depend on the size of its batch, and
+batches never cross a block: so shards and processes give the same bits."""
+_BATCH = 256  # channel-windows per batch: large enough to be fast, small enough for the cache
+_CELLS = 1 << 18  # cells of a batch: long contexts go in smaller batches
+_PATHS = 8192  # sample paths of a batch
+_BETWEEN = "\x1f"  # the unit separator: no key holds it
+
+Progress = Callable[[int, int], None]
+"""Called with (series done, series in all)."""
 
 
 @dataclass(frozen=True)
 class ForecastWindow:
-    """What is asked of every series alike: of one block as of another."""
+    """Horizon and cutoff of a forecast, resolved once over all series."""
 
     horizon: int
     """Leads wanted."""
     cutoff: int | None
-    """Time that all are forecast from; None = each from its own last observed target."""
+    """Time of the cutoff of all series; None = each its own last observed target."""
     latest: int
-    """Time that the rows of a series without any target follow."""
+    """Cutoff in the output of a series without any target."""
     num_samples: int | None = None
     """Sample paths to keep, and to take quantiles from; None = keep none."""
     seed: int = 0
@@ -65,7 +73,7 @@ def resolve_window(
     num_samples: int | None = None,
     seed: int = 0,
 ) -> ForecastWindow:
-    """Returns what is asked of every series of a panel.
+    """Returns the window of a forecast of all series of a panel.
 
     Args:
         artifact: the model.
@@ -77,7 +85,7 @@ def resolve_window(
         seed: of the sample paths.
 
     Raises:
-        ConfigError: the model cannot reach that far, or has no paths.
+        ConfigError: the horizon is too long for the model, or it draws no paths.
         DataError: the date cannot be read.
     """
     wanted = artifact.horizon if horizon is None else horizon
@@ -89,124 +97,15 @@ def resolve_window(
     own = _own_cutoffs(panel)
     located = own != NO_TIME
     latest = int(own[located].max() if located.any() else panel.time.max())
-    return ForecastWindow(
-        wanted, None if cutoff == "own" else int(own.max()), latest, num_samples, seed
-    )
-
-
-def _own_cutoffs(panel: Panel) -> Int64:
-    last = panel.last_observed
-    return np.where(last >= 0, panel.time[last], NO_TIME)
-
-
-@dataclass(frozen=True)
-class LeadRows:
-    """Where the leads of every series of a panel lie."""
-
-    panel: Panel
-    """With the horizon's rows after every cutoff."""
-    at: Int64
-    """[series] row of the cutoff; the row before its first for a series that begins later."""
-    rows: Int64
-    """[series, H] row of each lead; -1 where a series has not begun."""
-    time: Int64
-    """[series, H] time of each lead."""
-    usable: NDArray[np.bool_]
-    """[series] whether there is something to forecast from."""
-    reasons: NDArray[np.str_]
-    """[series] why there is not."""
-
-
-def locate_leads(panel: Panel, window: ForecastWindow, length: int, horizon: int) -> LeadRows:
-    """Returns where the leads of every series of a panel lie.
-
-    Args:
-        panel: all series of a table, or some.
-        window: settled over all.
-        length: rows that a forecast looks back.
-        horizon: leads, which may be more than the window wants.
-    """
-    times = window.cutoffs(panel)
-    # A series without a cutoff still gets rows in the output; their times follow the latest one.
-    cutoff = np.where(times == NO_TIME, window.latest, times)
-    panel = panel.reaching(cutoff, horizon)
-    lead = np.arange(1, horizon + 1)
-    last = panel.row_at(cutoff)
-    at = np.where(last < 0, panel.indptr[:-1] - 1, last)
-    rows = at[:, None] + lead
-    unbegun = np.flatnonzero(last < 0)
-    time = panel.time[np.minimum(rows, panel.n_rows - 1)]
-    if len(unbegun):
-        time[unbegun] = panel.calendar.shift(cutoff[unbegun, None], lead)
-        for step in range(horizon):
-            wanted = cutoff.copy()
-            wanted[unbegun] = time[unbegun, step]
-            found = panel.row_at(wanted)[unbegun]
-            rows[unbegun, step] = np.where(panel.time[found] == wanted[unbegun], found, -1)
-    return LeadRows(panel, at, rows, time, *_usable(panel, at, length))
-
-
-def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
-    """Refuses a future whose known covariates are not all given, where there is a forecast.
-
-    Raises:
-        DataError: naming the first that is missing, and how many series lack some.
-    """
-    schema, lacking = panel.schema, dict.fromkeys(panel.schema.known, 0)
-    if not schema.known:
-        return
-    named: dict[str, str] = {}
-    for start in range(0, panel.n_series, BLOCK):
-        part = panel.between(start, min(start + BLOCK, panel.n_series))
-        # A shorter forecast is the beginning of the trained one: the last patch is read whole.
-        leads = locate_leads(
-            part, window, artifact.context_length, max(window.horizon, artifact.horizon)
-        )
-        rows = leads.rows[:, : window.horizon]
-        for name in schema.known:
-            if name in schema.categorical:
-                empty = leads.panel.codes[rows, schema.code_columns.index(name)] == MISSING
-            else:
-                empty = np.isnan(leads.panel.values[rows, schema.columns.index(name)])
-            missing = empty & leads.usable[:, None]
-            lacking[name] += int(missing.any(axis=1).sum())
-            if missing.any() and name not in named:
-                series, lead = np.argwhere(missing)[0]
-                time = panel.calendar.text(int(leads.time[series, lead]))
-                named[name] = f"series {part.labels[series]} at {time} (lead {lead + 1}"
-    for name in [name for name in schema.known if name in named]:
-        raise DataError(
-            f"{panel.name}: '{name}' is known in advance, but has no value for {named[name]} of "
-            f"{window.horizon}); {lacking[name]} of {panel.n_series} series lack some: give them with "
-            "--future FILE, or shorten --horizon"
-        )
-
-
-def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
-    first, last = panel.first_observed, panel.last_observed
-    ever = (first >= 0) & (first <= at)
-    begin = np.maximum(panel.indptr[:-1], at - length + 1)
-    usable = ever & (last >= begin)
-    # A series that goes on after its cutoff may have been silent before it.
-    unsure = np.flatnonzero(usable & (last > at))
-    for part in blocks(len(unsure), length * panel.n_channels):
-        series = unsure[part]
-        rows = np.maximum(at[series, None] - np.arange(length), begin[series, None])
-        seen = panel.values[rows, : panel.n_channels]
-        usable[series] = (seen == seen).any(axis=(1, 2))
-    reasons = np.where(
-        ever,
-        f"no target observed in the {length} steps before the cutoff",
-        "no target observed before the cutoff",
-    )
-    return usable, reasons
+    common = None if cutoff == "own" else int(own.max())
+    return ForecastWindow(wanted, common, latest, num_samples, seed)
 
 
 def check_horizon(artifact: Artifact, wanted: int) -> None:
-    """Refuses a horizon that the model was not made for.
+    """Refuses a horizon that the model cannot forecast.
 
     Raises:
-        ConfigError: the model cannot reach that far.
+        ConfigError: it is too long, or no step at all.
     """
     trained, model = artifact.horizon, artifact.config.model
     if model.decoder != "autoregressive" and not 1 <= wanted <= trained:
@@ -225,41 +124,122 @@ def check_horizon(artifact: Artifact, wanted: int) -> None:
             )
 
 
-def _check_samples(artifact: Artifact, num_samples: int | None) -> None:
-    """Refuses paths of a model that has none."""
-    if num_samples is None:
+def _check_samples(artifact: Artifact, wanted: int | None) -> None:
+    if wanted is None:
         return
-    if num_samples < 1:
-        raise ConfigError(f"samples {num_samples}: expected 1 or more paths")
+    if wanted < 1:
+        raise ConfigError(f"samples {wanted}: expected 1 or more paths")
     if artifact.config.model.decoder != "autoregressive":
         raise ConfigError(
-            f"samples {num_samples}: this model's decoder is direct: it says how each lead is "
-            "distributed by itself, not how leads go together; fit one with "
-            "--set model.decoder=autoregressive to draw paths"
+            f"samples {wanted}: this model's decoder is direct: it forecasts the distribution of each "
+            "lead, not of the leads together; fit one with --set model.decoder=autoregressive to draw "
+            "paths"
         )
 
 
-_BATCH = 256  # channel-windows per pass: large enough to be fast, small enough for the cache
-_CELLS = 1 << 18  # of all channel-windows of a pass together: long contexts go in smaller passes
-_PATHS = 8192  # of all channel-windows of a pass together
+def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
+    """Refuses a future whose known covariates are not all given, where there is a forecast.
 
-_BETWEEN = "\x1f"  # the unit separator: no key holds it
+    Raises:
+        DataError: names the first that is missing, and how many series lack some.
+    """
+    schema, lacking = panel.schema, dict.fromkeys(panel.schema.known, 0)
+    if not schema.known:
+        return
+    first: dict[str, str] = {}
+    for start in range(0, panel.n_series, BLOCK):
+        part = panel.between(start, min(start + BLOCK, panel.n_series))
+        # A shorter forecast is the beginning of the trained one: the last patch is read whole.
+        leads = _locate_leads(part, artifact, window)
+        rows = leads.rows[:, : window.horizon]
+        for name in schema.known:
+            if name in schema.categorical:
+                empty = leads.panel.codes[rows, schema.code_columns.index(name)] == MISSING
+            else:
+                empty = np.isnan(leads.panel.values[rows, schema.columns.index(name)])
+            missing = empty & leads.usable[:, None]
+            lacking[name] += int(missing.any(axis=1).sum())
+            if missing.any() and name not in first:
+                series, lead = np.argwhere(missing)[0]
+                time = panel.calendar.text(int(leads.time[series, lead]))
+                first[name] = f"series {part.labels[series]} at {time} (lead {lead + 1}"
+    for name in (name for name in schema.known if name in first):
+        raise DataError(
+            f"{panel.name}: '{name}' is known in advance, but has no value for {first[name]} of "
+            f"{window.horizon}); {lacking[name]} of {panel.n_series} series lack some: give them with "
+            "--future FILE, or shorten --horizon"
+        )
 
-Progress = Callable[[int, int], None]
-"""Called with (series done, series wanted)."""
+
+@dataclass(frozen=True)
+class _Leads:
+    """Rows and times of the leads of every series of a panel."""
+
+    panel: Panel  # with the horizon's rows after every cutoff
+    cutoff: Int64  # [series] row; the row before the first for a series that begins later
+    rows: Int64  # [series, H]; -1 where a series has not begun
+    time: Int64  # [series, H]
+    usable: NDArray[np.bool_]  # [series] whether there is something to forecast from
+    reasons: NDArray[np.str_]  # [series] why there is not
+
+
+def _own_cutoffs(panel: Panel) -> Int64:
+    last = panel.last_observed
+    return np.where(last >= 0, panel.time[last], NO_TIME)
+
+
+def _locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> _Leads:
+    horizon = max(window.horizon, artifact.horizon)
+    times = window.cutoffs(panel)
+    # A series without a cutoff still gets rows in the output; their times follow the latest one.
+    cutoff = np.where(times == NO_TIME, window.latest, times)
+    panel = panel.reaching(cutoff, horizon)
+    lead = np.arange(1, horizon + 1)
+    last = panel.row_at(cutoff)
+    at = np.where(last < 0, panel.indptr[:-1] - 1, last)
+    rows = at[:, None] + lead
+    time = panel.time[np.minimum(rows, panel.n_rows - 1)]
+    unbegun = np.flatnonzero(last < 0)
+    if len(unbegun):
+        time[unbegun] = panel.calendar.shift(cutoff[unbegun, None], lead)
+        for step in range(horizon):
+            wanted = cutoff.copy()
+            wanted[unbegun] = time[unbegun, step]
+            found = panel.row_at(wanted)[unbegun]
+            rows[unbegun, step] = np.where(panel.time[found] == wanted[unbegun], found, -1)
+    return _Leads(panel, at, rows, time, *_usable(panel, at, artifact.context_length))
+
+
+def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
+    first, last = panel.first_observed, panel.last_observed
+    ever = (first >= 0) & (first <= at)
+    begin = np.maximum(panel.indptr[:-1], at - length + 1)
+    usable = ever & (last >= begin)
+    # A series that goes on after its cutoff may have no observation in the context.
+    unsure = np.flatnonzero(usable & (last > at))
+    for part in blocks(len(unsure), length * panel.n_channels):
+        series = unsure[part]
+        rows = np.maximum(at[series, None] - np.arange(length), begin[series, None])
+        seen = panel.values[rows, : panel.n_channels]
+        usable[series] = (seen == seen).any(axis=(1, 2))
+    reasons = np.where(
+        ever,
+        f"no target observed in the {length} steps before the cutoff",
+        "no target observed before the cutoff",
+    )
+    return usable, reasons
 
 
 class Predictor:
     """Forecasts with one artifact."""
 
     def __init__(self, artifact: Artifact, device: str = "cpu", lanes: int | None = None):
-        """Takes a model to a device.
+        """Moves the model to a device.
 
         Args:
             artifact: the model.
             device: as torch names it.
-            lanes: batches that are worked on at a time; None = as many as there are cores. It changes
-                no forecast.
+            lanes: batches in parallel; None = one per core. It changes no forecast.
         """
         self.artifact = artifact
         self._device = device
@@ -283,12 +263,12 @@ class Predictor:
                 latest of these; or a date.
             horizon: leads wanted; fewer than the trained ones are an exact prefix, more need an
                 autoregressive decoder.
-            progress: told how far the work is.
+            progress: called after each block of series.
             num_samples: sample paths to keep, which need an autoregressive decoder.
             seed: of the sample paths.
 
         Raises:
-            ConfigError: the horizon is longer than the model can reach, or it cannot draw paths.
+            ConfigError: the horizon is too long for the model, or it draws no paths.
             DataError: the audit finds errors, or a covariate known in advance is missing after the
                 cutoff.
         """
@@ -305,24 +285,21 @@ class Predictor:
         return replace(joined(panel, forecasts), findings=tuple(found))
 
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
-        """Returns the forecast of the series of a panel, which may be some neighbours of many.
-
-        Args:
-            panel: of at most `BLOCK` series, for the same bits wherever they are forecast.
-            window: settled over all series.
-        """
-        horizon = max(window.horizon, self.artifact.horizon)
-        leads = locate_leads(panel, window, self.artifact.context_length, horizon)
-        forecast = self._forecast(leads, window)
-        return replace(forecast, panel=panel)
+        """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""
+        leads = _locate_leads(panel, self.artifact, window)
+        chosen = np.flatnonzero(leads.usable)
+        predicted = self._predict(
+            leads.panel,
+            chosen,
+            leads.cutoff[chosen],
+            leads.rows.shape[1],
+            window.num_samples,
+            window.seed,
+        )
+        return replace(self._keyed(leads, window, chosen, predicted), panel=panel)
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
-        """Returns the forecast of every series at one past cutoff, with the truth that followed.
-
-        Args:
-            panel: with rows after the cutoff.
-            cutoff: time of the last step that may be seen.
-        """
+        """Returns the forecast of every series at one past cutoff (a time), with the truth."""
         return self.forecasts_at(panel, [cutoff])[0]
 
     def forecasts_at(
@@ -331,42 +308,38 @@ class Predictor:
         cutoffs: Sequence[int],
         horizon: int | None = None,
         num_samples: int | None = None,
-        seed: int = 0,
     ) -> list[Forecast]:
         """Returns `forecast_at` of each of some past cutoffs, whose windows share batches.
 
         Args:
             panel: with rows after the cutoffs.
-            cutoffs: times of the last steps that may be seen.
+            cutoffs: times.
             horizon: leads wanted; None = as trained.
             num_samples: sample paths to keep; None = none.
-        seed: of the sample paths.
         """
-        wanted, length = horizon or self.artifact.horizon, self.artifact.context_length
-        horizon = max(wanted, self.artifact.horizon)
+        wanted = horizon or self.artifact.horizon
+        farthest = max(wanted, self.artifact.horizon)
         if panel.regular:  # the rows that the last cutoff needs serve all of them
-            panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), horizon)
-        windows = [ForecastWindow(wanted, cutoff, cutoff, num_samples, seed) for cutoff in cutoffs]
-        located = [locate_leads(panel, window, length, horizon) for window in windows]
+            panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), farthest)
+        windows = [ForecastWindow(wanted, cutoff, cutoff, num_samples) for cutoff in cutoffs]
+        located = [_locate_leads(panel, self.artifact, window) for window in windows]
         forecasts: list[Forecast] = []
         for _, group in groupby(located, key=lambda leads: id(leads.panel)):
             some = list(group)
             chosen = [np.flatnonzero(leads.usable) for leads in some]
-            rows = [leads.at[series] for leads, series in zip(some, chosen, strict=True)]
-            asked = np.concatenate(chosen), np.concatenate(rows)
-            said = self._outlook(some[0].panel, *asked, horizon, num_samples, seed)
+            rows = [leads.cutoff[series] for leads, series in zip(some, chosen, strict=True)]
+            predicted = self._predict(
+                some[0].panel, np.concatenate(chosen), np.concatenate(rows), farthest, num_samples
+            )
             ends = np.cumsum([len(series) for series in chosen])
             for leads, end, series in zip(some, ends, chosen, strict=True):
                 own = slice(end - len(series), end)
-                mean, paths = (None if part is None else part[own] for part in (said.mean, said.paths))
-                part = Outlook(said.quantiles[own], mean, paths)
-                window = windows[len(forecasts)]
+                part = Prediction(*(None if part is None else part[own] for part in predicted))  # type: ignore[arg-type]
+                forecast = self._keyed(leads, windows[len(forecasts)], series, part)
                 row = leads.rows[:, :wanted]
                 truth = leads.panel.values[row, : panel.n_channels]
                 truth = np.where(row[..., None] < 0, np.nan, truth)
-                forecasts.append(
-                    replace(self._placed(leads, window, chosen=series, said=part), actual=truth)
-                )
+                forecasts.append(replace(forecast, actual=truth))
         return forecasts
 
     def quantiles(
@@ -383,29 +356,25 @@ class Predictor:
         horizon = self.artifact.horizon
         if leads is not None and self.artifact.config.model.decoder == "autoregressive":
             horizon = leads  # patch after patch: what is not wanted need not be drawn
-        return self._outlook(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
+        return self._predict(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
 
     def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
-        """Returns the units that windows are scaled by, [N, C] each, on the processor.
-
-        Args:
-            panel, series, cutoff: as in `quantiles`.
-        """
+        """Returns location and scale of windows, [N, C] each, on the CPU; arguments as `quantiles`."""
         store = self._store(panel, self.artifact.horizon)
 
-        def one(start: int) -> Scale:
+        def of_batch(start: int) -> Scale:
             part = slice(start, start + _BATCH)
             inputs = store.batch(series[part], None, cutoff[part]).inputs.to(self._device)
             return Scale(*(unit.cpu() for unit in self._ensemble.scale(inputs)))
 
-        found = [one(start) for start in range(0, max(1, len(series)), _BATCH)]
+        found = [of_batch(start) for start in range(0, max(1, len(series)), _BATCH)]
         return Scale(*(torch.cat(units) for units in zip(*found, strict=True)))
 
     def _store(self, panel: Panel, horizon: int) -> WindowStore:
-        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may call its columns otherwise
+        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
         return WindowStore(panel, self.artifact.context_length, horizon, codes)
 
-    def _outlook(
+    def _predict(
         self,
         panel: Panel,
         series: Int64,
@@ -413,8 +382,8 @@ class Predictor:
         horizon: int,
         num_samples: int | None = None,
         seed: int = 0,
-    ) -> Outlook:
-        """What the ensemble says at given cutoffs; the paths of it only where they are to be kept."""
+    ) -> Prediction:
+        """Runs the ensemble at given cutoffs, batch by batch."""
         model, channels = self.artifact.config.model, panel.n_channels
         store = self._store(panel, horizon)
         cells = channels * (self.artifact.context_length + horizon)
@@ -423,43 +392,35 @@ class Predictor:
             size = max(1, _PATHS // (channels * (num_samples or model.paths)))
             keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], seed))
 
-        def say(start: int) -> Outlook:
+        def of_batch(start: int) -> Prediction:
             part = slice(start, start + size)
             inputs = store.batch(series[part], None, cutoff[part]).inputs.to(self._device)
             key = None if keys is None else keys[part].to(self._device)
-            said = self._ensemble.outlook(inputs, key, num_samples)
-            kept = said if num_samples else said._replace(paths=None)
-            return Outlook(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
+            predicted = self._ensemble.predict(inputs, key, num_samples)
+            kept = predicted if num_samples else predicted._replace(paths=None)
+            return Prediction(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
 
-        found = list(side_by_side(say, range(0, len(series), size), self._lanes))
+        found = list(run_parallel(of_batch, range(0, len(series), size), self._lanes))
         if not found:
-            return Outlook(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
+            return Prediction(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
         quantiles, mean, paths = (
             # By numpy: torch would wake threads for this, and on a busy machine wait for them.
             None if part[0] is None else torch.from_numpy(np.concatenate([*map(np.asarray, part)]))
             for part in zip(*found, strict=True)
         )
         assert quantiles is not None
-        return Outlook(quantiles, mean, paths)
+        return Prediction(quantiles, mean, paths)
 
-    def _forecast(self, leads: LeadRows, window: ForecastWindow) -> Forecast:
-        chosen = np.flatnonzero(leads.usable)
-        farthest = leads.rows.shape[1]
-        said = self._outlook(
-            leads.panel, chosen, leads.at[chosen], farthest, window.num_samples, window.seed
-        )
-        return self._placed(leads, window, chosen, said)
-
-    def _placed(
-        self, leads: LeadRows, window: ForecastWindow, chosen: Int64, said: Outlook
+    def _keyed(
+        self, leads: _Leads, window: ForecastWindow, chosen: Int64, predicted: Prediction
     ) -> Forecast:
-        """Returns what was said of chosen series as the forecast of all of them."""
+        """Returns the prediction of chosen series as the forecast of all of them."""
         panel, horizon = leads.panel, window.horizon
         finite = np.zeros(panel.n_series, dtype=np.bool_)
-        finite[chosen] = np.isfinite(said.quantiles.numpy()).all(axis=(1, 2, 3))
+        finite[chosen] = np.isfinite(predicted.quantiles.numpy()).all(axis=(1, 2, 3))
 
         def spread(part: Tensor | None) -> NDArray[np.float32] | None:
-            """[usable, …] → [series, …], NaN where there is no forecast."""
+            """[chosen, …] → [series, …], NaN where there is no forecast."""
             if part is None:
                 return None
             whole = np.full((panel.n_series, *part.shape[1:]), np.nan, dtype=np.float32)
@@ -467,10 +428,10 @@ class Predictor:
             whole[~finite] = np.nan
             return whole
 
-        quantiles, mean, paths = (spread(part) for part in said)
+        quantiles, mean, paths = (spread(part) for part in predicted)
         assert quantiles is not None
-        broken = "the forecast is not finite: values beyond float32"
-        reasons = np.where(leads.usable, broken, leads.reasons)
+        infinite = "the forecast is not finite: values beyond float32"
+        reasons = np.where(leads.usable, infinite, leads.reasons)
         return Forecast(
             panel=panel,
             series=np.arange(panel.n_series),
@@ -485,12 +446,14 @@ class Predictor:
 
 
 def path_keys(panel: Panel, series: Int64, cutoff: Int64, seed: int) -> Int64:
-    """Returns [N] what the paths of each window are drawn by: a hash of seed, series and cutoff.
+    """Returns [N] random keys of sample paths: a hash of seed, series and cutoff.
+
+    So paths are the same on every machine and beside whatever other windows.
 
     Args:
         panel: for the names of series; a single series without a name has none, whatever its file's.
         series: [N] number of each window's series.
-        cutoff: [N] time of the last step it may see.
+        cutoff: [N] times.
         seed: any whole number.
     """
     names = [_BETWEEN.join(str(part) for part in row) for row in panel.keys.rows()] or [""]

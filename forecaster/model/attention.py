@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelConfig
 from forecaster.model.dot_product import full_attention
-from forecaster.model.encoding import rotated
 from forecaster.model.local_attention import local_attention, strided_attention
+from forecaster.model.positions import rotated
 from forecaster.model.sparse_attention import LowRank, sparse_attention
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool, float], Tensor]

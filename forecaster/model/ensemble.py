@@ -4,7 +4,7 @@ What comes in: `Inputs` in data units. What goes out: the weighted mean of what 
 calibrated, within the bounds of the target, in data units. Everything that forecasts — files,
 backtests, servers — runs this module and nothing else.
 
-    members ─▶ weighted mean ─▶ + widths · scale of the window ─▶ bounds of the target
+    members ─▶ weighted mean ─▶ + conformal offsets · scale of the window ─▶ bounds of the target
 
 Axes: B batch of windows · H horizon · C channel · Q quantile level.
 """
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from forecaster.config import TargetConfig
 from forecaster.model.network import Network
-from forecaster.model.paths import Outlook, outlook_of
+from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
@@ -32,7 +32,7 @@ class Ensemble(nn.Module):
         self,
         members: Sequence[Network],
         weights: Sequence[float],
-        widths: Tensor | None = None,
+        conformal_offsets: Tensor | None = None,
         target: TargetConfig | None = None,
     ):
         """Takes members and how much each counts.
@@ -40,15 +40,15 @@ class Ensemble(nn.Module):
         Args:
             members: at least one, of equal horizon and quantile levels.
             weights: one per member, summing to 1.
-            widths: [H, C, Q] what calibration adds to the quantiles, scaled units; None = nothing.
+            conformal_offsets: [H, C, Q] added to the quantiles, scaled units; None = nothing.
             target: what values can be; None = anything.
         """
         super().__init__()
         self.members = nn.ModuleList(members)
         self.weights = tuple(weights)
         self.levels = members[0].config.quantile_levels
-        self.widths: Tensor | None
-        self.register_buffer("widths", widths)
+        self.conformal_offsets: Tensor | None
+        self.register_buffer("conformal_offsets", conformal_offsets)
         self.target = target or TargetConfig()
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
@@ -58,12 +58,12 @@ class Ensemble(nn.Module):
             inputs: windows.
             key: what the paths of each window are drawn by, where there are any; None = all the same.
         """
-        quantiles: Tensor = self.outlook(inputs, key).quantiles
+        quantiles: Tensor = self.predict(inputs, key).quantiles
         return quantiles
 
-    def outlook(
+    def predict(
         self, inputs: Inputs, key: Int[Tensor, " B"] | None = None, paths: int | None = None
-    ) -> Outlook:
+    ) -> Prediction:
         """Returns quantiles and mean in data units, and the paths they come from where there are any.
 
         Path s of the ensemble is the mean of the members' paths s, which share their random numbers.
@@ -75,9 +75,9 @@ class Ensemble(nn.Module):
             paths: how many; None = as the config says.
         """
         quantiles, mean, drawn = self._blended(inputs, key, paths)
-        if self.widths is not None:
-            quantiles = self._calibrated(quantiles, inputs, self.widths)
-        return Outlook(
+        if self.conformal_offsets is not None:
+            quantiles = self._calibrated(quantiles, inputs, self.conformal_offsets)
+        return Prediction(
             self._whole(self._bounded(quantiles)),
             # The mean of whole numbers is none: it is bounded, not rounded.
             None if mean is None else self._bounded(mean),
@@ -85,39 +85,39 @@ class Ensemble(nn.Module):
         )
 
     def scale(self, inputs: Inputs) -> Scale:
-        """Returns the units of widths and residuals: what the members scale these windows by."""
+        """Returns the scale of these windows: the units of conformal offsets and residuals."""
         scaler = self.members[0].scaler
         found: Scale = scaler(inputs.context, inputs.observed, inputs.channel)  # type: ignore[operator]
         return found
 
-    def of(self, members: Sequence[Network]) -> Ensemble:
-        """Returns other members with the same weights, widths and bounds."""
-        return Ensemble(members, self.weights, self.widths, self.target).train(self.training)
+    def with_members(self, members: Sequence[Network]) -> Ensemble:
+        """Returns other members with the same weights, conformal offsets and bounds."""
+        return Ensemble(members, self.weights, self.conformal_offsets, self.target).train(self.training)
 
-    def floor(self) -> Ensemble | None:
+    def linear_only(self) -> Ensemble | None:
         """Returns the linear parts of all members alone, uncalibrated; None where one has none."""
         members = [copy.deepcopy(member) for member in self.members]
         for member in members:
             if member.linear is None:
                 return None
-            member.share.zero_()  # type: ignore[operator]
+            member.network_weight.zero_()  # type: ignore[operator]
         return Ensemble(members, self.weights, target=self.target).train(self.training)  # type: ignore[arg-type]
 
-    def calibrated(self, widths: Tensor | None) -> Ensemble:
-        """Returns the same members with other widths, which have the axes of those in `__init__`."""
+    def with_offsets(self, conformal_offsets: Tensor | None) -> Ensemble:
+        """Returns the same members with other conformal offsets."""
         members: list[Network] = list(self.members)  # type: ignore[arg-type]
-        return Ensemble(members, self.weights, widths, self.target).train(self.training)
+        return Ensemble(members, self.weights, conformal_offsets, self.target).train(self.training)
 
-    def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Outlook:
-        found = [member.outlook(inputs, key, paths) for member in self.members]  # type: ignore[operator]
+    def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
+        found = [member.predict(inputs, key, paths) for member in self.members]  # type: ignore[operator]
         if len(found) == 1:
-            only: Outlook = found[0]
+            only: Prediction = found[0]
             return only
         quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*found, strict=True))
         if drawn is not None:
-            return outlook_of(drawn, self.levels)
+            return prediction_from_paths(drawn, self.levels)
         assert quantiles is not None
-        return Outlook(quantiles, mean, None)
+        return Prediction(quantiles, mean, None)
 
     def _weighted(self, parts: Sequence[Tensor | None]) -> Tensor | None:
         weighted = [
@@ -126,18 +126,21 @@ class Ensemble(nn.Module):
         return torch.stack(weighted).sum(dim=0) if weighted else None
 
     def _calibrated(
-        self, quantiles: Float[Tensor, "B H C Q"], inputs: Inputs, widths: Float[Tensor, "T C Q"]
+        self,
+        quantiles: Float[Tensor, "B H C Q"],
+        inputs: Inputs,
+        offsets: Float[Tensor, "T C Q"],
     ) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles moved by widths; the median stays, and they still rise.
+        """Returns the quantiles plus conformal offsets; the median stays, and they still rise.
 
-        A lead beyond those that were measured has the widths of the last one. Levels that would cross
+        A lead beyond those that were measured has the offsets of the last one. Levels that would cross
         are put in order, which never makes their loss larger (Chernozhukov, Fernández-Val and
         Galichon, "Quantile and probability curves without crossing", 2010).
         """
         scale = self.scale(inputs).scale
         horizon = quantiles.shape[1]
-        lead = torch.arange(horizon, device=widths.device).clamp(max=len(widths) - 1)
-        moved = quantiles + widths[lead] * scale[:, None, :, None]
+        lead = torch.arange(horizon, device=offsets.device).clamp(max=len(offsets) - 1)
+        moved = quantiles + offsets[lead] * scale[:, None, :, None]
         m = self.levels.index(0.5)
         median = quantiles[..., m : m + 1]
         below, above = moved[..., :m].minimum(median), moved[..., m + 1 :].maximum(median)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from forecaster.config import FitConfig
 from forecaster.errors import FitError
 from forecaster.model.augment import augmented
-from forecaster.model.loss import Teaching, window_losses
+from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
 from forecaster.model.parts import Parts
 from forecaster.windows.batch import Batch
@@ -70,14 +70,14 @@ class Learner(pl.LightningModule):
         network, config = self.network, self.config
         inputs = augmented(batch.inputs, config, network.scaler, network.patch)
         batch = replace(batch, inputs=inputs)
-        teaching = Teaching(
+        options = LossOptions(
             lead_decay=config.lead_decay,
             drawn=self._share_drawn(),
             cast=config.precision == "bf16",
             loss=config.loss,
             frequency_weight=config.frequency_weight,
         )
-        total, count = self.parts.scored(lambda part: self._losses_of(network, part, teaching), batch)
+        total, count = self.parts.scored(lambda part: self._losses_of(network, part, options), batch)
         sums = self._of_all_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells

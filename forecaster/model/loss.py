@@ -26,7 +26,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class Teaching:
+class LossOptions:
     """What training adds to the head's own loss."""
 
     lead_decay: float | None = None
@@ -41,40 +41,40 @@ class Teaching:
     """Weight of the error of the median's spectrum; None = it does not count."""
 
 
-NOTHING = Teaching()
+NOTHING = LossOptions()
 """The head's own loss."""
 
 
 def window_losses(
-    network: Network, batch: Batch, teaching: Teaching = NOTHING
+    network: Network, batch: Batch, options: LossOptions = NOTHING
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
     """Returns the sum of losses and the weight of observed targets of each window.
 
     Args:
         network: to be scored.
         batch: with the truth.
-        teaching: how it is taught; nothing of it where it is validated.
+        options: how it is taught; nothing of it where it is validated.
     """
     inputs, target = batch.inputs, batch.target
-    with torch.autocast(target.device.type, torch.bfloat16, enabled=teaching.cast):
+    with torch.autocast(target.device.type, torch.bfloat16, enabled=options.cast):
         memory = network.encode(inputs)
         previous = None
         if network.config.decoder == "autoregressive":
-            previous = _previous(network, memory, batch, teaching.drawn)
+            previous = _previous(network, memory, batch, options.drawn)
         raw = network.decode(memory, inputs, previous)
     raw = raw.float()
-    losses = _cell_losses(network, raw, memory, batch, teaching)
+    losses = _cell_losses(network, raw, memory, batch, options)
     weights = (~target.isnan()).float()
-    if teaching.lead_decay is not None:
+    if options.lead_decay is not None:
         lead = torch.arange(target.shape[1], device=target.device)
-        decay = (teaching.lead_decay**lead)[:, None]
+        decay = (options.lead_decay**lead)[:, None]
         losses, weights = losses * decay, weights * decay
     total = losses.sum(dim=(1, 2))
-    if teaching.frequency_weight is not None:
+    if options.frequency_weight is not None:
         assert isinstance(network.head, QuantileHead)
         median = network.head.center(raw)
         of_spectrum = spectral_losses(median, memory.scale.apply(target)).sum(dim=1)
-        total = total + teaching.frequency_weight * of_spectrum
+        total = total + options.frequency_weight * of_spectrum
     return total, weights.sum(dim=(1, 2))
 
 
@@ -101,18 +101,18 @@ def spectral_losses(
 
 
 def _cell_losses(
-    network: Network, raw: Tensor, memory: Memory, batch: Batch, teaching: Teaching
+    network: Network, raw: Tensor, memory: Memory, batch: Batch, options: LossOptions
 ) -> Float[Tensor, "B H C"]:
     """Returns the loss of each cell; linear maps that learn beside attention have one of their own."""
     head, target, linear = network.head, batch.target, network.linear
-    if teaching.loss == "pinball":
+    if options.loss == "pinball":
         losses: Tensor = head.loss(raw, memory.scale, target)
     else:
         assert isinstance(head, QuantileHead)
-        losses = head.median_loss(raw, memory.scale, target, teaching.loss)
+        losses = head.median_loss(raw, memory.scale, target, options.loss)
     if linear is not None and network.config.linear == "blend" and linear.learns:
         assert isinstance(head, QuantileHead)
-        floor = network.straight(batch.inputs, memory.scale)
+        floor = network.linear_quantiles(batch.inputs, memory.scale)
         losses = losses + head.loss(head.inverse(floor), memory.scale, target)
     return losses
 

@@ -31,11 +31,11 @@ from forecaster.model.embedding import (
     repeat,
     shifted,
 )
+from forecaster.model.experts import LinearForecast
 from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer, make_norm
-from forecaster.model.linear import LinearSkip
 from forecaster.model.memory import Cache, Memory
-from forecaster.model.paths import Outlook, outlook_of, uniforms
+from forecaster.model.sampling import Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import Scale
 from forecaster.model.shape import Shape
 from forecaster.model.tokens import Tokens
@@ -66,13 +66,13 @@ class Network(Tokens):
         self.decoder_norm = make_norm(config)
         self.head = make_head(config)
         self.output = nn.Linear(config.width, self.decoder_patch * self.head.size)
-        self.linear: LinearSkip | None = None
+        self.linear: LinearForecast | None = None
         self.gate: nn.Parameter | None = None
         if config.linear in ("skip", "blend"):
-            self.linear = LinearSkip(config, shape)
-            self.share: Tensor
+            self.linear = LinearForecast(config, shape)
+            self.network_weight: Tensor
             """How much of the forecast is attention's; the rest is the linear one."""
-            self.register_buffer("share", torch.ones(()))
+            self.register_buffer("network_weight", torch.ones(()))
         if config.linear == "skip":
             self.gate = nn.Parameter(torch.zeros(self.head.size))
         if not self.output.weight.is_meta:  # one that is only counted has no values
@@ -109,12 +109,12 @@ class Network(Tokens):
             inputs: windows.
             key: what the paths of each window are drawn by, where there are any; None = all the same.
         """
-        quantiles: Tensor = self.outlook(inputs, key).quantiles
+        quantiles: Tensor = self.predict(inputs, key).quantiles
         return quantiles
 
-    def outlook(
+    def predict(
         self, inputs: Inputs, key: Int[Tensor, " B"] | None = None, paths: int | None = None
-    ) -> Outlook:
+    ) -> Prediction:
         """Returns quantiles and mean in data units, and the paths they come from where there are any.
 
         Args:
@@ -125,34 +125,38 @@ class Network(Tokens):
         if self.config.decoder == "direct":
             return self._at_once(inputs)
         memory = self.encode(inputs)
-        count = paths or self.config.paths
+        draws = paths or self.config.paths
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key
 
         def draw(raw: Tensor, scale: Scale, lead: int) -> Tensor:
-            numbers = uniforms(keys, count, lead, *raw.shape[1:3]).flatten(0, 1)
+            numbers = uniforms(keys, draws, lead, *raw.shape[1:3]).flatten(0, 1)
             return self.head.sample(raw, scale, numbers)
 
-        return outlook_of(self.generate(memory, inputs, draw, count), self.config.quantile_levels)
+        return prediction_from_paths(
+            self.generate(memory, inputs, draw, draws), self.config.quantile_levels
+        )
 
-    def _at_once(self, inputs: Inputs) -> Outlook:
+    def _at_once(self, inputs: Inputs) -> Prediction:
         """What a direct decoder and the linear forecast say, each as much as validation gave it."""
         if self.linear is None:
             memory = self.encode(inputs)
             raw = self.decode(memory, inputs)
-            return Outlook(
+            return Prediction(
                 self.head.quantiles(raw, memory.scale), self.head.mean(raw, memory.scale), None
             )
-        share = float(self.share)
+        share = float(self.network_weight)
         if share == 0:
             scale = self.scaler(inputs.context, inputs.observed, inputs.channel)
-            return Outlook(scale.invert(self.straight(inputs, scale)), None, None)
+            return Prediction(scale.invert(self.linear_quantiles(inputs, scale)), None, None)
         memory = self.encode(inputs)
         said = self.head.quantiles(self.decode(memory, inputs), memory.scale)
         if share < 1:
-            said = torch.lerp(memory.scale.invert(self.straight(inputs, memory.scale)), said, share)
-        return Outlook(said, None, None)
+            said = torch.lerp(
+                memory.scale.invert(self.linear_quantiles(inputs, memory.scale)), said, share
+            )
+        return Prediction(said, None, None)
 
-    def straight(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
+    def linear_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
         """Returns the quantiles of the linear forecast alone, scaled units.
 
         Args:
@@ -217,7 +221,7 @@ class Network(Tokens):
         if self.gate is None:
             return raw
         assert isinstance(self.head, QuantileHead)
-        return self.head.inverse(self.straight(inputs, memory.scale)) + self.gate * raw
+        return self.head.inverse(self.linear_quantiles(inputs, memory.scale)) + self.gate * raw
 
     def generate(
         self, memory: Memory, inputs: Inputs, choose: Choose, paths: int

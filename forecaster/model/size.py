@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from forecaster.config import ModelConfig
 from forecaster.errors import ConfigError
-from forecaster.model.linear import LinearSkip
+from forecaster.model.experts import LinearForecast
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
 
@@ -27,7 +27,7 @@ _SUMS, _DOUBLE = 6, 8
 """What linear maps are solved from: each quarter of the windows, all of them, and a factor."""
 
 
-def parameters(config: ModelConfig, shape: Shape) -> int:
+def count_parameters(config: ModelConfig, shape: Shape) -> int:
     """Returns how many numbers a network keeps, weights and scales.
 
     Args:
@@ -48,7 +48,7 @@ def parameters(config: ModelConfig, shape: Shape) -> int:
     return count
 
 
-def refuse_what_does_not_fit(config: ModelConfig, shape: Shape) -> None:
+def check_memory(config: ModelConfig, shape: Shape) -> None:
     """Refuses a training that this machine cannot hold, whatever its batches.
 
     Args:
@@ -58,7 +58,7 @@ def refuse_what_does_not_fit(config: ModelConfig, shape: Shape) -> None:
     Raises:
         ConfigError: with the numbers.
     """
-    count, room = parameters(config, shape), psutil.virtual_memory().total
+    count, room = count_parameters(config, shape), psutil.virtual_memory().total
     if _COPIES * _FLOAT * count > room:
         raise ConfigError(
             f"model: {count:,} weights (width {config.width}, {config.encoder_layers} + "
@@ -85,7 +85,7 @@ def refuse_what_does_not_fit(config: ModelConfig, shape: Shape) -> None:
 def _refuse_large_maps(config: ModelConfig, shape: Shape, room: int) -> None:
     """Refuses linear maps whose products of features this machine cannot hold."""
     with torch.device("meta"):
-        linear = LinearSkip(config, shape)
+        linear = LinearForecast(config, shape)
     sizes = [tuple(weights.shape) for weights in linear.maps]
     needed = _SUMS * _DOUBLE * sum(n * size * (size + leads) for n, size, leads in sizes)
     if needed > room:

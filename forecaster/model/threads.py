@@ -44,7 +44,7 @@ def cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], lanes: int) -> Iterator[Result]:
+def run_parallel(work: Callable[[Item], Result], items: Sequence[Item], lanes: int) -> Iterator[Result]:
     """Yields the results of independent pieces of work in their order, some at a time.
 
     Each runs on a single torch thread: how a sum is split over threads changes its last bits, so this

@@ -33,9 +33,9 @@ from forecaster.model.embedding import (
     repeat,
     widths_of,
 )
-from forecaster.model.encoding import TimeEncoding
 from forecaster.model.layers import ConvStem
 from forecaster.model.memory import Memory
+from forecaster.model.positions import TimeEncoding
 from forecaster.model.scaling import ContextScaler, Scale, Standardizer
 from forecaster.model.shape import Shape
 from forecaster.model.vocabulary import Vocabulary, Words

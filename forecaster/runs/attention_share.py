@@ -33,12 +33,12 @@ def attention_share(ensemble: Ensemble, panel: Panel, config: Config, split: Spl
         config: settled.
         split: of the panel.
     """
-    floor = ensemble.floor()
+    floor = ensemble.linear_only()
     if floor is None or not len(split.held):
         return {}
-    shares = [float(member.share) for member in ensemble.members]  # type: ignore[arg-type]
+    shares = [float(member.network_weight) for member in ensemble.members]  # type: ignore[arg-type]
     share = sum(own * weight for own, weight in zip(shares, ensemble.weights, strict=True))
-    ensemble = ensemble.calibrated(None)  # moves no median, and asks for all channels at once
+    ensemble = ensemble.with_offsets(None)  # moves no median, and asks for all channels at once
     store = training_store(panel, config)
     numbers = split.held[:: -(-len(split.held) // _MOST_WINDOWS)]
     median = ensemble.levels.index(0.5)

@@ -49,7 +49,7 @@ def choose_shares(networks: Sequence[Network], store: WindowStore, split: Split,
         share = _UNSEEN
         if len(split.held):
             share = of_the_first(_share(network, store, split) if place.leads else share, place)
-        network.share.fill_(share)
+        network.network_weight.fill_(share)
 
 
 def choose_weights(
@@ -190,11 +190,11 @@ def _cells(network: Network, batch: Batch, share: float | None) -> tuple[Tensor,
     inputs = batch.inputs
     before = None
     if share is not None:
-        before = float(network.share)
-        network.share.fill_(share)
+        before = float(network.network_weight)
+        network.network_weight.fill_(share)
     quantiles = network(inputs)
     if before is not None:
-        network.share.fill_(before)
+        network.network_weight.fill_(before)
     loc, scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
     truth = (batch.target - loc[:, None]) / scale[:, None]
     return truth, (quantiles - loc[:, None, :, None]) / scale[:, None, :, None]

@@ -48,7 +48,7 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     }
     return replace(
         artifact,
-        ensemble=artifact.ensemble.calibrated(widths),
+        ensemble=artifact.ensemble.with_offsets(widths),
         metrics=artifact.metrics | {"calibration": told},
     )
 

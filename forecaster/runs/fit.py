@@ -25,7 +25,7 @@ from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.size import refuse_what_does_not_fit
+from forecaster.model.size import check_memory
 from forecaster.model.threads import spare_threads
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
@@ -112,7 +112,7 @@ def fit_panel(
             if config.fit.refit and not members[-1].ended:
                 members = trainings.refitted(config, members)
                 networks = [member.network for member in members]
-                artifact = replace(artifact, ensemble=artifact.ensemble.of(networks))
+                artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
                 found["curves"] |= curves_of(members)
     return replace(artifact, metrics=found)
 
@@ -205,7 +205,7 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, resolved, start)
     if resolved.model.head == "negative_binomial":
         refuse_what_is_no_count(panel)
-    refuse_what_does_not_fit(resolved.model, shape_of(panel, resolved.horizon or 0))
+    check_memory(resolved.model, shape_of(panel, resolved.horizon or 0))
     return resolved, split_panel(panel, resolved)
 
 
@@ -247,7 +247,7 @@ def _validate(
     levels = artifact.config.model.quantile_levels
     beside = rivals_at(panel, series, cutoff, artifact.horizon, levels, CHEAP)
     said = {MODEL: Predictor(artifact).quantiles(panel, series, cutoff), **beside.quantiles}
-    floor = artifact.ensemble.floor()
+    floor = artifact.ensemble.linear_only()
     if floor is not None:
         alone = Predictor(replace(artifact, ensemble=floor))
         said[RIDGE] = alone.quantiles(panel, series, cutoff)

@@ -128,7 +128,7 @@ def fit_floor(panel: Panel, config: Config, split: Split) -> Artifact:
         split = split_panel(panel, config.model_copy(update={"fit": unwatched}))
     network = bare_network(panel, config, split)
     solve_linear(network, panel, config, split.train)
-    network.share.zero_()
+    network.network_weight.zero_()
     return Artifact(
         schema=panel.schema,
         config=config,

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from forecaster.config import Config
-from forecaster.model.adapters import merge
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
+from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
 from forecaster.runs.budget import Pace, measured_pace, within_budget
 from forecaster.runs.linear import solve_linear
@@ -159,12 +159,12 @@ class Trainings:
     def _again(self, name: str, config: Config, split: Split, before: Network) -> Trained:
         if before.linear is None:
             return self._trained(name, config, split)
-        if float(before.share) == 0:
+        if float(before.network_weight) == 0:
             network = self.network(config, split).requires_grad_(False).eval()
             again = Trained(name, network, config.fit.seed, 0, 0, curves={}, ended=False)
         else:
             again = self._trained(name, config, split)
-        again.network.share.copy_(before.share)
+        again.network.network_weight.copy_(before.network_weight)
         return again
 
     def network(self, config: Config, split: Split) -> Network:
@@ -236,7 +236,7 @@ def found_by(members: Sequence[Trained], weights: Sequence[float]) -> dict[str, 
             "attention_length": member.network.config.attention_length,
             "steps": member.steps,
             "best_step": member.best_step,
-            "share": 1.0 if member.network.linear is None else float(member.network.share),
+            "share": 1.0 if member.network.linear is None else float(member.network.network_weight),
             "weight": weight,
         }
         for member, weight in zip(members, weights, strict=True)

@@ -115,7 +115,7 @@ class Refits:
 
     def _floor(self, artifact: Artifact, until: int) -> Artifact | None:
         """Returns the linear part of a model alone, or one fitted to the same rows."""
-        own = artifact.ensemble.floor()
+        own = artifact.ensemble.linear_only()
         if own is not None:
             return replace(artifact, ensemble=own)
         seen = self._panel.until(until)

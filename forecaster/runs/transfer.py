@@ -17,10 +17,9 @@ import torch
 from forecaster.config import Config, ModelConfig
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.adapters import adapt, freeze_encoder
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
-from forecaster.model.transfer import KINDS, Meaning, Part, carry, check_weights
+from forecaster.model.transfer import KINDS, Meaning, Part, adapt, carry, check_weights, freeze_encoder
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel

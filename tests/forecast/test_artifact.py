@@ -210,7 +210,7 @@ def _calibrate(folder, **tensors):
 
 def test_widths_are_added_to_what_the_members_say_in_units_of_the_window(saved):
     plain = fc.load(saved).artifact
-    plain = replace(plain, ensemble=plain.ensemble.calibrated(None))
+    plain = replace(plain, ensemble=plain.ensemble.with_offsets(None))
     widths = torch.zeros(7, 1, 9)
     widths[..., :4], widths[..., 5:] = -0.5, 0.25
     _calibrate(saved, widths=widths)

@@ -70,7 +70,7 @@ def _answers(panel, artifact, file, size):
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     given = {part.name: getattr(inputs, part.name).numpy() for part in session.get_inputs()}
     with torch.inference_mode():
-        said = artifact.ensemble.outlook(inputs)
+        said = artifact.ensemble.predict(inputs)
     scale = artifact.ensemble.members[0].scaler(inputs.context, inputs.observed, inputs.channel).scale
     wanted = [part.numpy() for part in (said.quantiles, said.mean) if part is not None]
     return wanted, session.run(None, given), scale.numpy()

@@ -116,7 +116,7 @@ def test_beyond_what_learned_positions_cover_is_refused_with_the_numbers():
 
 
 def test_a_direct_decoder_has_no_paths_and_says_why():
-    expected = "samples 200: this model's decoder is direct: .* not how leads go together"
+    expected = "samples 200: this model's decoder is direct: .* not of the leads together"
     with pytest.raises(fc.ConfigError, match=expected):
         tiny.plain_model().predict(tiny.plain(), samples=200)
     with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more"):

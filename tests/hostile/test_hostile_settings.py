@@ -7,11 +7,13 @@ import pytest
 import forecaster as fc
 from forecaster.config import load_config
 from forecaster.model.shape import Shape
-from forecaster.model.size import parameters, refuse_what_does_not_fit
+from forecaster.model.size import check_memory, count_parameters
 
+GROWING = "[&a0 [x], " + ", ".join(f"&a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 40)) + "]"
 HOSTILE = {
-    "aliases that grow": ("a: &a [x]\nb: &b [*a, *a]", "anchors and aliases are not taken"),
-    "mappings that grow": ("a: &a {x: 1}\nb: {<<: [*a, *a]}", "anchors and aliases are not taken"),
+    "aliases that grow": ("horizon: " + GROWING, "horizon: Input should be a valid integer (got"),
+    "an alias of itself": ("horizon: &a [*a]", "horizon: Input should be a valid integer (got"),
+    "mappings that grow": ("model: &a {width: 1}\nfit: {<<: [*a, *a]}", "merge keys (<<) are not"),
     "a tag that runs": ("model: !!python/object/apply:os.system [exit]", "could not determine a cons"),
     "deep nesting": ("[" * 100_000, "nested too deep"),
     "a date that is none": ("horizon: 2024-13-45", "not YAML ('month must be in 1..12')"),
@@ -71,13 +73,13 @@ def test_what_is_counted_is_what_is_built(make_config, chosen):
     config = make_config(4, model=chosen).model
     shape = Shape(4, 1, past=2, known=1, static_categories=(3,), cycles=2)
     built = sum(tensor.numel() for tensor in Network(config, shape).state_dict().values())
-    assert parameters(config, shape) == built
+    assert count_parameters(config, shape) == built
 
 
 def test_a_training_that_no_machine_holds_is_refused_with_its_numbers(make_config):
     wide = make_config(4, model={"width": 65536, "heads": 1, "encoder_layers": 1000}).model
     with pytest.raises(fc.ConfigError, match=r"model: [\d,]+ weights \(width 65536, 1000 \+ 1 layers"):
-        refuse_what_does_not_fit(wide, Shape(4, 1))
+        check_memory(wide, Shape(4, 1))
 
 
 def test_a_file_name_that_is_no_text_is_refused_in_a_line(tmp_path):

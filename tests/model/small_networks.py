@@ -36,7 +36,7 @@ def make_network(shape: Shape, **settings: object) -> Network:
         if name.endswith(("loc", "scale", "spread")):
             buffer.copy_(torch.rand(buffer.shape) + 0.5)
     if network.linear is not None:
-        network.share.fill_(0.5)
+        network.network_weight.fill_(0.5)
         for weights in network.linear.maps:
             torch.nn.init.normal_(weights, std=0.3)
             weights[:, weights.shape[1] - len(network.linear.allowed) :] *= network.linear.allowed

@@ -18,7 +18,7 @@ from small_networks import (
 from forecaster.config import ModelConfig
 from forecaster.model.embedding import shifted
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.paths import outlook_of, uniforms
+from forecaster.model.sampling import prediction_from_paths, uniforms
 from forecaster.model.shape import Shape
 
 SHAPES = {
@@ -81,7 +81,7 @@ def drawn_in_one_pass(network, inputs, paths):
 @every_shape
 def test_writing_with_a_cache_is_teacher_forcing_on_what_was_written(shape, settings):
     network, inputs = follower(shape, **settings), make_inputs(shape)
-    paths = network.outlook(inputs, keys(3)).paths
+    paths = network.predict(inputs, keys(3)).paths
     assert paths.shape == (3, PATHS, HORIZON, 2) and paths.isfinite().all()
     expected = drawn_in_one_pass(network, inputs, paths)
     torch.testing.assert_close(paths, expected, rtol=1e-5, atol=1e-4)
@@ -102,27 +102,27 @@ def test_writing_with_a_cache_is_reading_all_that_was_written_again_each_time(se
 @every_variant
 def test_a_path_is_the_same_whatever_the_batch_and_its_order(settings):
     network, inputs = follower(EVERYTHING, **settings), make_inputs(EVERYTHING, batch=5)
-    paths = network.outlook(inputs, keys(5)).paths
+    paths = network.predict(inputs, keys(5)).paths
     for rows in ([3], [4, 0], [1, 2, 3, 4, 0]):
-        alone = network.outlook(rows_of(inputs, rows), keys(5)[rows]).paths
+        alone = network.predict(rows_of(inputs, rows), keys(5)[rows]).paths
         torch.testing.assert_close(alone, paths[rows], rtol=1e-5, atol=1e-4)
 
 
 def test_more_paths_begin_with_the_same_ones_and_another_key_gives_others():
     network, inputs = follower(PLAIN), make_inputs(PLAIN)
-    few, more = (network.outlook(inputs, keys(3), count).paths for count in (3, 8))
+    few, more = (network.predict(inputs, keys(3), count).paths for count in (3, 8))
     torch.testing.assert_close(more[:, :3], few, rtol=1e-5, atol=1e-5)
-    assert not torch.isclose(network.outlook(inputs, keys(3) + 1).paths, more[:, :PATHS]).any()
+    assert not torch.isclose(network.predict(inputs, keys(3) + 1).paths, more[:, :PATHS]).any()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_patch_ignores_everything_after_it(size):
     network, inputs = follower(EVERYTHING, decoder_patch=size), make_inputs(EVERYTHING)
-    paths = network.outlook(inputs, keys(3)).paths
+    paths = network.predict(inputs, keys(3)).paths
     for patch in range(1, -(-HORIZON // size)):
         known = inputs.known.clone()
         known[:, CONTEXT + patch * size :] = 50.0
-        other = network.outlook(replace(inputs, known=known, known_observed=~known.isnan()), keys(3))
+        other = network.predict(replace(inputs, known=known, known_observed=~known.isnan()), keys(3))
         assert torch.equal(other.paths[:, :, : patch * size], paths[:, :, : patch * size])
         assert not torch.equal(other.paths[:, :, patch * size :], paths[:, :, patch * size :])
 
@@ -171,13 +171,15 @@ def test_a_missing_previous_value_is_a_learned_token(settings):
 def test_quantiles_and_mean_are_those_of_the_paths():
     paths = torch.randn(2, 37, 4, 3)
     levels = (0.01, 0.1, 0.5, 0.77, 0.99)
-    found = outlook_of(paths, levels)
+    found = prediction_from_paths(paths, levels)
     expected = np.quantile(paths.numpy(), levels, axis=1).transpose(1, 2, 3, 0)
     np.testing.assert_allclose(found.quantiles, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.mean, paths.numpy().mean(axis=1), rtol=1e-5, atol=1e-6)
     network, inputs = follower(PLAIN), make_inputs(PLAIN)
-    said = network.outlook(inputs, keys(3))
-    assert torch.equal(said.quantiles, outlook_of(said.paths, network.config.quantile_levels).quantiles)
+    said = network.predict(inputs, keys(3))
+    assert torch.equal(
+        said.quantiles, prediction_from_paths(said.paths, network.config.quantile_levels).quantiles
+    )
     assert torch.equal(network(inputs, keys(3)), said.quantiles)
 
 
@@ -189,7 +191,7 @@ def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(a, b, head, dec
     inputs = make_inputs(EVERYTHING)
     moved = replace(inputs, context=a * inputs.context + b)
     scale = a * network.encode(inputs).scale.scale[:, None, :, None]
-    said, other = network.outlook(inputs, keys(3)), network.outlook(moved, keys(3))
+    said, other = network.predict(inputs, keys(3)), network.predict(moved, keys(3))
     assert ((other.quantiles - (a * said.quantiles + b)).abs() <= 1e-4 * scale).all()
     if said.mean is not None:
         assert ((other.mean - (a * said.mean + b)).abs() <= 1e-4 * scale[..., 0]).all()
@@ -206,17 +208,17 @@ def test_a_horizon_beyond_the_trained_one_continues_the_paths():
             for name in ("known", "known_observed", "known_category", "phase", "elapsed")
         },
     )
-    paths = network.outlook(longer, keys(3)).paths
+    paths = network.predict(longer, keys(3)).paths
     assert paths.shape == (3, PATHS, 3 * HORIZON, 2) and paths.isfinite().all()
-    begun = network.outlook(short, keys(3)).paths
+    begun = network.predict(short, keys(3)).paths
     torch.testing.assert_close(paths[:, :, :HORIZON], begun, rtol=1e-5, atol=1e-5)
 
 
 def test_the_paths_of_an_ensemble_are_the_means_of_its_members_paths():
     inputs = make_inputs(PLAIN)
     first, second = follower(PLAIN), follower(PLAIN, encoder_layers=2)
-    said = Ensemble([first, second], [0.25, 0.75]).outlook(inputs, keys(3))
-    parts = [member.outlook(inputs, keys(3)).paths for member in (first, second)]
+    said = Ensemble([first, second], [0.25, 0.75]).predict(inputs, keys(3))
+    parts = [member.predict(inputs, keys(3)).paths for member in (first, second)]
     torch.testing.assert_close(said.paths, 0.25 * parts[0] + 0.75 * parts[1])
     torch.testing.assert_close(said.mean, said.paths.mean(dim=1))
 
@@ -243,7 +245,7 @@ def test_weekly_sums_of_an_ar1_process_have_its_mean_and_variance():
     inputs = make_inputs(Shape(horizon=7, channels=1), batch=1, missing=0.0)
     context = torch.tensor([1.0, -1.0]).repeat(5)[None, :, None]  # of mean 0 and spread 1; ends at −1
     inputs = replace(inputs, context=context, observed=torch.ones_like(context, dtype=torch.bool))
-    paths = network.outlook(inputs, keys(1), count).paths[0, :, :, 0]
+    paths = network.predict(inputs, keys(1), count).paths[0, :, :, 0]
     sums = paths.sum(dim=1)
     weights = (1 - phi ** torch.arange(1, 8)) / (1 - phi)
     assert sums.var().item() == pytest.approx(weights.square().sum().item(), rel=0.03)

@@ -7,12 +7,11 @@ import torch
 from small_networks import EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.errors import ConfigError
-from forecaster.model.adapters import Adapted, adapt, freeze_encoder, merge
 from forecaster.model.attention import MultiHeadAttention
 from forecaster.model.embedding import shifted
 from forecaster.model.layers import FeedForward
 from forecaster.model.shape import Shape
-from forecaster.model.transfer import KINDS, Meaning, carry
+from forecaster.model.transfer import KINDS, Adapted, Meaning, adapt, carry, freeze_encoder, merge
 from forecaster.windows.batch import Inputs
 
 OLD = Meaning(

@@ -47,12 +47,12 @@ def test_nothing_is_said_beyond_the_bounds_of_the_target_and_whole_numbers_are_w
     inputs = make_inputs(PLAIN)
     for head in ("quantile", "student_t"):
         network = make_network(PLAIN, head=head)
-        free = Ensemble([network], [1.0]).outlook(inputs)
+        free = Ensemble([network], [1.0]).predict(inputs)
         lower, upper = (free.quantiles.quantile(share).item() for share in (0.3, 0.7))
         target = TargetConfig(lower=lower, upper=upper)
-        said = Ensemble([network], [1.0], target=target).outlook(inputs)
+        said = Ensemble([network], [1.0], target=target).predict(inputs)
         assert torch.equal(said.quantiles, free.quantiles.clamp(lower, upper))
-        whole = Ensemble([network], [1.0], target=TargetConfig(integer=True)).outlook(inputs)
+        whole = Ensemble([network], [1.0], target=TargetConfig(integer=True)).predict(inputs)
         assert torch.equal(whole.quantiles, free.quantiles.round())
         if free.mean is not None:
             assert torch.equal(said.mean, free.mean.clamp(lower, upper))
@@ -62,9 +62,9 @@ def test_nothing_is_said_beyond_the_bounds_of_the_target_and_whole_numbers_are_w
 def test_paths_are_bounded_too_and_calibration_leaves_them_alone():
     inputs, network = make_inputs(PLAIN), make_network(PLAIN, decoder="autoregressive", paths=8)
     key = torch.arange(3)
-    free = Ensemble([network], [1.0]).outlook(inputs, key)
+    free = Ensemble([network], [1.0]).predict(inputs, key)
     target = TargetConfig(lower=20.0, integer=True)
-    said = Ensemble([network], [1.0], widths_of(1), target).outlook(inputs, key)
+    said = Ensemble([network], [1.0], widths_of(1), target).predict(inputs, key)
     assert torch.equal(said.paths, free.paths.clamp(20.0).round())
     assert (said.quantiles >= 20).all() and (said.quantiles == said.quantiles.round()).all()
     assert not torch.equal(said.quantiles, free.quantiles.clamp(20.0).round())
@@ -74,6 +74,6 @@ def test_other_widths_leave_members_weights_and_bounds_as_they_are():
     first, second = make_network(PLAIN), make_network(PLAIN, encoder_layers=2)
     target = TargetConfig(upper=3.0)
     ensemble = Ensemble([first, second], [0.25, 0.75], target=target).eval()
-    other = ensemble.calibrated(widths_of(0))
+    other = ensemble.with_offsets(widths_of(0))
     assert list(other.members) == [first, second] and other.weights == ensemble.weights
-    assert other.target == target and not other.training and ensemble.widths is None
+    assert other.target == target and not other.training and ensemble.conformal_offsets is None

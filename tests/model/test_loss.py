@@ -9,7 +9,7 @@ from small_networks import EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError
-from forecaster.model.loss import Teaching, spectral_losses, window_losses
+from forecaster.model.loss import LossOptions, spectral_losses, window_losses
 from forecaster.model.scaling import Scale
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.windows.batch import Batch
@@ -42,15 +42,15 @@ def slow_pinball(level, error):
     return 2 * max(level * error, (level - 1) * error)
 
 
-def taught(**teaching):
-    """A network, a batch with a hole in each window but the first, and its losses under a teaching."""
+def taught(**options):
+    """A network, a batch with a hole in each window but the first, and its losses under a options."""
     network = make_network(PLAIN).requires_grad_(True)
     inputs = make_inputs(PLAIN)
     count = len(inputs.elapsed)
     target = torch.randn(count, HORIZON, PLAIN.channels, generator=torch.manual_seed(1))
     target[1:, 2, 0] = torch.nan
     keys = torch.zeros(count, dtype=torch.int64)
-    total, weight = window_losses(network, Batch(inputs, target, keys, keys), Teaching(**teaching))
+    total, weight = window_losses(network, Batch(inputs, target, keys, keys), LossOptions(**options))
     memory = network.encode(inputs)
     raw = network.decode(memory, inputs)
     quantiles = network.head(raw).detach().numpy().astype(float)

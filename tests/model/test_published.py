@@ -9,8 +9,8 @@ from torch import nn
 
 from forecaster.model.dot_product import scaled_dot_product_attention
 from forecaster.model.embedding import shifted
-from forecaster.model.encoding import sinusoids
-from forecaster.model.paths import uniforms
+from forecaster.model.positions import sinusoids
+from forecaster.model.sampling import uniforms
 from forecaster.model.shape import Shape
 
 HORIZON = 6
@@ -212,7 +212,7 @@ def test_greedy_and_sampled_words_are_those_of_the_translator():
     start = source[:, -1:]
     assert torch.equal(tokens(network.greedy(inputs)), textbook.greedy(source, start, HORIZON))
     key = torch.arange(3)
-    paths = network.outlook(inputs, key, 4).paths
+    paths = network.predict(inputs, key, 4).paths
     numbers = uniforms(key, 4, 1, HORIZON, 1)[..., 0, 0].float()
     for number in range(4):
         expected = textbook.sampled(source, start, numbers[:, number])

@@ -36,7 +36,7 @@ def _with_noise(panel, rows):
 
 def test_a_fit_has_widths_and_says_what_they_are_worth(fitted, tmp_path):
     _, split, artifact = fitted
-    assert len(split.calibration) and artifact.ensemble.widths.shape == (5, 2, 9)
+    assert len(split.calibration) and artifact.ensemble.conformal_offsets.shape == (5, 2, 9)
     told = artifact.metrics["calibration"]
     assert told["strength"] > 0 and told["after"]["pinball"] <= 1.01 * told["before"]["pinball"]
     artifact.save(tmp_path / "model")
@@ -54,7 +54,7 @@ def test_rows_of_the_calibration_replaced_by_noise_change_widths_only(fitted):
     noisy = _with_noise(panel, panel.time > panel.time[cutoff].min())
     again = fit_panel(noisy, *prepare(noisy, artifact.config))
     assert _weights(again) == _weights(artifact)
-    assert not torch.equal(again.ensemble.widths, artifact.ensemble.widths)
+    assert not torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert again.metrics["validation"]["cells"] == artifact.metrics["validation"]["cells"]
 
 
@@ -65,16 +65,18 @@ def test_rows_after_the_last_that_was_trained_on_change_nothing(fitted):
     values[begun.time > artifact.trained_until, :2] = 1e3
     cut = replace(begun, values=values).until(artifact.trained_until)
     again = fit_panel(cut, *prepare(cut, artifact.config))
-    assert torch.equal(again.ensemble.widths, artifact.ensemble.widths)
+    assert torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert _weights(again) == _weights(artifact)
 
 
 def test_calibrating_again_forgets_the_widths_that_were_there(fitted):
     panel, split, artifact = fitted
     again = calibrated(artifact, panel, split)
-    assert torch.equal(again.ensemble.widths, artifact.ensemble.widths)
-    wrong = replace(artifact, ensemble=artifact.ensemble.calibrated(torch.ones(5, 2, 9)))
-    assert torch.equal(calibrated(wrong, panel, split).ensemble.widths, artifact.ensemble.widths)
+    assert torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
+    wrong = replace(artifact, ensemble=artifact.ensemble.with_offsets(torch.ones(5, 2, 9)))
+    assert torch.equal(
+        calibrated(wrong, panel, split).ensemble.conformal_offsets, artifact.ensemble.conformal_offsets
+    )
 
 
 def test_a_forecast_moves_with_its_scale_and_place_calibration_included(fitted):
@@ -92,7 +94,7 @@ def test_a_saved_calibration_is_loaded_bit_for_bit(fitted, tmp_path):
     panel, _, artifact = fitted
     artifact.save(tmp_path / "model")
     loaded = load_artifact(tmp_path / "model")
-    assert torch.equal(loaded.ensemble.widths, artifact.ensemble.widths)
+    assert torch.equal(loaded.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     series, cutoff = np.array([0, 1]), panel.indptr[1:] - 20
     said = [Predictor(a).quantiles(panel, series, cutoff) for a in (artifact, loaded)]
     assert tiny.bits(said[0]) == tiny.bits(said[1])
@@ -102,7 +104,7 @@ def test_calibration_can_be_switched_off_and_all_windows_are_watched_then(make_p
     panel = make_panel(2, 240)
     config, split = prepare(panel, make_config(5, fit={**FIT, "calibration": None}))
     artifact = fit_panel(panel, config, split)
-    assert artifact.ensemble.widths is None and "calibration" not in artifact.metrics
+    assert artifact.ensemble.conformal_offsets is None and "calibration" not in artifact.metrics
 
 
 @pytest.mark.parametrize(
@@ -125,4 +127,4 @@ def test_counts_are_said_to_stay_as_they_are(capsys):
     model = fc.fit(table, horizon=3, config=config)
     spoken = " ".join(capsys.readouterr().out.split())
     assert spoken.count("quantiles are not calibrated: the quantiles of counts are whole numbers") == 1
-    assert model.artifact.ensemble.widths is None
+    assert model.artifact.ensemble.conformal_offsets is None

@@ -361,4 +361,4 @@ def test_a_floor_keeps_nothing_of_attention(make_panel, make_floor):
     artifact, _ = floor_of(make_panel(2, 60), make_floor(width=64))
     network = artifact.ensemble.members[0]
     assert isinstance(network, Network) and network.config.width == 4
-    assert float(network.share) == 0
+    assert float(network.network_weight) == 0

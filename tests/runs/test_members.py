@@ -134,8 +134,8 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
     assert again.ensemble.weights == once.ensemble.weights  # validation has chosen before
     assert again.metrics["validation"] == once.metrics["validation"]
     assert not same(again.ensemble, once.ensemble)
-    if once.ensemble.widths is not None:
-        assert torch.equal(again.ensemble.widths, once.ensemble.widths)
+    if once.ensemble.conformal_offsets is not None:
+        assert torch.equal(again.ensemble.conformal_offsets, once.ensemble.conformal_offsets)
 
 
 def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_config, monkeypatch):
@@ -145,7 +145,7 @@ def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_
     artifact = fitted(panel, config, watch)
     assert [name for name, *_ in watch.seen] == [""]
     (member,) = artifact.ensemble.members
-    assert float(member.share) == 0
+    assert float(member.network_weight) == 0
     before = fitted(panel, config.replaced(fit={"refit": False})).ensemble.members[0]
     assert not torch.equal(member.linear.maps[0], before.linear.maps[0])  # solved again
 
@@ -191,7 +191,7 @@ def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
     torch.nn.init.normal_(network.output.weight, std=spread, generator=torch.manual_seed(3))
     losses = {}
     for share in blend.SHARES:
-        network.share.fill_(share)
+        network.network_weight.fill_(share)
         losses[share] = slow_losses(artifact, network, panel, split)
     choose_shares([network], store, split, SINGLE)
     best = min(losses.values(), key=np.sum)
@@ -202,7 +202,7 @@ def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
         if (loss - best).sum()
         <= max(0.002 * best.sum(), np.std(loss - best, ddof=1) * len(best) ** 0.5)
     ]
-    assert float(network.share) == near[0]
+    assert float(network.network_weight) == near[0]
 
 
 def test_attention_is_taken_where_it_is_better_in_every_stretch_and_not_by_chance():
@@ -226,7 +226,7 @@ def test_without_validation_a_share_is_one_half_and_weights_are_equal(two):
     unwatched = replace(split, held=split.held[:0])
     networks = list(artifact.ensemble.members)
     choose_shares(networks, store, unwatched, SINGLE)
-    assert [float(network.share) for network in networks] == [0.5, 0.5]
+    assert [float(network.network_weight) for network in networks] == [0.5, 0.5]
     assert choose_weights(networks, store, unwatched, SINGLE) == [0.5, 0.5]
 
 
@@ -234,7 +234,7 @@ def test_weights_prefer_the_better_member_and_lie_half_way_to_equal_ones(two):
     artifact, _, store, split = two
     good, bad = artifact.ensemble.members
     with torch.no_grad():
-        bad.share.fill_(1.0)
+        bad.network_weight.fill_(1.0)
         bad.output.bias.add_(3.0)
     weights = choose_weights([good, bad], store, split, SINGLE)
     assert sum(weights) == pytest.approx(1)

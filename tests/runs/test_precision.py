@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 
 from forecaster.forecast.artifact import shape_of
-from forecaster.model.loss import Teaching, window_losses
+from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.training import precision
@@ -41,7 +41,7 @@ def test_the_loss_of_products_in_bfloat16_is_float32_and_near(make_panel, make_c
     network = Network(config.model, shape_of(panel, 4))
     torch.nn.init.normal_(network.output.weight, std=0.3)
     batch = next(iter(TrainingStream(training_store(panel, config), split.train, 32, seed=0)))
-    full, cast = (window_losses(network, batch, Teaching(cast=cast)) for cast in (False, True))
+    full, cast = (window_losses(network, batch, LossOptions(cast=cast)) for cast in (False, True))
     assert cast[0].dtype == cast[1].dtype == torch.float32
     assert not torch.equal(full[0], cast[0]) and torch.equal(full[1], cast[1])
     torch.testing.assert_close(cast[0].mean(), full[0].mean(), rtol=0.01, atol=0)

@@ -87,7 +87,7 @@ def test_other_channels_another_frequency_and_another_horizon_are_welcome():
     forecast = new.predict(_hourly())
     assert forecast.quantiles.shape[1] == 30 and np.isfinite(forecast.quantiles).all()
     was, now = _weights(old), _weights(new)
-    own = ("linear.", "share", "scaler.")  # of each table
+    own = ("linear.", "network_weight", "scaler.")  # of each table
     for name, weight in was.items():
         if name != "time.phase.weight" and not name.startswith(own):
             assert torch.equal(now[name], weight), name

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from forecaster.config import Config
 from forecaster.forecast.artifact import shape_of
-from forecaster.model.linear import LinearSkip
+from forecaster.model.experts import LinearForecast
 from forecaster.model.network import Network
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.freq import DAY
@@ -151,7 +151,7 @@ def _validated(
 
 
 def _narrowed(
-    linear: LinearSkip, every: Sequence[Sums], strengths: Tensor, config: Config
+    linear: LinearForecast, every: Sequence[Sums], strengths: Tensor, config: Config
 ) -> list[Tensor]:
     """Returns [P, F, H] or [1, F, H] the maps of a config, from the sums of one that has more."""
     maps = []

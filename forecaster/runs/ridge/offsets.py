@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.model.linear import mapped
+from forecaster.model.experts import mapped
 from forecaster.runs.ridge.rows import Rows, Windows
 
 _RESIDUALS = 1 << 23  # cells from which quantiles are taken

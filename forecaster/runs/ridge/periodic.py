@@ -15,12 +15,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from forecaster.model.linear import LinearSkip
+from forecaster.model.experts import LinearForecast
 from forecaster.runs.ridge.solve import Sums
 
 
 def with_periodic(
-    linear: LinearSkip, number: int, free: Tensor, sums: Sums, strengths: Tensor
+    linear: LinearForecast, number: int, free: Tensor, sums: Sums, strengths: Tensor
 ) -> Tensor:
     """Returns [P, F, H] the mean of a map and of one that reads whole cycles back, where there is one.
 

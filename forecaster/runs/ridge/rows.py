@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from forecaster.config import Config
-from forecaster.model.linear import relative
+from forecaster.model.experts import relative
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.panel.panel import Panel

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from forecaster.model.linear import LinearSkip
+from forecaster.model.experts import LinearForecast
 from forecaster.runs.ridge.rows import FOLDS, Rows, Windows
 
 _PASSES, _ENOUGH = 12, 1e-4
@@ -115,7 +115,7 @@ def summed_without(every: Sequence[Windows], folds: Sequence[int]) -> Iterator[l
         yield [*without, whole]
 
 
-def solution(linear: LinearSkip, sums: Sums, strengths: Tensor) -> Tensor:
+def solution(linear: LinearForecast, sums: Sums, strengths: Tensor) -> Tensor:
     """Returns [P, F, H] maps, as if targets were missing at random.
 
     Args:
@@ -161,7 +161,7 @@ def refined(
     return found
 
 
-def _eased(linear: LinearSkip, sums: Sums, right: Tensor, strengths: Tensor) -> Tensor:
+def _eased(linear: LinearForecast, sums: Sums, right: Tensor, strengths: Tensor) -> Tensor:
     """Returns [P, F, H] the solution for right-hand sides, as if targets were missing at random."""
     right = sums.filled(right)
     found, diagonal = torch.zeros_like(right), torch.eye(right.shape[1], dtype=torch.float64)
@@ -205,7 +205,7 @@ def _penalty(sums: Sums) -> Tensor:
     return sums.whole[:, None] * share
 
 
-def _visible(linear: LinearSkip, numbers: Tensor) -> Tensor:
+def _visible(linear: LinearForecast, numbers: Tensor) -> Tensor:
     """Returns [P, F, H] with 0 where a lead may not see a feature."""
     ahead = len(linear.allowed)
     near, far = numbers.split([numbers.shape[1] - ahead, ahead], dim=1)

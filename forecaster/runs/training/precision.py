@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from forecaster.config import Config
-from forecaster.model.loss import Teaching, window_losses
+from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
 from forecaster.runs.training.devices import Place, of_the_first, windows_per_step
 from forecaster.windows.batch import Batch
@@ -90,7 +90,7 @@ def _measure(
 
 def _step(network: Network, batch: Batch, cast: bool) -> float:
     begun = time.perf_counter()
-    total, count = window_losses(network, batch, Teaching(cast=cast))
+    total, count = window_losses(network, batch, LossOptions(cast=cast))
     network.zero_grad()
     (total.sum() / count.sum().clamp(min=1)).backward()
     if batch.target.is_cuda:

@@ -7,7 +7,7 @@ from model.small_networks import CONTEXT, EVERYTHING, HORIZON, PLAIN, make_input
 from forecaster.config import ModelConfig
 from forecaster.model.attention import MultiHeadAttention
 from forecaster.model.local_attention import local_mask
-from forecaster.model.record import attention_of
+from forecaster.model.recording import record_attention
 
 KINDS = {
     "full": {},
@@ -77,7 +77,7 @@ def test_rows_of_sparse_weights_sum_to_one_over_the_keys_they_may_meet(causal):
 def test_looking_into_a_network_neither_changes_it_nor_leaves_anything_behind():
     network, inputs = make_network(EVERYTHING, channel_attention=True), make_inputs(EVERYTHING)
     before = network(inputs)
-    looks = attention_of(network, inputs)
+    looks = record_attention(network, inputs)
     assert torch.equal(network(inputs), before)
     assert not any(module._forward_pre_hooks for module in network.modules())
     parts = ["encoder", "encoder channels", "decoder", "decoder channels", "cross"]
@@ -97,7 +97,7 @@ def test_looking_into_a_network_neither_changes_it_nor_leaves_anything_behind():
 def test_no_token_of_a_causal_decoder_takes_from_a_later_one(decoder):
     network, inputs = make_network(PLAIN, decoder=decoder), make_inputs(PLAIN)
     forecast = None if decoder == "direct" else torch.full((3, HORIZON, 2), 20.0)
-    (own,) = [look for look in attention_of(network, inputs, forecast) if look.part == "decoder"]
+    (own,) = [look for look in record_attention(network, inputs, forecast) if look.part == "decoder"]
     assert (own.weights.triu(1) == 0).all()
     torch.testing.assert_close(own.weights.sum(dim=-1), torch.ones(own.weights.shape[:-1]))
 
@@ -106,5 +106,5 @@ def test_an_error_while_looking_leaves_no_hooks():
     network, inputs = make_network(PLAIN), make_inputs(PLAIN)
     network.output = None
     with pytest.raises(TypeError):
-        attention_of(network, inputs)
+        record_attention(network, inputs)
     assert not any(module._forward_pre_hooks for module in network.modules())

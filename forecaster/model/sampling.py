@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-class Outlook(NamedTuple):
+class Prediction(NamedTuple):
     """What is said of the future, data units."""
 
     quantiles: Tensor
@@ -27,7 +27,7 @@ class Outlook(NamedTuple):
     """[B, S, H, C] joint draws; None unless the decoder is autoregressive."""
 
 
-def outlook_of(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Outlook:
+def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Prediction:
     """Returns what paths say of each lead by itself, and the paths.
 
     A quantile lies between two paths where no path lies at its place: numpy's default, "linear".
@@ -38,7 +38,7 @@ def outlook_of(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Ou
     share = (place - low).to(paths.dtype)[:, None, None]
     above = ordered[:, (low + 1).clamp(max=paths.shape[1] - 1)]
     quantiles = torch.lerp(ordered[:, low], above, share)  # [B, Q, H, C]
-    return Outlook(quantiles.permute(0, 2, 3, 1), paths.mean(dim=1), paths)
+    return Prediction(quantiles.permute(0, 2, 3, 1), paths.mean(dim=1), paths)
 
 
 def uniforms(

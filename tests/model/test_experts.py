@@ -35,7 +35,7 @@ def make(shape, **settings):
     network = make_network(shape, **(BESIDE | settings))
     generator, linear = torch.Generator().manual_seed(1), network.linear
     linear.offsets.copy_(torch.rand(linear.offsets.shape, generator=generator).cumsum(dim=-1) - 2)
-    network.share.zero_()
+    network.network_weight.zero_()
     return network
 
 
@@ -163,9 +163,9 @@ def test_the_raw_numbers_of_quantiles_give_them_back():
 def test_the_share_leads_from_the_linear_forecast_to_attention(kind):
     network, inputs = make(EVERYTHING, linear=kind), make_inputs(EVERYTHING)
     straight = network(inputs)
-    network.share.fill_(1.0)
+    network.network_weight.fill_(1.0)
     attention = network(inputs)
-    network.share.fill_(0.25)
+    network.network_weight.fill_(0.25)
     torch.testing.assert_close(network(inputs), 0.75 * straight + 0.25 * attention)
     assert not torch.allclose(straight, attention)
 
@@ -174,7 +174,7 @@ def test_a_closed_gate_says_what_the_linear_forecast_says():
     network, inputs = make(EVERYTHING, linear="skip"), make_inputs(EVERYTHING)
     torch.nn.init.zeros_(network.gate)
     straight = network(inputs)
-    network.share.fill_(1.0)
+    network.network_weight.fill_(1.0)
     torch.testing.assert_close(network(inputs), straight, rtol=1e-5, atol=1e-4)
 
 
@@ -266,6 +266,6 @@ def test_a_context_that_repeats_itself_has_a_narrow_band_where_units_are_a_seaso
     for context in (wave, wave + noise):
         own = replace(inputs, context=context[None, :, None].expand_as(inputs.context), observed=same)
         scale = network.scaler(own.context, own.observed, own.channel)
-        said = network.straight(own, scale)
+        said = network.linear_quantiles(own, scale)
         widths.append(float((said[..., -1] - said[..., 0]).mean()))
     assert widths[0] < widths[1] / 10

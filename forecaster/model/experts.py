@@ -37,7 +37,7 @@ _MOST_KNOWN = 2048  # features made of known covariates; a matrix of their produ
 _LEAST = 30.0  # spreads are at most so many of the units maps count in
 
 
-class LinearSkip(nn.Module):
+class LinearForecast(nn.Module):
     """Linear maps, one per lookback and place in the cycle, and the quantiles of what they miss."""
 
     def __init__(self, config: ModelConfig, shape: Shape):

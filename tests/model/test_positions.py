@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from forecaster.config import ModelConfig
-from forecaster.model.encoding import TimeEncoding, phase_sinusoids, rotated, sinusoids
+from forecaster.model.positions import TimeEncoding, phase_sinusoids, rotated, sinusoids
 
 
 def slow_sinusoid(position, width):

@@ -26,7 +26,7 @@ PARTS = ("encoder", "encoder channels", "decoder", "decoder channels", "cross")
 """Encoder and decoder self-attention, attention across channels in both, and cross-attention."""
 
 
-class Look(NamedTuple):
+class AttentionWeights(NamedTuple):
     """The weights of one attention."""
 
     part: str
@@ -38,9 +38,9 @@ class Look(NamedTuple):
     side by side; for attention across channels B counts windows times tokens, and N = M = channels."""
 
 
-def attention_of(
+def record_attention(
     network: Network, inputs: Inputs, forecast: Float[Tensor, "B H C"] | None = None
-) -> list[Look]:
+) -> list[AttentionWeights]:
     """Returns the weights of every attention while windows are forecast, in the order of work.
 
     Args:
@@ -57,14 +57,14 @@ def attention_of(
 
 
 @contextmanager
-def _recording(network: Network) -> Iterator[list[Look]]:
+def _recording(network: Network) -> Iterator[list[AttentionWeights]]:
     """Collects the weights of each call of an attention of a network."""
-    looks: list[Look] = []
+    looks: list[AttentionWeights] = []
 
     def watch(module: nn.Module, part: str, layer: int) -> Any:
         def look(attention: nn.Module, tokens: tuple[Any, ...], settings: dict[str, Any]) -> None:
             assert isinstance(attention, MultiHeadAttention)
-            looks.append(Look(part, layer, attention.weights(*tokens, **settings)))
+            looks.append(AttentionWeights(part, layer, attention.weights(*tokens, **settings)))
 
         return module.register_forward_pre_hook(look, with_kwargs=True)
 
