@@ -83,7 +83,7 @@ def _fitted(
     asked: Asked, begun: UnderWay | None, quiet: bool, place: Place, report: Path | None
 ) -> Forecaster:
     """Returns the model of a fit whose folder, if it has one, is claimed."""
-    from forecaster.runs.job import run_fit
+    from forecaster.runs.pipeline import run_fit
 
     if asked.data is None:
         raise ConfigError("data: expected a table: a path, a glob or a frame")
@@ -109,7 +109,7 @@ def _page(path: str | Path | None, data: object) -> Path | None:
 def _opened(asked: Asked) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with what a store says."""
     from forecaster.panel.build import open_panel
-    from forecaster.panel.stored import as_converted
+    from forecaster.panel.store import as_converted
 
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
     panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)
