@@ -33,9 +33,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.atomic import atomic_folder, check_replaceable, check_writable
 from forecaster.config import Config, ModelConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.files import atomic_folder, check_replaceable, check_writable
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
@@ -518,7 +518,7 @@ def card_of(artifact: Artifact) -> str:
         + _patches_written(config),
         f"- head: {config.model.head}",
         f"- members: {len(artifact.ensemble.members)}",
-        *([f"- {line}"] if (line := attention_line(artifact)) else []),
+        *([f"- {line}"] if (line := network_line(artifact)) else []),
         f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
         *_descent(artifact.parent),
         "",
@@ -557,7 +557,7 @@ def calibration_line(artifact: Artifact) -> str:
     return f"{learned}, {100 * after['coverage']:.1f} % after · {changes}"
 
 
-def attention_line(artifact: Artifact) -> str:
+def network_line(artifact: Artifact) -> str:
     """Returns what attention adds to the linear forecast; empty where there is none, or no measure."""
     found = artifact.metrics.get("attention_share")
     if found is None:

@@ -121,7 +121,7 @@ def test_a_direct_decoder_has_no_paths_and_says_why():
         tiny.plain_model().predict(tiny.plain(), samples=200)
     with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more"):
         follower().predict(tiny.plain(), samples=0)
-    with pytest.raises(fc.ConfigError, match="no sample paths: ask for them"):
+    with pytest.raises(fc.ConfigError, match="no sample paths: request them"):
         _ = follower().predict(tiny.plain()).samples
 
 

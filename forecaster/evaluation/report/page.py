@@ -67,7 +67,7 @@ def page_of(backtest: Backtest) -> str:
         ),
         "</main>",
     ]
-    return html_page(title, STYLE, "".join(body))
+    return html_page(title, "".join(body), STYLE)
 
 
 def _title(found: Evidence, origin: Origin | None) -> tuple[str, str]:
