@@ -26,8 +26,6 @@ h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0}h2{font-size:1.2rem;margin:1
 h3{font-size:1rem;margin:1.1rem 0 .3rem}small{font-weight:normal;opacity:.75}
 p{max-width:62rem;margin:.4rem 0}figure{margin:.4rem 0}figcaption{font-size:.85rem;opacity:.85}
 svg{max-width:100%;height:auto}svg image{image-rendering:pixelated}
-.tick{font-size:11px;fill:var(--ink);fill-opacity:.8}.name{font-size:12.5px;fill:var(--ink)}
-.rule{stroke:var(--ink);stroke-opacity:.25;stroke-width:1}
 """
 
 
