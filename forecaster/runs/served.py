@@ -11,7 +11,6 @@ from mlflow.pyfunc import PythonModel, pandas  # noqa: TID253
 
 from forecaster.errors import ForecasterError
 from forecaster.forecast.artifact import load_artifact
-from forecaster.forecast.paths import Draws
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 
@@ -42,7 +41,7 @@ class ServedForecaster(PythonModel):
                 panel,
                 cutoff=str(given.get("cutoff", "own")),
                 horizon=int(given.get("horizon", self._artifact.horizon)),
-                draws=Draws(seed=int(given.get("seed", 0))),
+                seed=int(given.get("seed", 0)),
             ).frame
         except ForecasterError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None
