@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from forecaster.atomic import check_replaceable, check_writable
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.atomic import check_replaceable, check_writable
 from forecaster.panel.build import build_panel, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.cells import SERIES
@@ -271,11 +271,9 @@ class _Conversion:
         index = counts.select(keys).with_columns(((before // size).rank("dense") - 1).alias(_PART))
         rows = plain.with_row_index(_ROW, 1)
         rows = rows.join(index.lazy(), on=keys, how="left", nulls_equal=True)
-        rows.sink_parquet(
-            pl.PartitionBy(self.scratch / "parts", key=_PART, include_key=False),
-            compression="lz4",
-            mkdir=True,
-        )
+        # Arrow, for a full disk is then an OSError and not one of the reader.
+        parts = pl.PartitionBy(self.scratch / "parts", key=_PART, include_key=False)
+        rows.sink_ipc(parts, compression="lz4", mkdir=True)
         return [self.scratch / "parts" / f"{_PART}={n}" for n in range(index[_PART].n_unique())]
 
     def _read_parts(self, files: Sequence[Path], schema: Schema, sample: Table) -> list[Rows]:
@@ -285,7 +283,7 @@ class _Conversion:
         unique = times is not None and not repeated_rows(*times, schema.series, schema.time or "")[0]
         parts = []
         for number, file in enumerate(files):
-            frame = pl.concat([pl.read_parquet(path) for path in sorted(file.iterdir())]).sort(_ROW)
+            frame = pl.concat([pl.read_ipc(path) for path in sorted(file.iterdir())]).sort(_ROW)
             frame = frame.cast({name: kinds[name] for name in frame.columns if name != _ROW})
             table = Table(frame.drop(_ROW), self.scan.name, "file", numbers=frame[_ROW])
             rows = main_rows(table, schema, self.data)
