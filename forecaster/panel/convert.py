@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from forecaster.atomic import check_replaceable, check_writable
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.files import check_replaceable, check_writable
 from forecaster.panel.build import build_panel, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.cells import SERIES
