@@ -27,7 +27,7 @@ from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.cells import SERIES
 from forecaster.panel.csv import first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
-from forecaster.panel.frames import PlacedFile, find_files, format_of, read_table, unreadable
+from forecaster.panel.frames import TableFile, find_files, format_of, read_table, unreadable
 from forecaster.panel.grid import check_density
 from forecaster.panel.holidays import require_holidays
 from forecaster.panel.panel import Panel
@@ -51,7 +51,7 @@ from forecaster.panel.store import (
     write_store,
     writing,
 )
-from forecaster.panel.table import Table, refuse_repeats
+from forecaster.panel.table import Table, check_unique
 from forecaster.panel.timestamps import parse_times
 
 WHOLE = 1 << 22
@@ -147,13 +147,13 @@ def _scan(source: object, data: DataConfig) -> _Scan | None:
     return _Scan(frame, str(source), rows, tuple(notes))
 
 
-def _lazy(file: PlacedFile, kind: str) -> pl.LazyFrame:
+def _lazy(file: TableFile, kind: str) -> pl.LazyFrame:
     if kind == "parquet":
         frame = pl.scan_parquet(file.name, hive_partitioning=False, glob=False)
     else:
         frame = pl.scan_ipc(file.name)
     names = frame.collect_schema().names()
-    refuse_repeats(names, file.name)
+    check_unique(names, file.name)
     frame = frame.rename({name: name.strip().lstrip("\ufeff") for name in names})
     return frame.with_columns(pl.lit(value).alias(key) for key, value in file.keys)
 
