@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.panel import Panel
     from forecaster.runs.batch_predict import Delivered
-    from forecaster.runs.registry.publish import Published
+    from forecaster.runs.registry import Published
 
 
 class Forecaster:
@@ -96,11 +96,10 @@ class Forecaster:
             DataError: the table does not fit the model, or a known covariate is missing.
             ConfigError: the model cannot reach that far, or has no paths.
         """
-        from forecaster.forecast.paths import Draws
         from forecaster.forecast.predictor import Predictor
 
         panel = self.open(data, future, covariates, **roles)
-        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, Draws(samples, seed))
+        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
 
     def predict_to(self, path: str | Path, data: object, **options: Unpack[BatchOptions]) -> Delivered:
         """Writes the forecast of every series of a table of any size to a file, in bounded memory.
@@ -239,30 +238,26 @@ class Forecaster:
         """
         self.artifact.save(path)
 
-    def export(
-        self, name: str, data: object | None = None, tracking: TrackingConfig | None = None
-    ) -> Published:
+    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
         """Registers the model in MLflow, which `mlflow models serve` and `load` then know by name.
 
         Args:
-            name: of the registered model. A version that beats its champion becomes the champion.
-            data: a table with rows that neither this model nor the champion has seen, to compare the
-                two where their validation scores cannot be.
+            name: of the registered model. A version with a lower WQL on its champion's validation
+                windows becomes the champion.
             tracking: where MLflow's store is; None = where the fit was recorded.
 
         Raises:
             ConfigError: the store is away, or refuses the name.
-            DataError: the table cannot be understood.
 
         Example:
             >>> model.export("sales").address  # doctest: +SKIP
             'models:/sales@champion'
         """
-        from forecaster.runs.registry.publish import publish
+        from forecaster.runs.registry import publish
 
         with tempfile.TemporaryDirectory() as scratch:
             self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.config.tracking, data)
+            return publish(Path(scratch) / "model", name, tracking or self.config.tracking)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns what is in it, in words.
@@ -274,6 +269,6 @@ class Forecaster:
         Example:
             >>> model.export_onnx("sales.onnx")  # doctest: +SKIP
         """
-        from forecaster.forecast.onnx_file import write_onnx
+        from forecaster.forecast.onnx_export import write_onnx
 
         return write_onnx(self.artifact, Path(path))
