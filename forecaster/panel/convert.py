@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from forecaster.atomic import check_replaceable, check_writable
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.files import check_replaceable, check_writable
 from forecaster.panel.build import build_panel, clock_of, layout_of
 from forecaster.panel.cells import SERIES
 from forecaster.panel.dealt import Dealt, Layouts, deal, sample_of

@@ -26,9 +26,9 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from forecaster.atomic import atomic_folder
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
+from forecaster.files import atomic_folder
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
