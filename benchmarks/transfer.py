@@ -28,7 +28,7 @@ from forecaster.evaluation.metrics import wql
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
 
@@ -98,7 +98,7 @@ def main() -> None:
 def fitted(panel: Panel, settings: list[str], parent: Artifact | None = None) -> tuple[Artifact, Curve]:
     """Returns a model, and its scores while it was trained."""
     curve = Curve()
-    config, split = prepare(panel, load_config(None, settings), parent)
+    config, split = resolve(panel, load_config(None, settings), parent)
     start = None if parent is None else Start(parent)
     watched = TrainingContext(callbacks=(curve,))
     return fit_panel(panel, config, split, watched, start), curve

@@ -198,20 +198,6 @@ class ModelConfig(Section):
     Null = blend where head and decoder allow it, quantile and direct; none = attention alone."""
     lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
     """Steps before the cutoff that linear maps read, a map for each, averaged; null = chosen."""
-    linear_spans: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
-        None, max_length=32
-    )
-    """Training steps that linear maps are solved on, counted from the last, a map for each (and each
-    lookback), averaged; null = all there are."""
-    linear_phases: int | None = Field(None, ge=1, le=10_000)
-    """Places of the shortest calendar cycle that have linear maps of their own, by where the cutoff
-    falls, as 24 for the hours of a day; 1 = one map for all; null = chosen on validation."""
-    linear_calendar: bool | None = None
-    """Whether linear maps read where in each calendar cycle the cutoff falls, as three harmonics;
-    null = chosen on validation."""
-    linear_lags: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
-    """Steps before the horizon from which linear maps read known covariates once more, as 24 and 168
-    for those of a day and of a week before; null = the season and the shorter calendar cycles."""
     linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
         "window"
     )
@@ -220,13 +206,7 @@ class ModelConfig(Section):
     week as in a wild one, as for prices; a number of steps: the mean distance of the context's values
     so far apart, as MASE counts, so that series that repeat themselves weigh more; season: as many as
     the season has."""
-    linear_period: Literal["season"] | Annotated[int, Field(ge=1, le=LONGEST)] | None = None
-    """Steps of a cycle: beside each linear map stands one whose leads read values whole cycles before
-    them alone, those of one cycle by shared weights, and the mean of both is kept; season: as many as
-    the season has; null = off."""
-    ridge_alpha: (
-        Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None
-    ) = None
+    ridge_alpha: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None = None
     """Ridge penalty of linear maps, per training window; a list has one for each horizon patch.
     Null = chosen on validation."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
@@ -305,7 +285,7 @@ class ModelConfig(Section):
                 f"with decoder {self.decoder} has no place for: take linear none, or head quantile and "
                 "decoder direct"
             )
-        reads = {"lookbacks": self.lookbacks, "linear_lags": self.linear_lags}
+        reads = {"lookbacks": self.lookbacks}
         for name, steps in reads.items():
             if steps and self.context_length is not None and max(steps) > self.context_length:
                 raise ValueError(
@@ -373,7 +353,7 @@ class FitConfig(Section):
     refit: bool = False
     """Fit once more on all rows, with the steps and weights that validation chose."""
     budget_seconds: float | None = Field(None, gt=0)
-    """Seconds for the whole training; fewer steps are taken where 20 measured ones say so. Null = off."""
+    """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
     """Share of the validation cutoffs, at their end, that calibrates quantiles; null = off."""
     lead_decay: float | None = Field(None, gt=0, lt=1)
@@ -486,12 +466,23 @@ class Config(Section):
 class ModelPlan(ModelConfig):
     """The network with all numbers settled; what network code reads."""
 
-    width: int
-    linear: Literal["skip", "blend", "none"]
+    width: int = 64
     context_length: int
     """Steps of a window before the cutoff: what attention and the linear forecast read."""
     patch: int
     decoder_patch: int
+    linear: Literal["skip", "blend", "none"] = "none"
+    linear_units: Literal["window", "training"] | int = "window"
+    linear_lags: tuple[int, ...] = ()
+    """Steps before the horizon from which the linear forecast reads known covariates once more."""
+    linear_phases: int = 1
+    """Places of the shortest calendar cycle that have linear maps of their own."""
+    linear_calendar: bool = False
+    """Whether linear maps read where in each calendar cycle the cutoff falls."""
+    linear_period: int | None = None
+    """Steps of a cycle: each linear map is averaged with one that reads whole cycles back alone."""
+    linear_spans: tuple[int | None, ...] | None = None
+    """Training steps, counted from the last, that linear maps are solved on, averaged; None = all."""
 
 
 class FitPlan(FitConfig):

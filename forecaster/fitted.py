@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rich.console import Console
 
 from forecaster.arguments import BatchOptions, Names, Reading, Roles
-from forecaster.config import Config, TrackingConfig
+from forecaster.config import Plan, TrackingConfig
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,16 +31,18 @@ if TYPE_CHECKING:
 class Forecaster:
     """A fitted model."""
 
-    def __init__(self, artifact: Artifact):
+    def __init__(self, artifact: Artifact, tracking: TrackingConfig | None = None):
         self.artifact = artifact
+        self.tracking = tracking or TrackingConfig()
+        """Where its runs are recorded."""
 
     def __repr__(self) -> str:
         schema = self.artifact.schema
         return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
 
     @property
-    def config(self) -> Config:
-        """The resolved config it was fitted with."""
+    def config(self) -> Plan:
+        """The plan it was fitted with."""
         return self.artifact.config
 
     @property
@@ -165,7 +167,7 @@ class Forecaster:
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
         plan = BacktestOptions(windows, refit, stride, horizon)  # type: ignore[arg-type]
         panel = self.open(data, covariates=covariates, **roles)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
 
     def detect(
         self,
@@ -262,7 +264,7 @@ class Forecaster:
 
         with tempfile.TemporaryDirectory() as scratch:
             self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.config.tracking, data)
+            return publish(Path(scratch) / "model", name, tracking or self.tracking, data)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns what is in it, in words.

@@ -17,7 +17,7 @@ import forecaster.runs.pipeline
 import forecaster.runs.tune.objective
 from forecaster.cli import main
 from forecaster.forecast.artifact import load_artifact
-from forecaster.runs.fit import prepare
+from forecaster.runs.fit import resolve
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -59,10 +59,10 @@ def in_a_fresh_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
     def prepare_tiny(panel, config, start=None):
-        return prepare(panel, config.replaced(**TINY), start)
+        return resolve(panel, config.replaced(**TINY), start)
 
     for module in (forecaster.runs.pipeline, forecaster.runs.tune.objective):
-        monkeypatch.setattr(module, "prepare", prepare_tiny)
+        monkeypatch.setattr(module, "resolve", prepare_tiny)
     return tmp_path
 
 

@@ -32,7 +32,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.config import Config, parse_config
+from forecaster.config import Plan, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.files import atomic_folder, check_replaceable, check_writable
 from forecaster.forecast.card import card_of
@@ -68,7 +68,7 @@ class Artifact:
 
     schema: Schema
     """Columns, categories and frequency the model was trained on."""
-    config: Config
+    config: Plan
     """The resolved config."""
     shape: Shape
     """Counts the networks were built for."""
@@ -175,7 +175,7 @@ def load_artifact(path: str | Path) -> Artifact:
     _refuse_other_calibrations(folder, stored.get("calibration"))
     file = folder / "config.json"
     try:
-        config = parse_config(read_json(folder, file.name), source=str(file))
+        config = parse_plan(read_json(folder, file.name), source=str(file))
         file = folder / CONTRACT
         contract, schema, shape = read_contract(stored, config)
         file = folder / "metrics.json"
@@ -212,7 +212,7 @@ def shape_of(panel: Panel, horizon: int) -> Shape:
     return replace(counts(panel.schema, panel.calendar, horizon), regular=panel.regular)
 
 
-def _load_member(folder: Path, member: Member, config: Config, shape: Shape) -> Network:
+def _load_member(folder: Path, member: Member, config: Plan, shape: Shape) -> Network:
     model = member.model(config)
     size = count_parameters(model, shape)
     weights = _load_tensors(folder, member, size, "a network of this config", "weights")
@@ -225,7 +225,7 @@ def _load_member(folder: Path, member: Member, config: Config, shape: Shape) -> 
     return network
 
 
-def _load_widths(folder: Path, stored: Calibration, config: Config, shape: Shape) -> Tensor:
+def _load_widths(folder: Path, stored: Calibration, config: Plan, shape: Shape) -> Tensor:
     expected = (shape.horizon, shape.channels, len(config.model.quantile_levels))
     loaded = _load_tensors(
         folder, stored, math.prod(expected), "a calibration of this config", "widths"

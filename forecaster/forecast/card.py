@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from forecaster.config import Config
+from forecaster.config import Plan
 
 if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
@@ -98,7 +98,7 @@ def _descent(parent: dict[str, Any] | None) -> list[str]:
     return [line, *_descent(parent["parent"])]
 
 
-def _patches_written(config: Config) -> str:
+def _patches_written(config: Plan) -> str:
     size = config.model.decoder_patch or 1
     if config.model.decoder == "direct" or size == 1:
         return ""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from forecaster.config import Config, ModelConfig
+from forecaster.config import ModelPlan, Plan
 from forecaster.errors import ArtifactError
 from forecaster.model.shape import Shape
 from forecaster.panel.calendar import Calendar
@@ -44,7 +44,7 @@ class Member(_Stored):
     attention_length: int | None = Field(None, ge=1)
     """Its own; None = that of the config."""
 
-    def model(self, config: Config) -> ModelConfig:
+    def model(self, config: Plan) -> ModelPlan:
         """Returns what its network is made of."""
         own = {} if self.attention_length is None else {"attention_length": self.attention_length}
         return config.model.model_copy(update=own)
@@ -150,7 +150,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
         raise ArtifactError(f"{path}: damaged, expected an object, found {found}") from None
 
 
-def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, Schema, Shape]:
+def read_contract(stored: Mapping[str, Any], config: Plan) -> tuple[Contract, Schema, Shape]:
     """Returns the parts of a contract, which agree with each other and with the config.
 
     Args:
@@ -174,7 +174,7 @@ def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, 
     if config.model.linear in ("skip", "blend"):
         if not config.model.lookbacks:
             raise ValueError("config.json: a linear forecast needs lookbacks")
-        if (config.model.linear_phases or 1) > 1 and not shape.cycles:
+        if config.model.linear_phases > 1 and not shape.cycles:
             raise ValueError(f"linear_phases {config.model.linear_phases}, and no calendar cycle")
     _require_equal("horizon", shape.horizon, config.horizon)
     for member in contract.members:

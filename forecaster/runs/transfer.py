@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from forecaster.config import Config, ModelConfig
+from forecaster.config import Config, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.network import Network
@@ -37,13 +37,8 @@ FREE = (
 """Settings of `model` that say nothing about weights, so that a config may have its own."""
 _SOLVED = (
     "lookbacks",
-    "linear_spans",
-    "linear_phases",
-    "linear_calendar",
-    "linear_lags",
     "linear_units",
-    "linear_period",
-    "linear_strength",
+    "ridge_alpha",
 )
 """Settings of linear maps, which are solved for each table afresh."""
 
@@ -114,12 +109,7 @@ def started_config(config: Config, start: Artifact | None) -> Config:
     return config.replaced(model=model, horizon=config.horizon or start.horizon)
 
 
-def from_scratch(config: Config) -> Config:
-    """Returns the config without what only weights that have learned something can have."""
-    return config.replaced(fit={"freeze_encoder": False, "adapters": None})
-
-
-def check_start(panel: Panel, config: Config, start: Artifact) -> None:
+def check_start(panel: Panel, plan: Plan, start: Artifact) -> None:
     """Refuses a table and a config that an artifact's weights are not made for.
 
     Args:
@@ -130,10 +120,9 @@ def check_start(panel: Panel, config: Config, start: Artifact) -> None:
     Raises:
         ConfigError: covariates are missing, or weights differ in shape.
     """
-    assert config.horizon is not None
     _check_covariates(panel.schema, start)
     with torch.random.fork_rng(devices=[]):
-        wanted = Network(config.model, started_shape(panel, config.horizon, start))
+        wanted = Network(plan.model, started_shape(panel, plan.horizon, start))
     check_weights(_network(start), wanted)
 
 
@@ -177,7 +166,7 @@ def started_shape(panel: Panel, horizon: int, start: Artifact | None) -> Shape:
     return replace(shape, regular=False) if told else shape
 
 
-def take_weights(network: Network, panel: Panel, config: Config, start: Start) -> None:
+def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> None:
     """Puts an artifact's weights into a new network, says so, and keeps still what is to stay.
 
     Args:
@@ -195,10 +184,10 @@ def take_weights(network: Network, panel: Panel, config: Config, start: Start) -
         _meaning(panel.calendar, panel.schema),
     )
     start.say(carry(_network(artifact), network, was, is_))
-    if config.fit.freeze_encoder:
+    if plan.fit.freeze_encoder:
         freeze_encoder(network)
-    if config.fit.adapters is not None:
-        adapt(network, config.fit.adapters)
+    if plan.fit.adapters is not None:
+        adapt(network, plan.fit.adapters)
 
 
 def seen_until(end: int, schema: Schema, start: Artifact | None) -> int:

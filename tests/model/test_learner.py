@@ -15,14 +15,14 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.panel.build import open_panel
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import WindowStore
 
 
 def fitted(panel, config, callbacks=()):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(panel, config, split, TrainingContext(callbacks=tuple(callbacks)))
 
 
@@ -101,7 +101,7 @@ def test_early_stopping_returns_the_best_weights(make_panel, make_config):
     """A rate far too high makes the curve rise again; the weights kept give its lowest point."""
     panel = make_panel(2, 60, missing=0.1)
     fit = {"steps": 40, "learning_rate": 0.3, "average_decay": None, "patience": 4, "warmup": 0}
-    config, split = prepare(panel, make_config(4, fit=fit))
+    config, split = resolve(panel, make_config(4, fit=fit))
     artifact = fit_panel(panel, config, split)
     curve = artifact.metrics["curves"]["validation_loss"]
     losses = [loss for _, loss in curve]
@@ -208,7 +208,7 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
 
 def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
     panel = make_panel(2, 60)
-    config, split = prepare(panel, make_config(4, fit={"steps": 7, "validate_every": 5}))
+    config, split = resolve(panel, make_config(4, fit={"steps": 7, "validate_every": 5}))
     artifact = fit_panel(panel, config, split)
     assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [5, 7]
 

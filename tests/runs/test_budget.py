@@ -11,7 +11,7 @@ import forecaster as fc
 from forecaster.config import FitConfig
 from forecaster.errors import ConfigError
 from forecaster.runs import members
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.members import Pace, within_budget
 from forecaster.runs.train import TrainingContext
 
@@ -38,7 +38,7 @@ def test_steps_are_lowered_to_what_the_time_allows(seconds, validation, steps, e
 
 
 def fitted(panel, config, said=None):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(
         panel, config, split, TrainingContext(say=[].append if said is None else said.append)
     )

@@ -14,7 +14,7 @@ from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.errors import ArtifactError
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
 
@@ -102,7 +102,7 @@ class _Told(Logger):
 def _prepared(make_panel, make_config, known=1, **sections):
     panel = make_panel(3, 60, past=1, known=known)
     fit = {"steps": STEPS, "checkpoint_every": 1, "validate_every": 2} | sections.pop("fit", {})
-    config, split = prepare(panel, make_config(4, fit=fit, **sections))
+    config, split = resolve(panel, make_config(4, fit=fit, **sections))
     return panel, config, split
 
 
@@ -162,7 +162,7 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_pane
 def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     start = fit_panel(*_prepared(make_panel, make_config, known=0))
     panel, config, _ = _prepared(make_panel, make_config)
-    config, split = prepare(panel, config.replaced(fit=fit), start)
+    config, split = resolve(panel, config.replaced(fit=fit), start)
     warm = partial(fit_panel, panel, config, split, start=Start(start, lambda parts: None))
     resumed, _ = _stopped_at_every_step(tmp_path, warm)
     _assert_same(resumed, warm())

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
 from forecaster.runs.distributed import DistributedContext, find_distributed_context, windows_per_step
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 
 BIN = Path(sys.executable).parent
@@ -138,7 +138,7 @@ def weights(artifact):
 
 
 def fitted(panel, config, devices):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(
         panel, config, split, TrainingContext(distributed=find_distributed_context(devices, None))
     )

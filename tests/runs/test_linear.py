@@ -11,7 +11,7 @@ from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.network import Network
 from forecaster.runs import linear as linear_runs
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.linear import fit_floor, settle_linear
 
 STRENGTH = 0.03
@@ -36,7 +36,7 @@ def make_floor(make_config):
 
 
 def floor_of(panel, config):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_floor(panel, config, split), split
 
 
@@ -161,7 +161,7 @@ def test_a_lookback_within_one_cycle_has_the_free_map_alone(make_panel, make_flo
 
 def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_floor):
     panel = make_panel(1, 24 * 20)
-    config, _ = prepare(panel, make_floor(linear_units="season"))
+    config, _ = resolve(panel, make_floor(linear_units="season"))
     assert config.model.linear_units == panel.calendar.season_length == 24
 
 
@@ -246,7 +246,7 @@ def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make
 
 def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_floor):
     panel = make_panel(2, 80, known=1)
-    config, split = prepare(panel, make_floor(linear_strength=STRENGTH))
+    config, split = resolve(panel, make_floor(linear_strength=STRENGTH))
     values = panel.values.copy()
     for s in range(panel.n_series):
         values[split.train_end[s] : panel.indptr[s + 1]] = 1e6
@@ -282,7 +282,7 @@ def test_constant_short_and_empty_series_give_finite_maps(make_panel, make_floor
 def test_what_was_left_open_is_settled_on_validation_and_stays(make_panel, make_floor):
     panel = make_panel(1, 24 * 40, known=1)
     open_ = {"linear_phases": None, "linear_calendar": None, "linear_strength": None}
-    config, split = prepare(panel, make_floor(**open_))
+    config, split = resolve(panel, make_floor(**open_))
     settled = settle_linear(panel, config, split)
     model = settled.model
     assert model.linear_phases in (1, 24) and model.linear_calendar in (True, False)
@@ -298,13 +298,13 @@ def test_an_hour_of_its_own_is_taken_where_each_hour_follows_another_rule(make_p
         sign = 0.9 if step // 6 % 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
     panel = replace(panel, values=value.astype(np.float32)[:, None])
-    config, split = prepare(panel, make_floor(linear_phases=None, linear_strength=None))
+    config, split = resolve(panel, make_floor(linear_phases=None, linear_strength=None))
     assert settle_linear(panel, config, split).model.linear_phases == 24
 
 
 def test_without_validation_quarters_of_the_training_choose(make_panel, make_floor):
     open_ = {"linear_phases": None, "linear_strength": None}
-    config, split = prepare(make_panel(2, 60), make_floor(fit={"validation": None}, **open_))
+    config, split = resolve(make_panel(2, 60), make_floor(fit={"validation": None}, **open_))
     model = settle_linear(make_panel(2, 60), config, split).model
     assert model.linear_phases == 1 and len(model.linear_strength) == 2
 
@@ -314,7 +314,7 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(
     make_panel, make_config, tmp_path, kind
 ):
     panel = make_panel(2, 90, known=1, categories=True)
-    config, split = prepare(panel, make_config(4, model={"linear": kind}))
+    config, split = resolve(panel, make_config(4, model={"linear": kind}))
     artifact = fit_panel(panel, config, split)
     assert 0 <= artifact.metrics["attention_share"] <= 1 and 0 <= artifact.metrics["share"] <= 1
     artifact.save(tmp_path / "model")
@@ -329,14 +329,14 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
     long, short = make_panel(1, 1200), make_panel(5, 90)
     open_ = {"linear": "blend", "context_length": None, "patch": None, "decoder_patch": None}
-    model = prepare(long, make_config(8, model=open_))[0].model
+    model = resolve(long, make_config(8, model=open_))[0].model
     assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
-    model = prepare(short, make_config(8, model=open_))[0].model
+    model = resolve(short, make_config(8, model=open_))[0].model
     assert model.lookbacks == (24,) and model.context_length == 24
-    model = prepare(make_panel(1, 3100), make_config(8, model=open_))[0].model
+    model = resolve(make_panel(1, 3100), make_config(8, model=open_))[0].model
     assert model.lookbacks == (168, 336) and model.context_length == 336
     assert model.attention_length == 168
-    held = prepare(long, make_config(8, model={"linear": "blend"}))[0].model
+    held = resolve(long, make_config(8, model={"linear": "blend"}))[0].model
     assert held.lookbacks == (12,) and held.context_length == 12
 
 
@@ -348,12 +348,12 @@ def test_places_of_a_table_without_a_calendar_are_refused(make_panel, make_floor
         calendar=replace(panel.calendar, freq="1i", integer=True),
     )
     with pytest.raises(ConfigError, match="linear_phases 24: no calendar cycle"):
-        prepare(numbered, make_floor(linear_phases=24))
+        resolve(numbered, make_floor(linear_phases=24))
 
 
 def test_a_list_of_strengths_has_one_for_each_horizon_patch(make_panel, make_floor):
     with pytest.raises(ConfigError, match="3 values of linear_strength for 2 horizon patches"):
-        prepare(make_panel(1, 60), make_floor(linear_strength=[0.1, 0.2, 0.3]))
+        resolve(make_panel(1, 60), make_floor(linear_strength=[0.1, 0.2, 0.3]))
 
 
 def test_a_floor_keeps_nothing_of_attention(make_panel, make_floor):

@@ -15,7 +15,7 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
 from forecaster.runs import members as members_runs
 from forecaster.runs.distributed import SINGLE_PROCESS
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.members import best_weights, choose_shares, choose_weights
 from forecaster.runs.train import TrainingContext
 from forecaster.windows.index import WindowIndex
@@ -25,7 +25,7 @@ LINEAR = {"linear": "blend", "lookbacks": (4, 12)}
 
 
 def fitted(panel, config, *callbacks):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(panel, config, split, TrainingContext(callbacks=callbacks))
 
 
@@ -158,7 +158,7 @@ def two(make_panel, make_config):
     panel = make_panel(2, 80)
     config = make_config(4, fit={"members": 2, "calibration": None}, model=LINEAR)
     artifact = fitted(panel, config)
-    _, split = prepare(panel, config)
+    _, split = resolve(panel, config)
     store = training_store(panel, artifact.config)
     return artifact, panel, store, split
 
@@ -290,4 +290,4 @@ def test_members_and_a_second_pass_that_cannot_be_are_refused(fit, model, expect
 def test_lengths_longer_than_a_context_that_was_chosen_are_refused(make_panel):
     config = Config().replaced(horizon=4, fit={"members": 2, "member_lengths": [4, 5000]})
     with pytest.raises(ConfigError, match=r"member_lengths \[4, 5000\] reach further back than"):
-        prepare(make_panel(2, 60), config)
+        resolve(make_panel(2, 60), config)

@@ -3,7 +3,7 @@
 import pytest
 
 from forecaster.config import Config
-from forecaster.runs.fit import SIZES, fit_panel, prepare, sized
+from forecaster.runs.fit import SIZES, fit_panel, resolve, sized
 
 NULL = Config().replaced(horizon=4, model={"width": None}, fit={"steps": None})
 
@@ -31,7 +31,7 @@ def test_a_chosen_width_is_one_that_heads_divide():
 def test_a_fit_with_nulls_is_the_fit_of_the_numbers_in_its_artifact(make_panel, make_config):
     panel = make_panel(2, 60, targets=2)
     fit = {"steps": None, "members": 1}
-    config, split = prepare(panel, make_config(4, fit=fit, model={"width": None}))
+    config, split = resolve(panel, make_config(4, fit=fit, model={"width": None}))
     assert (config.model.width, config.fit.steps) == (64, 400)
     assert Config.model_validate(config.model_dump(mode="json")) == config
     few = config.replaced(fit={"steps": 2})

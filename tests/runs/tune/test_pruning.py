@@ -13,7 +13,7 @@ import pytest
 from forecaster.config import Config
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import find_distributed_context
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.objective import Objective
 from forecaster.runs.tune.plan import SweepPlan
@@ -95,7 +95,7 @@ def test_of_several_members_the_first_one_alone_is_compared(make_panel, make_con
     panel, study = make_panel(n_rows=120), optuna.create_study(pruner=NEVER)
     fit = {"members": 2, "refit": True, "steps": 6, "validate_every": 3, "patience": None}
     trial = study.ask()
-    config, split = prepare(panel, make_config(4, fit=fit))
+    config, split = resolve(panel, make_config(4, fit=fit))
     artifact = fit_panel(panel, config, split, TrainingContext(callbacks=(PruneBehind(trial),)))
     told = study.trials[0].intermediate_values
     assert [*told.items()] == [tuple(point) for point in artifact.metrics["curves"]["validation_loss"]]
@@ -106,7 +106,7 @@ def test_a_process_that_was_started_without_a_watcher_stops_too(make_panel, make
     config = make_config(4, fit={"steps": 9, "validate_every": 3, "batch_size": 8})
     study = optuna.create_study(pruner=ALWAYS)
     watch, panel = PruneBehind(study.ask()), make_panel(n_rows=120)
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     around = TrainingContext(callbacks=(watch,), distributed=find_distributed_context(2, None))
     assert fit_panel(panel, config, split, around).metrics["steps"] == watch.step == 3
     assert study.trials[0].intermediate_values.keys() == {3}
@@ -117,14 +117,14 @@ import os, sys, optuna
 from forecaster.config import Config
 from forecaster.panel.build import open_panel
 from forecaster.runs.distributed import find_distributed_context
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.pruning import PruneBehind
 
 fit = {"steps": 9, "validate_every": 2, "batch_size": 8}
 config = Config().replaced(horizon=4, model={"width": 8, "heads": 2, "feed_forward": 8}, fit=fit)
 panel = open_panel(sys.argv[1], config.data)
-config, split = prepare(panel, config)
+config, split = resolve(panel, config)
 trial, reports = None, []
 if os.environ["RANK"] == "0":
     pruner = optuna.pruners.ThresholdPruner(upper=-1e9, n_warmup_steps=4)
