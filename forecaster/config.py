@@ -186,12 +186,10 @@ class ModelConfig(Section):
     learned_positions: int | None = Field(None, ge=1, le=LONGEST)
     """Tokens of context and horizon that learned positions cover; null = as many as there are."""
     context_length: int | None = Field(None, ge=2, le=LONGEST)
-    """Steps read before the cutoff; null = chosen from the horizon and the season."""
+    """Steps before the cutoff that attention reads; null = chosen from the horizon and the season."""
     scale_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps before the cutoff whose mean and spread scale a window, `context_length` at most; null =
     all of them."""
-    attention_length: int | None = Field(None, ge=1, le=LONGEST)
-    """Steps before the cutoff that attention reads, `context_length` at most; null = all of them."""
     linear: Literal["skip", "blend", "none"] | None = None
     """A linear forecast solved in closed form beside attention. skip: attention learns, through a gate,
     what is left to correct; blend: it learns by itself; validation weighs the two in either case.
@@ -252,12 +250,6 @@ class ModelConfig(Section):
             self._can_follow_itself()
         if self.linear in ("skip", "blend"):
             self._can_be_linear()
-        longest, reads = self.context_length, self.attention_length
-        if longest is not None and reads is not None and reads > longest:
-            raise ValueError(
-                f"attention_length {reads} is longer than context_length {longest}: lengthen the "
-                "context, or set it to null"
-            )
         levels = self.quantile_levels
         if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
             raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
@@ -278,20 +270,13 @@ class ModelConfig(Section):
             )
 
     def _can_be_linear(self) -> None:
-        """Refuses a linear forecast beside what it cannot be added to, or that reads too far back."""
+        """Refuses a linear forecast beside what it cannot be added to."""
         if self.head != "quantile" or self.decoder != "direct":
             raise ValueError(
                 f"linear {self.linear} gives quantiles of all leads at once, which head {self.head} "
                 f"with decoder {self.decoder} has no place for: take linear none, or head quantile and "
                 "decoder direct"
             )
-        reads = {"lookbacks": self.lookbacks}
-        for name, steps in reads.items():
-            if steps and self.context_length is not None and max(steps) > self.context_length:
-                raise ValueError(
-                    f"{name} {list(steps)} reach further back than context_length "
-                    f"{self.context_length}: lengthen the context, or set it to null"
-                )
 
     @property
     def reads_words(self) -> bool:
@@ -469,6 +454,8 @@ class ModelPlan(ModelConfig):
     width: int = 64
     context_length: int
     """Steps of a window before the cutoff: what attention and the linear forecast read."""
+    attention_length: int | None = None
+    """Steps before the cutoff that attention reads; None = all."""
     patch: int
     decoder_patch: int
     linear: Literal["skip", "blend", "none"] = "none"
