@@ -23,7 +23,14 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-_FREE = ("dropout", "attention_dropout", "stochastic_depth", "context_length", "paths", "label_smoothing")
+_FREE = (
+    "dropout",
+    "attention_dropout",
+    "stochastic_depth",
+    "context_length",
+    "paths",
+    "label_smoothing",
+)
 """Settings that do not shape weights: a config may have its own."""
 _SOLVED = ("lookbacks", "linear_units", "ridge_alpha")
 """Settings of the linear forecast, which is solved for each table."""
