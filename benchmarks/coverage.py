@@ -119,7 +119,7 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
     begun = time.monotonic()
     roles = {"target": setting.target, "known": setting.known, "layout": setting.layout}
     config = config.replaced(
-        horizon=setting.horizon, data=roles, fit={"seed": seed * config.fit.members}
+        horizon=setting.horizon, data=roles, fit={"seed": seed * config.fit.ensemble_size}
     )
     panel = open_panel(path, config.data)
     if given.until is not None:

@@ -31,7 +31,7 @@ from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.runs.fit import resolve
-from forecaster.runs.train import TrainingContext, train
+from forecaster.runs.train import GRADIENT_CLIP, TrainingContext, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import WindowStore
 
@@ -75,7 +75,7 @@ class Bench:
             loss = total.sum() / count.sum().clamp(min=1)
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, fit.gradient_clip or 0.0)
+            torch.nn.utils.clip_grad_norm_(parameters, GRADIENT_CLIP)
             optimizer.step()
             schedule.step()
             if averaged:

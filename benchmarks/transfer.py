@@ -33,7 +33,7 @@ from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
 
 TARGET = 0.5  # of the steps that random weights take to their best
-BASE = ["tracking.enabled=false", "fit.patience=null", "fit.validate_every=10"]
+BASE = ["tracking.enabled=false", "fit.patience=null"]
 
 
 @dataclass

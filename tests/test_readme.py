@@ -34,7 +34,7 @@ NOT_RUN = {
 tracked = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8},
-    "fit": {"steps": 2, "batch_size": 8, "validation_windows": 16},
+    "fit": {"steps": 2, "batch_size": 8},
 }
 FEWER = {"--trials": "2", "--workers": "1"}
 """A search is cut as well: its workers would be processes that know nothing of a tiny network."""

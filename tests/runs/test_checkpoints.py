@@ -24,9 +24,9 @@ TRICKS = {
         "model": {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.4},
         "fit": {"noise": 0.3, "patch_masking": 0.4, "lead_decay": 0.9},
     },
-    "no validation": {"fit": {"validation": None, "average_decay": None}},
-    "late validation": {"fit": {"validate_every": 3}},
-    "patience": {"fit": {"learning_rate": 0.5, "patience": 1, "gradient_clip": None}},
+    "no validation": {"fit": {"validation": None}},
+    "late validation": {"fit": {}},
+    "patience": {"fit": {"learning_rate": 0.5, "patience": 1}},
     "draws": {
         "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
         "fit": {"scheduled_sampling": 0.7},
@@ -37,11 +37,11 @@ TRICKS = {
     },
     "members": {
         "model": {"dropout": 0.2},
-        "fit": {"members": 2, "member_lengths": (12, 8), "steps": 3},
+        "fit": {"ensemble_size": 2, "steps": 3},
     },
     "refit": {
         "model": {"linear": "blend", "lookbacks": (12,), "dropout": 0.2},
-        "fit": {"members": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
+        "fit": {"ensemble_size": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
     },
 }
 
@@ -101,7 +101,7 @@ class _Told(Logger):
 
 def _prepared(make_panel, make_config, known=1, **sections):
     panel = make_panel(3, 60, past=1, known=known)
-    fit = {"steps": STEPS, "checkpoint_every": 1, "validate_every": 2} | sections.pop("fit", {})
+    fit = {"steps": STEPS, "checkpoint_every": 1} | sections.pop("fit", {})
     config, split = resolve(panel, make_config(4, fit=fit, **sections))
     return panel, config, split
 
