@@ -18,7 +18,7 @@ import torch
 
 from forecaster.config import Config, Plan, parse_plan
 from forecaster.errors import ConfigError
-from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE, rivals_at, score_models
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE, baselines_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.calibrate import Held, calibrate
 from forecaster.forecast.forecast import known_forecast
@@ -294,7 +294,7 @@ def _validate(
     found, _, cutoffs = split.validation.locate(split.validation_windows)
     series, cutoff = np.unique(np.stack([found, cutoffs]), axis=1)
     levels = artifact.config.model.quantile_levels
-    baselines = rivals_at(panel, series, cutoff, artifact.horizon, levels, CHEAP)
+    baselines = baselines_at(panel, series, cutoff, artifact.horizon, levels, CHEAP_BASELINES)
     forecasts = {MODEL: Predictor(artifact).quantiles(panel, series, cutoff), **baselines.quantiles}
     linear = artifact.ensemble.linear_only()
     if linear is not None:

@@ -19,14 +19,14 @@ from forecaster.config import Config, FitConfig, ModelConfig, TrackingConfig
 from forecaster.errors import ConfigError, DataError, ForecasterError
 from forecaster.evaluation.backtest import (
     Backtest,
-    Said,
+    ForecastsByModel,
     rolling_cutoffs,
     run_backtest,
     score_forecasts,
 )
-from forecaster.evaluation.report.origin import Origin
-from forecaster.evaluation.report.page import page_of
-from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
+from forecaster.evaluation.report import render_report
+from forecaster.evaluation.report_data import ReportContext
 from forecaster.forecast.ahead import check_reach
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
@@ -131,7 +131,7 @@ def run_fit(
         first = Start(start, partial(print_start, console, panel, split, start))
     notice = partial(print_notice, console)
     name = out.name if out else Path(panel.name).stem
-    validated: list[Said] = []
+    validated: list[ForecastsByModel] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
     )
@@ -212,14 +212,14 @@ def run_backtest_pipeline(
         flags = asdict(options).items()
         given = " ".join(f"--{name} {value}" for name, value in flags if value is not None)
         command = f"forecaster backtest MODEL {_table_name(panel)} {given}"
-        origin = Origin(refits.artifact, command, panel.fingerprint(), tuple(findings))
-        backtest = replace(backtest, origin=origin)
+        report_context = ReportContext(refits.artifact, command, panel.fingerprint(), tuple(findings))
+        backtest = replace(backtest, report_context=report_context)
         if run.recorded:
             run.log_params({"backtest": asdict(options), **artifact.config.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
             run.log_figure(backtest.plot(), "backtest.png")
-            run.log_text(page_of(backtest), REPORT)
+            run.log_text(render_report(backtest), REPORT)
     print_tracked(console, run)
     return backtest
 
@@ -242,7 +242,7 @@ class _Refits:
         self._horizon, self._refit, self._console = horizon, refit, console
         self._models: dict[str, tuple[Predictor, Panel]] = {}
 
-    def forecasts(self, cutoffs: Sequence[int]) -> Iterator[Said]:
+    def forecasts(self, cutoffs: Sequence[int]) -> Iterator[ForecastsByModel]:
         """Yields the forecasts at some neighbouring cutoffs, by model.
 
         Raises:
@@ -330,9 +330,13 @@ def _validation_page(
         return None
     command = f"forecaster fit {_table_name(panel)} --config config.yaml --out MODEL"
     # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
-    origin = Origin(artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None)
+    report_context = ReportContext(
+        artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None
+    )
     # Costly baselines are left to backtests.
-    return page_of(replace(score_forecasts(forecasts, CHEAP), origin=origin))
+    return render_report(
+        replace(score_forecasts(forecasts, CHEAP_BASELINES), report_context=report_context)
+    )
 
 
 def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:
