@@ -499,6 +499,19 @@ class Plan(Section):
     fit: FitPlan
     """Training."""
 
+    def as_config(self, tracking: TrackingConfig) -> Config:
+        """Returns the settings that give this plan again."""
+        model = {name: getattr(self.model, name) for name in ModelConfig.model_fields}
+        model["context_length"] = self.model.attention_length or self.model.context_length
+        return Config(
+            horizon=self.horizon,
+            data=self.data,
+            target=self.target,
+            model=ModelConfig(**model),
+            fit=FitConfig(**self.fit.model_dump()),
+            tracking=tracking,
+        )
+
     def with_model(self, **settled: Any) -> Plan:
         """Returns a copy with some numbers of the network replaced."""
         return self.model_copy(update={"model": self.model.model_copy(update=settled)})

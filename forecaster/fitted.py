@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rich.console import Console
 
 from forecaster.arguments import BatchOptions, Names, Reading, Roles
-from forecaster.config import Plan, TrackingConfig
+from forecaster.config import Config, TrackingConfig
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class Forecaster:
         return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
 
     @property
-    def config(self) -> Plan:
-        """The plan it was fitted with."""
-        return self.artifact.config
+    def config(self) -> Config:
+        """The settings it was fitted with, everything chosen."""
+        return self.artifact.config.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
