@@ -20,7 +20,7 @@ from forecaster.config import Config, Plan, parse_plan
 from forecaster.errors import ConfigError
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE, baselines_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.calibrate import Held, calibrate
+from forecaster.forecast.calibrate import CalibrationSet, calibrate
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
@@ -208,7 +208,7 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     levels = artifact.config.model.quantile_levels
     series, cutoff = _calibration_cutoffs(split, artifact.horizon * panel.n_channels * len(levels))
     found = calibrate(_calibration_set(artifact, panel, series, cutoff), levels)
-    offsets = torch.from_numpy(found.widths) if found.strength else None
+    offsets = torch.from_numpy(found.offsets) if found.strength else None
     metrics = {
         "cutoffs": found.windows,
         "strength": found.strength,
@@ -326,7 +326,7 @@ def _calibration_cutoffs(split: Split, cells: int) -> tuple[Int64, Int64]:
     return unique[0], unique[1]
 
 
-def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> Held:
+def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> CalibrationSet:
     """Uncalibrated quantiles and the truth at cutoffs, in scaled units."""
     members: list[Network] = list(artifact.ensemble.members)  # type: ignore[arg-type]
     predictor = Predictor(replace(artifact, ensemble=Ensemble(members, artifact.ensemble.weights)))
@@ -335,7 +335,7 @@ def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: In
     actual = panel.values[ahead, : panel.n_channels].astype(np.float64)
     loc, scale = (part.double().numpy() for part in predictor.scales(panel, series, cutoff))
     step = np.round((panel.time[cutoff] - panel.time[cutoff].min()) / panel.calendar.step)
-    return Held(
+    return CalibrationSet(
         (quantiles - loc[:, None, :, None]) / scale[:, None, :, None],
         (actual - loc[:, None]) / scale[:, None],
         series,

@@ -27,12 +27,10 @@ from forecaster.evaluation.backtest import (
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.ahead import check_reach
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.plots import plot_curves
-from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_page
 from forecaster.panel.audit import check_panel
 from forecaster.panel.categories import recoded
@@ -191,7 +189,7 @@ def run_backtest_pipeline(
             that the artifact has seen.
     """
     if options.horizon is not None:
-        check_reach(artifact, options.horizon)
+        check_horizon(artifact, options.horizon)
     findings = check_panel(panel)
     refuse_errors(findings)
     print_findings(console, [finding for finding in findings if finding.severity == "warning"])
@@ -257,10 +255,9 @@ class _Refits:
             )
 
     def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
-        autoregressive = self._plan.model.decoder == "autoregressive"
-        # Its sample paths are scored, too.
-        draws = Draws(self._plan.model.paths, 0) if autoregressive else NO_PATHS
-        return predictor.forecasts_at(panel, cutoffs, self._horizon, draws)
+        model = self._plan.model
+        num_samples = model.paths if model.decoder == "autoregressive" else None
+        return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
