@@ -92,7 +92,7 @@ def open_for(
     told = config_from(None, None, roles).data
     schema = artifact.schema.renamed(told)
     # What the fit was told holds, unless this table is said to be written otherwise.
-    reading = artifact.config.replaced(data=told.model_dump(include=set(roles))).data
+    reading = artifact.config.data.model_copy(update={name: getattr(told, name) for name in roles})
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 

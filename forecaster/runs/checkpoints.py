@@ -15,7 +15,7 @@ import torch
 from pytorch_lightning.plugins.io import CheckpointIO
 from torch import Tensor
 
-from forecaster.config import FitConfig
+from forecaster.config import FitPlan
 from forecaster.errors import ArtifactError, OutputError
 from forecaster.files import atomic_file
 from forecaster.model.learner import Learner
@@ -125,7 +125,7 @@ _AGREE_EVERY = 10  # steps; processes that train together must all save, or none
 class Checkpointing(pl.Callback):
     """Writes checkpoints and, where a training goes on from one, puts everything back in its place."""
 
-    def __init__(self, checkpoints: Checkpoints, config: FitConfig):
+    def __init__(self, checkpoints: Checkpoints, config: FitPlan):
         """Takes where checkpoints go.
 
         Args:

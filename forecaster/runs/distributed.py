@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from forecaster.config import Config
+from forecaster.config import Plan
 from forecaster.errors import ConfigError, FitError, ForecasterError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def find_distributed_context(devices: int | None, nodes: int | None) -> Distribu
     return found
 
 
-def windows_per_step(config: Config, channels: int, distributed: DistributedContext) -> int:
+def windows_per_step(config: Plan, channels: int, distributed: DistributedContext) -> int:
     """Returns how many windows a process takes at each step.
 
     Args:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from forecaster.config import Config
+from forecaster.config import Plan
 from forecaster.errors import FitError
 from forecaster.model.learner import Learner
 from forecaster.panel.panel import Panel
@@ -45,7 +45,7 @@ class Work:
     """What a process begins with; arrays with a row per row lie in a store that all of them map."""
 
     distributed: DistributedContext
-    config: Config
+    config: Plan
     store: Path
     checkpoints: tuple[Path, str] | None
     """Folder and identity of the checkpoints, where there are any."""
@@ -57,7 +57,7 @@ class Training:
 
     learner: Learner
     split: Split
-    config: Config
+    config: Plan
     name: str | None
     """Of the training, and of the folder of its checkpoints; None = it has none."""
 
@@ -81,7 +81,7 @@ class _Worker:
 
 @contextmanager
 def workers(
-    distributed: DistributedContext, panel: Panel, config: Config, checkpoints: Checkpoints | None
+    distributed: DistributedContext, panel: Panel, config: Plan, checkpoints: Checkpoints | None
 ) -> Iterator[Callable[[Training], None]]:
     """Keeps the other processes of a fit running for the length of a block, and hands them work.
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 
-from forecaster.config import Config
+from forecaster.config import Plan
 from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
 from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero, windows_per_step
@@ -46,8 +46,8 @@ class Measured:
 
 
 def settle_precision(
-    network: Network, store: WindowStore, split: Split, config: Config, distributed: DistributedContext
-) -> tuple[Config, Measured | None]:
+    network: Network, store: WindowStore, split: Split, config: Plan, distributed: DistributedContext
+) -> tuple[Plan, Measured | None]:
     """Returns the config with a precision that is no longer "auto", and what was measured for that.
 
     The first of the processes that train together decides for all.
@@ -70,7 +70,7 @@ def settle_precision(
 
 
 def _measure(
-    network: Network, store: WindowStore, split: Split, config: Config, windows: int
+    network: Network, store: WindowStore, split: Split, config: Plan, windows: int
 ) -> Measured | None:
     """Returns how long a training step takes in each precision; None where bfloat16 is emulated."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

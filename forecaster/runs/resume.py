@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from safetensors.torch import save as save_tensors
 
-from forecaster.config import Config, FitConfig, parse_config
+from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact
@@ -148,7 +148,7 @@ class Record:
         return os.path.join(self.folder, path)
 
 
-def record_of(asked: FitRequest, resolved: Config, panel: Panel, start: Artifact | None) -> Record:
+def record_of(asked: FitRequest, resolved: Plan, panel: Panel, start: Artifact | None) -> Record:
     """Returns the record of a fit that is about to begin, without its MLflow run.
 
     Args:
@@ -365,7 +365,7 @@ class Opened:
     """Of MLflow."""
     checkpoints: Checkpoints | None = None
     """Where they go; None = there are none."""
-    settled: Callable[[FitConfig], None] = lambda fit: None
+    settled: Callable[[FitPlan], None] = lambda fit: None
     """Keeps what this machine has decided, so that a fit that goes on does not measure it again."""
 
 
@@ -381,12 +381,18 @@ class ResumableFit:
 
     @contextmanager
     def opened(
-        self, config: Config, panel: Panel, start: Artifact | None, say: Callable[[str], None]
+        self,
+        plan: Plan,
+        tracking: TrackingConfig,
+        panel: Panel,
+        start: Artifact | None,
+        say: Callable[[str], None],
     ) -> Iterator[Opened]:
         """Yields the run, and where checkpoints go.
 
         Args:
-            config: resolved.
+            plan: of the fit.
+            tracking: where the run is recorded.
             panel: of the table.
             start: whose weights come first.
             say: where to say what is left when the fit is stopped.
@@ -395,15 +401,15 @@ class ResumableFit:
             DataError: a fit that goes on finds another table.
             ConfigError: it finds other settings.
         """
-        record = record_of(self.asked, config, panel, start)
+        record = record_of(self.asked, plan, panel, start)
         if self.record is not None:
             self.record.check(record)
             record = self.record
         # Its default is a file in the working folder, which may be another one now.
-        tracking = config.tracking.model_copy(update={"uri": record.uri} if record.uri else {})
+        tracking = tracking.model_copy(update={"uri": record.uri} if record.uri else {})
         if not self.folder.is_main:
             tracking = tracking.model_copy(update={"enabled": False})
-        fit = config.fit
+        fit = plan.fit
         wanted = fit.checkpoint_minutes is not None or fit.checkpoint_every is not None
         try:
             with open_run(tracking, self.folder.out.name, record.run) as run:
@@ -411,7 +417,7 @@ class ResumableFit:
                 record = replace(record, uri=uri, run=run.key)
                 self.folder.write(record)
 
-                def keep(fit: FitConfig) -> None:
+                def keep(fit: FitPlan) -> None:
                     told = record.resolved | {"fit": fit.model_dump(mode="json")}
                     self.folder.write(replace(record, resolved=told))
 

@@ -20,7 +20,7 @@ from lightning_fabric.plugins.environments.cluster_environment import ClusterEnv
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
-from forecaster.config import Config, FitConfig
+from forecaster.config import FitPlan, Plan
 from forecaster.forecast.forecast import Forecast
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.runs.checkpoints import Checkpointing, Checkpoints
@@ -43,7 +43,7 @@ class TrainingContext:
     """Where this process stands among those that train together; they have met (`devices.joined`)."""
     checkpoints: Checkpoints | None = None
     """Where checkpoints lie; the newest is where the training goes on."""
-    settled: Callable[[FitConfig], None] = lambda fit: None
+    settled: Callable[[FitPlan], None] = lambda fit: None
     """Told once what this machine has decided, before the first training."""
     say: Callable[[str], None] = lambda text: None
     """Told how that came about."""
@@ -51,12 +51,14 @@ class TrainingContext:
     """Receives the forecasts of the validation windows, by model."""
 
 
+GRADIENT_CLIP = 1.0
+"""Largest gradient norm."""
 NO_CONTEXT = TrainingContext()
 """One device, no logger, no checkpoints."""
 
 
 def train(
-    learner: Learner, store: WindowStore, split: Split, config: Config, context: TrainingContext
+    learner: Learner, store: WindowStore, split: Split, config: Plan, context: TrainingContext
 ) -> KeepBest:
     """Trains a learner; its `average` then holds the weights to keep.
 
@@ -89,7 +91,7 @@ def train(
             check_val_every_n_epoch=None if validates else 1,
             limit_val_batches=None if validates else 0,
             num_sanity_val_steps=0,
-            gradient_clip_val=config.fit.gradient_clip,
+            gradient_clip_val=GRADIENT_CLIP,
             logger=context.logger or False,
             callbacks=[best, *watch, *context.callbacks],
             plugins=files and [files],

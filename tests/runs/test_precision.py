@@ -15,7 +15,7 @@ from forecaster.forecast.artifact import shape_of
 from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
 from forecaster.runs import precision
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.precision import Measured
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
@@ -24,7 +24,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 
 def fitted(panel, config):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(panel, config, split)
 
 
@@ -36,7 +36,7 @@ def same(one, other):
 @pytest.mark.parametrize("model", [{}, {"decoder": "autoregressive", "head": "student_t"}])
 def test_the_loss_of_products_in_bfloat16_is_float32_and_near(make_panel, make_config, model):
     panel = make_panel(2, 60, known=1)
-    config, split = prepare(panel, make_config(4, model=model | {"patch": 2, "width": 32}))
+    config, split = resolve(panel, make_config(4, model=model | {"patch": 2, "width": 32}))
     torch.manual_seed(0)
     network = Network(config.model, shape_of(panel, 4))
     torch.nn.init.normal_(network.output.weight, std=0.3)
@@ -88,7 +88,7 @@ import sys
 import forecaster as fc
 data, future, compiled, precision, steps, out = sys.argv[1:]
 model = {"width": 16, "heads": 2, "encoder_layers": 1, "feed_forward": 16, "dropout": 0.0}
-fit = {"steps": int(steps), "batch_size": 32, "patience": None, "validate_every": int(steps)}
+fit = {"steps": int(steps), "batch_size": 32, "patience": None}
 config = {"model": model, "fit": fit, "tracking": {"enabled": False}}
 fc.fit(data, 7, future=future, config=config, out=out, compile=compiled == "True", precision=precision)
 """

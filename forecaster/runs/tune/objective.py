@@ -31,7 +31,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
+from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking.content import score_points
 from forecaster.runs.tracking.sweep import open_trial
@@ -101,13 +101,13 @@ class Objective:
                 trial.set_user_attr(RUN, run.key)
             run.log_params(values)
             try:
-                config, split = prepare(self._seen, config)
+                resolved, split = resolve(self._seen, config)
             except (ConfigError, DataError) as error:
                 # Nothing was computed: the sampler learns to stay away from here.
                 trial.set_user_attr(REFUSED, str(error))
                 raise TrialPruned(str(error)) from None
             logger = BufferedLogger(run) if run.recorded else None
-            artifact = fit_panel(self._seen, config, split, TrainingContext(logger, watch))
+            artifact = fit_panel(self._seen, resolved, split, TrainingContext(logger, watch))
             trial.set_user_attr("steps", artifact.metrics["steps"])
             if any(pruning.step is not None for pruning in watch):
                 raise TrialPruned(f"behind others at step {artifact.metrics['steps']}")
@@ -134,7 +134,7 @@ class Objective:
             ConfigError: settings contradict each other or the table.
             DataError: what is left of the table is too short to train on.
         """
-        prepare(self._seen, self.plan.settings)
+        resolve(self._seen, self.plan.settings)
 
     def _settings(self, trial: Trial, preset: bool) -> tuple[Values, Config]:
         """Returns what the trial proposes, and the config with it.
@@ -194,10 +194,9 @@ def scored_cutoffs(panel: Panel, config: Config) -> list[int]:
     if (panel.last_observed < 0).all():
         raise DataError(f"{panel.name}: no target is observed, nothing to compare settings by")
     share = config.fit.validation or FitConfig().validation
-    held = config.replaced(fit={"validation": share})
     last = panel.last_observed
     end = int(panel.time[last[last >= 0]].max())
-    steps = round((end - split_time(panel, held)) / panel.calendar.step)
+    steps = round((end - split_time(panel, config.horizon, share)) / panel.calendar.step)
     windows = max(1, min(MOST_CUTOFFS, steps // config.horizon))
     stride = max(config.horizon, (steps - config.horizon) // max(1, windows - 1))
     return rolling_cutoffs(panel, windows, config.horizon, stride)

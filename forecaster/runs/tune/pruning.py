@@ -66,7 +66,7 @@ def pruner_of(plan: SweepPlan) -> BasePruner:
 
 def first_rung(fit: FitConfig) -> int:
     """Returns the steps after which trials are compared for the first time."""
-    steps: int = max(fit.validate_every, round(_steps(fit) / FACTOR**_RUNGS))
+    steps: int = max(1, _steps(fit) // 8, round(_steps(fit) / FACTOR**_RUNGS))
     return steps
 
 

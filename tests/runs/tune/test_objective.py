@@ -13,7 +13,7 @@ from forecaster.config import Config
 from forecaster.errors import DataError, FitError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.tune import objective as objective_module
 from forecaster.runs.tune.objective import MOST_CUTOFFS, Objective, scored_cutoffs
 from forecaster.runs.tune.plan import SweepPlan, read_plan
@@ -100,7 +100,7 @@ def test_the_fit_of_a_trial_is_the_ordinary_fit_of_the_rows_before_the_first_cut
     objective = Objective(plan, panel)
     _run(objective, 1)
     seen = panel.until(objective.cutoffs[0])
-    artifact = fit_panel(seen, *prepare(seen, plan.settings))
+    artifact = fit_panel(seen, *resolve(seen, plan.settings))
     assert artifact.trained_until == objective.cutoffs[0]
     mine = artifact.ensemble.state_dict()
     assert all(torch.equal(weights[0][name], mine[name]) for name in mine)
@@ -151,7 +151,7 @@ def test_the_preset_is_tried_as_it_is_even_outside_the_space(make_panel: Make, m
     (trial,) = _run(objective, 1).trials
     assert trial.params == {"model.width": 8, "model.heads": 2}
     seen = panel.until(objective.cutoffs[0])
-    mine = fit_panel(seen, *prepare(seen, config)).ensemble.state_dict()
+    mine = fit_panel(seen, *resolve(seen, config)).ensemble.state_dict()
     assert all(torch.equal(weights[0][name], mine[name]) for name in mine)
 
 

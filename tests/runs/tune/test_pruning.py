@@ -13,7 +13,7 @@ import pytest
 from forecaster.config import Config
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import find_distributed_context
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.objective import Objective
 from forecaster.runs.tune.plan import SweepPlan
@@ -37,7 +37,7 @@ def _trial(
 def test_a_trial_that_is_behind_ends_at_the_validation_that_showed_it(
     make_panel: Callable[..., Panel], make_config
 ):
-    config = make_config(4, fit={"steps": 9, "validate_every": 3})
+    config = make_config(4, fit={"steps": 9})
     trial = _trial(make_panel(n_rows=120), config, ALWAYS)
     assert trial.state.name == "PRUNED"
     assert list(trial.intermediate_values) == [3]
@@ -47,21 +47,21 @@ def test_a_trial_that_is_behind_ends_at_the_validation_that_showed_it(
 def test_the_losses_of_a_fit_are_reported_by_training_step(
     make_panel: Callable[..., Panel], make_config
 ):
-    config = make_config(4, fit={"steps": 7, "validate_every": 3})
+    config = make_config(4, fit={"steps": 7})
     trial = _trial(make_panel(n_rows=120), config, NEVER)
     assert trial.state.name == "COMPLETE" and trial.value > 0
     assert list(trial.intermediate_values) == [3, 6, 7]
 
 
 def test_the_preset_is_reported_but_never_stopped(make_panel: Callable[..., Panel], make_config):
-    config = make_config(4, fit={"steps": 9, "validate_every": 3})
+    config = make_config(4, fit={"steps": 9})
     trial = _trial(make_panel(n_rows=120), config, ALWAYS, preset=True)
     assert trial.state.name == "COMPLETE"
     assert list(trial.intermediate_values) == [3, 6, 9]
 
 
 def test_a_trial_that_has_ended_is_not_pruned(make_panel: Callable[..., Panel], make_config):
-    config = make_config(4, fit={"steps": 3, "validate_every": 3})
+    config = make_config(4, fit={"steps": 3})
     assert _trial(make_panel(n_rows=120), config, ALWAYS).state.name == "COMPLETE"
 
 
@@ -69,13 +69,13 @@ def test_a_trial_that_has_ended_is_not_pruned(make_panel: Callable[..., Panel], 
     ("steps", "every", "rung"), [(400, 50, 100), (900, 10, 225), (120, 20, 30), (30, 50, 50)]
 )
 def test_the_first_rung_is_a_quarter_of_the_steps_and_at_least_a_validation(steps, every, rung):
-    fit = Config().replaced(fit={"steps": steps, "validate_every": every}).fit
+    fit = Config().replaced(fit={"steps": steps}).fit
     assert first_rung(fit) == rung
 
 
 @pytest.mark.parametrize("name", ["asha", "hyperband"])
 def test_a_pruner_stops_the_worse_trials_and_spares_the_best(name):
-    config = Config().replaced(fit={"steps": 90, "validate_every": 10}).model_dump(mode="json")
+    config = Config().replaced(fit={"steps": 90}).model_dump(mode="json")
     plan = SweepPlan("s", "nowhere", "", config, SPACE, "f", pruner=name)
     study = optuna.create_study(pruner=pruner_of(plan), study_name="s")
     ended = {}
@@ -93,9 +93,9 @@ def test_a_pruner_stops_the_worse_trials_and_spares_the_best(name):
 
 def test_of_several_members_the_first_one_alone_is_compared(make_panel, make_config):
     panel, study = make_panel(n_rows=120), optuna.create_study(pruner=NEVER)
-    fit = {"members": 2, "refit": True, "steps": 6, "validate_every": 3, "patience": None}
+    fit = {"ensemble_size": 2, "refit": True, "steps": 6, "patience": None}
     trial = study.ask()
-    config, split = prepare(panel, make_config(4, fit=fit))
+    config, split = resolve(panel, make_config(4, fit=fit))
     artifact = fit_panel(panel, config, split, TrainingContext(callbacks=(PruneBehind(trial),)))
     told = study.trials[0].intermediate_values
     assert [*told.items()] == [tuple(point) for point in artifact.metrics["curves"]["validation_loss"]]
@@ -103,10 +103,10 @@ def test_of_several_members_the_first_one_alone_is_compared(make_panel, make_con
 
 @pytest.mark.slow
 def test_a_process_that_was_started_without_a_watcher_stops_too(make_panel, make_config):
-    config = make_config(4, fit={"steps": 9, "validate_every": 3, "batch_size": 8})
+    config = make_config(4, fit={"steps": 9, "batch_size": 8})
     study = optuna.create_study(pruner=ALWAYS)
     watch, panel = PruneBehind(study.ask()), make_panel(n_rows=120)
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     around = TrainingContext(callbacks=(watch,), distributed=find_distributed_context(2, None))
     assert fit_panel(panel, config, split, around).metrics["steps"] == watch.step == 3
     assert study.trials[0].intermediate_values.keys() == {3}
@@ -117,14 +117,14 @@ import os, sys, optuna
 from forecaster.config import Config
 from forecaster.panel.build import open_panel
 from forecaster.runs.distributed import find_distributed_context
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.pruning import PruneBehind
 
-fit = {"steps": 9, "validate_every": 2, "batch_size": 8}
+fit = {"steps": 9, "batch_size": 8}
 config = Config().replaced(horizon=4, model={"width": 8, "heads": 2, "feed_forward": 8}, fit=fit)
 panel = open_panel(sys.argv[1], config.data)
-config, split = prepare(panel, config)
+config, split = resolve(panel, config)
 trial, reports = None, []
 if os.environ["RANK"] == "0":
     pruner = optuna.pruners.ThresholdPruner(upper=-1e9, n_warmup_steps=4)
