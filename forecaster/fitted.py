@@ -43,7 +43,7 @@ class Forecaster:
     @property
     def config(self) -> Config:
         """The settings it was fitted with, everything chosen."""
-        return self.artifact.config.as_config(self.tracking)
+        return self.artifact.plan.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:

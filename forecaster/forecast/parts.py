@@ -92,7 +92,7 @@ def open_for(
     told = config_from(None, None, roles).data
     schema = artifact.schema.renamed(told)
     # What the fit was told holds, unless this table is said to be written otherwise.
-    reading = artifact.config.data.model_copy(update={name: getattr(told, name) for name in roles})
+    reading = artifact.plan.data.model_copy(update={name: getattr(told, name) for name in roles})
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 
@@ -127,7 +127,7 @@ def digest_of(artifact: Artifact) -> str:
     for name, weight in sorted(artifact.ensemble.state_dict().items()):
         digest.update(name.encode())
         digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
-    settings = artifact.config.model_dump(mode="json")
+    settings = artifact.plan.model_dump(mode="json")
     columns = artifact.schema.to_dict() | {"reasons": None}
     made_of = {name: settings[name] for name in ("model", "target")}
     said = (artifact.ensemble.weights, asdict(artifact.shape), made_of, columns)

@@ -77,9 +77,7 @@ class Source:
     def reading(self, artifact: Artifact) -> DataConfig:
         """Returns how the table is read: as the model's was, unless something else was said."""
         told = config_from(None, None, self.roles).data
-        return artifact.config.data.model_copy(
-            update={name: getattr(told, name) for name in self.roles}
-        )
+        return artifact.plan.data.model_copy(update={name: getattr(told, name) for name in self.roles})
 
 
 def opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) -> tuple[Panel, str]:

@@ -178,7 +178,7 @@ def print_scores(console: Console, artifact: Artifact) -> None:
         full, bf16 = (1e3 * found["seconds_per_step"][name] for name in ("full", "bf16"))
         print_line(
             console,
-            f"precision auto: {artifact.config.fit.precision} "
+            f"precision auto: {artifact.plan.fit.precision} "
             f"(a step takes {full:.1f} ms in full, {bf16:.1f} ms in bf16)",
         )
     line = f"{found['steps']} steps"

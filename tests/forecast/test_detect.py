@@ -69,7 +69,7 @@ def test_labels_are_those_of_a_loop_that_forecasts_from_each_step_before(known):
     panel = model.open(table)
     labels = detect(model.artifact, panel)
     predictor = Predictor(model.artifact)
-    patch = model.artifact.config.model.patch
+    patch = model.artifact.plan.model.patch
     for series, at in ((0, patch), (1, 50), (2, 99)):
         row = int(panel.indptr[series]) + at
         forecast = predictor.forecast_at(panel, int(panel.time[row - 1]))
@@ -116,7 +116,7 @@ def test_every_step_has_one_row_in_the_callers_own_names():
         ("b", tiny.day(41)),
     ]
     assert empty["label"].null_count() == empty["score"].null_count() == 3
-    patch = tiny.model().artifact.config.model.patch
+    patch = tiny.model().artifact.plan.model.patch
     unknown = rows.filter(pl.col("status").str.starts_with(f"fewer than {patch} steps of history"))
     assert unknown.height == 2 * patch and unknown["label"].null_count() == 2 * patch
     labelled = rows.filter(pl.col("status") == "ok")

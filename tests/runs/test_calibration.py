@@ -52,7 +52,7 @@ def test_rows_of_the_calibration_replaced_by_noise_change_widths_only(fitted):
     seen = panel.time[held].max() + 5 * panel.calendar.step
     assert seen <= panel.time[cutoff].min()  # no target is in both
     noisy = _with_noise(panel, panel.time > panel.time[cutoff].min())
-    again = fit_panel(noisy, artifact.config, split_panel(noisy, artifact.config))
+    again = fit_panel(noisy, artifact.plan, split_panel(noisy, artifact.plan))
     assert _weights(again) == _weights(artifact)
     assert not torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert again.metrics["validation"]["cells"] == artifact.metrics["validation"]["cells"]
@@ -64,7 +64,7 @@ def test_rows_after_the_last_that_was_trained_on_change_nothing(fitted):
     values = begun.values.copy()
     values[begun.time > artifact.trained_until, :2] = 1e3
     cut = replace(begun, values=values).until(artifact.trained_until)
-    again = fit_panel(cut, artifact.config, split_panel(cut, artifact.config))
+    again = fit_panel(cut, artifact.plan, split_panel(cut, artifact.plan))
     assert torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert _weights(again) == _weights(artifact)
 

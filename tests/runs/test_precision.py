@@ -67,7 +67,7 @@ def test_auto_takes_what_is_faster_and_the_artifact_says_which(
     monkeypatch.setattr(precision, "_measure", lambda *_: measured)
     panel = make_panel(2, 60)
     auto = fitted(panel, make_config(4, fit={"precision": "auto"}))
-    assert auto.config.fit.precision == chosen
+    assert auto.plan.fit.precision == chosen
     assert auto.metrics.get("seconds_per_step") == (measured and vars(measured))
     assert same(auto, fitted(panel, make_config(4, fit={"precision": chosen})))
 
@@ -79,7 +79,7 @@ def test_measuring_changes_neither_weights_nor_random_numbers(make_panel, make_c
     auto = fitted(panel, make_config(4, fit={"precision": "auto"}, **settings))
     seconds = auto.metrics["seconds_per_step"]
     assert seconds["full"] > 0 and seconds["bf16"] > 0
-    told = make_config(4, fit={"precision": auto.config.fit.precision}, **settings)
+    told = make_config(4, fit={"precision": auto.plan.fit.precision}, **settings)
     assert same(auto, fitted(panel, told))
 
 

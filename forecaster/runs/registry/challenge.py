@@ -72,7 +72,7 @@ def _unlike(new: Artifact, old: Artifact) -> str | None:
     for what, mine, theirs in (
         ("forecasts", new.schema.target, old.schema.target),
         ("has the horizon", new.horizon, old.horizon),
-        ("has the quantile levels", new.config.model.quantile_levels, old.config.model.quantile_levels),
+        ("has the quantile levels", new.plan.model.quantile_levels, old.plan.model.quantile_levels),
     ):
         if mine != theirs:
             words = [_words(part) for part in (mine, theirs)]
@@ -113,7 +113,7 @@ def _compared(mine: float, theirs: float, where: str) -> Verdict:
 def _scored_again(new: Artifact, champion: Artifact, data: object, too_short: str) -> Verdict:
     """Returns the verdict of both models, as they are, at cutoffs that neither has seen."""
     models = (new, champion)
-    panels = [open_panel(data, model.config.data, schema=model.schema) for model in models]
+    panels = [open_panel(data, model.plan.data, schema=model.schema) for model in models]
     refuse_errors(check_panel(panels[0]))
     windows = _unseen(panels[0], max(model.trained_until for model in models), new.horizon)
     if windows < 1:

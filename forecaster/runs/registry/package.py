@@ -37,7 +37,7 @@ _REQUIRED = (
     "safetensors",
     "torch",
 )
-_CONTRACT, _REST = "contract.json", ("config.json", "metrics.json")
+_CONTRACT, _REST = "contract.json", ("plan.json", "metrics.json")
 CARD = "card.md"
 """The same for people; a model is one without it."""
 _TENSORS = re.compile(r"(member-\d+|calibration)\.safetensors")
@@ -124,7 +124,7 @@ def signature_of(artifact: Artifact) -> Any:
     from mlflow.types import Schema as Columns
     from mlflow.types.schema import AnyType
 
-    schema, model = artifact.schema, artifact.config.model
+    schema, model = artifact.schema, artifact.plan.model
     number, whole, text = DataType.double, DataType.long, DataType.string
     clock = whole if schema.time_dtype == "integer" else AnyType()
 

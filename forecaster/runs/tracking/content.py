@@ -27,7 +27,7 @@ def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path | None) -> No
         artifact: as saved.
         folder: where it was saved; None = its files are not recorded.
     """
-    run.log_params(artifact.config.model_dump(mode="json", exclude={"tracking"}))
+    run.log_params(artifact.plan.model_dump(mode="json", exclude={"tracking"}))
     run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
     commit = artifact.versions.get("git_commit")
     tags = {f"version.{name}": version for name, version in artifact.versions.items()}

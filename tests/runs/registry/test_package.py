@@ -68,7 +68,7 @@ def test_a_package_holds_the_calibration_too_and_no_other_name(tmp_path):
         (tmp_path / "contract.json").write_text(json.dumps(contract | more))
         return data_files(tmp_path)
 
-    rest = ["contract.json", "config.json", "metrics.json", "member-00.safetensors"]
+    rest = ["contract.json", "plan.json", "metrics.json", "member-00.safetensors"]
     assert files() == rest
     assert files(calibration={"file": "calibration.safetensors"}) == [
         *rest,
