@@ -342,7 +342,7 @@ def _truncate(name):
 DAMAGE = {
     "another format": (
         lambda: _edit_contract(format=99),
-        ["artifact format 99; this version reads formats 1 to 1", "upgrade"],
+        ["artifact format 99, expected format 2: upgrade", "forecaster fit TABLE --out"],
     ),
     "no format": (lambda: _edit_contract(format=None), ["artifact format None"]),
     "a flipped byte": (

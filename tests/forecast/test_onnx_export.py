@@ -36,16 +36,16 @@ def unchecked():
 
 
 @pytest.fixture
-def make_artifact(make_panel, make_config):
+def make_artifact(make_panel, make_plan):
     """The factory of artifacts with random weights: (panel, artifact)."""
 
     def make(members=1, model=None, **table):
         panel = make_panel(**table)
-        config = make_config(5, model=model or {})
+        plan = make_plan(5, model=model or {})
         networks = []
         for seed in range(members):
             torch.manual_seed(seed)
-            network = Network(config.model, shape_of(panel, 5))
+            network = Network(plan.model, shape_of(panel, 5))
             learn_scales(network, panel, panel.indptr[1:])
             with torch.no_grad():
                 for weight in network.parameters():
@@ -53,7 +53,7 @@ def make_artifact(make_panel, make_config):
             networks.append(network)
         weights = [1.0] if members == 1 else [0.75, 0.25]
         ensemble = Ensemble(networks, weights).eval().requires_grad_(False)
-        return panel, Artifact(panel.schema, config, shape_of(panel, 5), ensemble, 0, "table", "print")
+        return panel, Artifact(panel.schema, plan, shape_of(panel, 5), ensemble, 0, "table", "print")
 
     return make
 
