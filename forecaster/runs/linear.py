@@ -258,7 +258,7 @@ class _Choice:
         return self._with_spans(plan)
 
     def _with_spans(self, plan: Plan) -> Plan:
-        """Shorter training spans, where they forecast the validation windows better."""
+        """Averages maps of shorter training spans, where that forecasts validation windows better."""
         windows, year = self._windows[None], cycle_steps(self._panel.calendar, "year")
         if self._panel.calendar.integer or not len(self._split.validation_windows):
             return plan
@@ -267,14 +267,9 @@ class _Choice:
             return plan
         for span in spans:
             self._add_span(span)
-        options = [(None,), *((span,) for span in spans), (*spans,), (*spans, None)]
-        tries = [
-            plan.with_model(linear_spans=None if one == (None,) else one)
-            for one in dict.fromkeys(options)
-        ]
+        tries = [plan, plan.with_model(linear_spans=(*spans, None))]
         errors = self._errors(tries, [_lead_alphas(plan.model, plan.horizon)])[1, :, 0].sum(dim=-1)
-        best = int(errors.argmin())
-        return tries[best] if errors[best] < _WORTH[""] * errors[0] else plan
+        return tries[1] if errors[1] < _WORTH[""] * errors[0] else plan
 
     def _best(
         self, tries: Sequence[Plan], alphas: Sequence[Tensor], chooses: bool
