@@ -22,13 +22,13 @@ from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_err
 from forecaster.panel.frames import read_table
 from forecaster.panel.freq import declared_freq
 from forecaster.panel.grid import on_grid
-from forecaster.panel.holidays import require_holidays, with_holidays
+from forecaster.panel.holidays import check_holidays, with_holidays
 from forecaster.panel.infer_freq import Parts, find_freq
 from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.roles import infer_schema, require_schema
+from forecaster.panel.roles import check_schema, infer_schema
 from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, stored_panel
@@ -98,9 +98,7 @@ def build_panel(
         freq = data.freq if schema is None else None
         country = data.holidays if schema is None else schema.holidays
         if country is not None:
-            require_holidays(
-                country, [part for part in (table, covariates, future) if part is not None]
-            )
+            check_holidays(country, [part for part in (table, covariates, future) if part is not None])
         order: Order | None = None
         if schema is None:
             schema, table, order = infer_schema(table, data, future, covariates)
@@ -109,7 +107,7 @@ def build_panel(
                 schema = replace(schema, reasons=schema.reasons | why)
         # Made from the calendar, holidays are no column of any table.
         schema = replace(schema, holidays=None)
-        require_schema(schema, table, covariates)
+        check_schema(schema, table, covariates)
         rows, calendar = _merged_rows(table, data, schema, order, covariates, future, notes)
         table = replace(table, frame=table.frame.clear())
         panel = replace(_arrays(rows, calendar, table), notes=tuple(notes))
