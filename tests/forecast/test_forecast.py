@@ -73,13 +73,7 @@ def test_pandas_in_pandas_out():
     assert isinstance(tiny.plain_model().predict(table).wide(), pd.DataFrame)
 
 
-def test_arrow_in_arrow_out():
-    frame = tiny.plain_model().predict(tiny.plain().to_arrow()).frame
-    assert isinstance(frame, pa.Table)
-    assert_frame_equal(pl.DataFrame(frame), tiny.plain_model().predict(tiny.plain()).rows)
-
-
-def test_polars_and_lazy_frames_and_files_give_polars(tmp_path):
+def test_polars_and_files_give_polars_and_arrow_gives_arrow(tmp_path):
     tiny.plain().write_csv(tmp_path / "plain.csv")
     model = tiny.plain_model()
     expected = model.predict(tiny.plain()).frame
@@ -87,6 +81,9 @@ def test_polars_and_lazy_frames_and_files_give_polars(tmp_path):
         found = model.predict(source).frame
         assert isinstance(found, pl.DataFrame)
         assert_frame_equal(found, expected, check_exact=True)
+    table = model.predict(tiny.plain().to_arrow()).frame
+    assert isinstance(table, pa.Table)
+    assert_frame_equal(pl.DataFrame(table), expected)
 
 
 TIMES = {

@@ -34,18 +34,18 @@ def _with_noise(panel, rows):
     return replace(panel, values=values)
 
 
-def test_a_fit_has_widths_and_says_what_they_are_worth(fitted, tmp_path):
+def test_a_fit_has_conformal_offsets_and_their_effect_among_its_metrics(fitted, tmp_path):
     _, split, artifact = fitted
     assert len(split.calibration_windows) and artifact.ensemble.conformal_offsets.shape == (5, 2, 9)
     told = artifact.metrics["calibration"]
     assert told["strength"] > 0 and told["after"]["pinball"] <= 1.01 * told["before"]["pinball"]
     artifact.save(tmp_path / "model")
     card = (tmp_path / "model" / "card.md").read_text()
-    assert f"the 80 % band held {100 * told['before']['coverage']:.1f} % of the truth" in card
+    assert f"the 80 % band covered {100 * told['before']['coverage']:.1f} % of the truth" in card
     assert json.loads((tmp_path / "model" / "metrics.json").read_text())["calibration"] == told
 
 
-def test_rows_of_the_calibration_replaced_by_noise_change_widths_only(fitted):
+def test_rows_of_the_calibration_replaced_by_noise_change_conformal_offsets_only(fitted):
     panel, split, artifact = fitted
     _, _, held = split.validation.locate(split.validation_windows)
     _, _, cutoff = split.validation.locate(split.calibration_windows)

@@ -339,7 +339,7 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, 
     series = np.arange(2)
     before, after = (Predictor(one).quantiles(panel, series, at) for one in (artifact, loaded))
     np.testing.assert_array_equal(before, after)
-    assert "attention: " in (tmp_path / "model" / "card.md").read_text()
+    assert "- network weight " in (tmp_path / "model" / "card.md").read_text()
 
 
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
