@@ -25,10 +25,9 @@ import torch
 from forecaster.config import config_from
 from forecaster.errors import OutputError
 from forecaster.files import atomic_file
-from forecaster.forecast.ahead import BLOCK, Task
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
@@ -59,7 +58,7 @@ class PartitionJob:
 
     parts: str
     """Folder of the parts."""
-    task: Task
+    window: ForecastWindow
     n_series: int
     model: str = ""
     """Folder of the model, for other processes."""
@@ -111,7 +110,7 @@ def folder_of(out: Path) -> Path:
 
 def forecast_block(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> Forecast:
     """Returns the forecast of one block: the same bits in any process."""
-    return predictor.forecast(panel.between(*job.series_of(number)), job.task)
+    return predictor.forecast(panel.between(*job.series_of(number)), job.window)
 
 
 def write_part(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> PartRecord:
@@ -220,7 +219,7 @@ class Partitions:
             raise OutputError(f"{folder}: exists and is not a folder of parts; choose another --out")
 
 
-def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str, Any]:
+def terms(artifact: Artifact, panel: Panel, window: ForecastWindow, device: str) -> dict[str, Any]:
     """Returns what all parts of one result have in common, by its name in messages."""
     data = panel.schema.to_dict() | {"reasons": None}
     return {
@@ -229,10 +228,10 @@ def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str
         "data": _digest(panel.fingerprint(), data),
         "series": panel.n_series,
         "block": BLOCK,
-        "cutoff": "own" if task.cutoff is None else panel.calendar.text(task.cutoff),
-        "horizon": task.horizon,
-        "samples": task.draws.samples,
-        "seed": task.draws.seed,
+        "cutoff": "own" if window.cutoff is None else panel.calendar.text(window.cutoff),
+        "horizon": window.horizon,
+        "samples": window.num_samples,
+        "seed": window.seed,
         "device": torch.device(device).type,  # CPU and GPU round differently
         "torch": torch.__version__,
     }

@@ -42,7 +42,7 @@ KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
 _ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
-_REPAIRS = ("snap", "on_duplicates")
+_REPAIRS = ("on_duplicates",)
 """Settings that change the arrays and are no part of a schema."""
 _CYCLES = ("season_length", "periods")
 """Settings that leave the arrays as they are and may be changed."""

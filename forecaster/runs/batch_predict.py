@@ -21,7 +21,6 @@ from typing import Any
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
-from forecaster.forecast.ahead import check_known, settle
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.parts import (
@@ -37,8 +36,7 @@ from forecaster.forecast.parts import (
     terms,
     write_part,
 )
-from forecaster.forecast.paths import Draws
-from forecaster.forecast.predictor import Predictor, Progress
+from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
 from forecaster.forecast.writer import check_format, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
@@ -145,11 +143,11 @@ def predict_to(
         Partitions(folder, 0).remove()
     with _nothing_left(folder, alone=alone):
         panel, store = _opened(artifact, source, folder, alone=alone)
-        task = settle(artifact, panel, cutoff, horizon, Draws(samples, seed))
+        window = resolve_window(artifact, panel, cutoff, horizon, samples, seed)
         found = check_panel(panel)
         refuse_errors(found)
-        check_known(panel, artifact, task)
-        job = PartitionJob(str(folder.resolve()), task, panel.n_series, roles=roles)
+        check_known(panel, artifact, window)
+        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=roles)
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
@@ -166,7 +164,7 @@ def predict_to(
                 return engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
 
             blocks = range(number - 1, job.n_blocks, of)
-            common = terms(artifact, panel, task, names[0])
+            common = terms(artifact, panel, window, names[0])
             partitions = Partitions(folder, job.n_blocks)
             records, before = _made(partitions, common, job, blocks, make, progress)
             if len(records) == job.n_blocks and shard is None:
@@ -182,7 +180,7 @@ def predict_to(
         n_blocks=job.n_blocks,
         report=_report(panel, job, records, found),
         findings=tuple(found),
-        first=lambda: Predictor(artifact).forecast(panel.between(0, min(6, panel.n_series)), task),
+        first=lambda: Predictor(artifact).forecast(panel.between(0, min(6, panel.n_series)), window),
     )
 
 
@@ -391,9 +389,9 @@ def _report(
     n_series = sum(record.series for record in records)
     return outcome(
         panel,
-        job.task.cutoffs(panel),
+        job.window.cutoffs(panel),
         n_series=n_series,
-        rows=n_series * job.task.horizon * panel.n_channels,
+        rows=n_series * job.window.horizon * panel.n_channels,
         lost=(sum(record.without_forecast for record in lost), lost[0].reason if lost else ""),
         findings=found,
     )
