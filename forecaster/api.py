@@ -158,20 +158,20 @@ def tune(
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
-    from forecaster.runs.tune.wishes import Tables, wishes_of
+    from forecaster.runs.tune.study import tune_options
     from forecaster.tuned import Study
 
     roles = {name: value for name, value in options.items() if name in DataConfig.model_fields}
     apart = {*roles, "config", "quiet", "future", "covariates"}
     config = config_from(options.get("config"), horizon, roles)
-    tables = Tables(data, options.get("future"), options.get("covariates"))
-    wishes = wishes_of(trials, {name: value for name, value in options.items() if name not in apart})
-    if wishes.out is not None:
-        check_target(wishes.out)
-    asked = FitRequest(config, data, tables.future, tables.covariates, wishes.until)
+    tables = (options.get("future"), options.get("covariates"))
+    search = tune_options(trials, {name: value for name, value in options.items() if name not in apart})
+    if search.out is not None:
+        check_target(search.out)
+    asked = FitRequest(config, data, *tables, search.until)
     config, panel = _opened(asked)
     console = Console(quiet=options.get("quiet", False))
-    outcome, artifact = run_search(panel, tables, config, wishes, console)
+    outcome, artifact = run_search(panel, config, search, console, data, *tables)
     return Study(outcome, panel.kind, artifact)
 
 
@@ -200,10 +200,27 @@ def convert(
     Example:
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
-    from forecaster.runs.convert import run_convert
+    from rich.progress import Progress
 
-    config, console = config_from(None, None, roles), Console(quiet=quiet)
-    return run_convert(data, Path(store), config.data, covariates, future, console)
+    from forecaster.panel.convert import convert_table
+    from forecaster.runs.console import print_findings, print_line, print_roles
+
+    config, console, folder = config_from(None, None, roles), Console(quiet=quiet), Path(store)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("converting", total=None)
+        panel = convert_table(
+            data,
+            folder,
+            config.data,
+            covariates=covariates,
+            future=future,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print_roles(console, panel)
+    print_findings(console, panel.notes)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print_line(console, f"wrote {folder} ({size / 1e6:,.1f} MB)")
+    return panel
 
 
 def load(path: str | Path) -> Forecaster:
@@ -218,7 +235,7 @@ def load(path: str | Path) -> Forecaster:
         ConfigError: the MLflow store cannot be reached, or knows no such model.
     """
     from forecaster.forecast.artifact import load_artifact
-    from forecaster.runs.registry.fetch import is_address, load_registered
+    from forecaster.runs.registry import is_address, load_registered
 
     if is_address(path):
         return Forecaster(load_registered(str(path), TrackingConfig()))

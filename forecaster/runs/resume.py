@@ -25,7 +25,7 @@ from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.tracking.run import TrackedRun, open_run
+from forecaster.runs.tracking import TrackedRun, open_run
 from forecaster.runs.versions import versions
 
 _SUFFIX = ".run"
@@ -283,7 +283,7 @@ class ResumableFit:
         try:
             with open_run(tracking, folder.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
-                record = replace(record, uri=uri, run=run.key)
+                record = replace(record, uri=uri, run=run.run_id)
                 folder.write(record)
 
                 def settle(fit: FitConfig) -> None:
