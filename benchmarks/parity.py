@@ -29,10 +29,10 @@ RECORDED_COMMIT = "e917b4f"
 LOSS_TOLERANCE, ACCURACY_TOLERANCE, SPEED_TOLERANCE = 1e-5, 0.01, 1.10
 
 PRESETS: dict[str, tuple[str, ...]] = {
-    "smoke": (),
+    "smoke": ("fit.validate_every=3",),
     "default": (),
-    "vanilla": ("fit.warmup=0.05"),
-    "long": ("fit.validation_windows=1024"),
+    "vanilla": ("fit.validate_every=100", "fit.warmup=0.05"),
+    "long": ("fit.validate_every=37", "fit.validation_windows=1024"),
 }
 """Presets fitted to the demo data. The overrides are for the recorded commit only: they write out, in its
 setting names, what this tree has as constants."""
@@ -51,7 +51,7 @@ class Task:
     """Last rows that nothing reads."""
     scored: int = 0
     """Rows before them that are scored after the fit, in windows of the horizon; 0 = the validation windows."""
-    old: tuple[str, ...] = field(default=("fit.ensemble_size=1", "fit.refit=false"))
+    old: tuple[str, ...] = field(default=("fit.members=1", "fit.refit=false"))
     new: tuple[str, ...] = field(default=("fit.ensemble_size=1", "fit.refit=false"))
 
 

@@ -327,9 +327,7 @@ def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, S
         raise ValueError(f"{PLAN}: a linear forecast needs lookbacks")
     if model.linear == "blend" and model.linear_phases > 1 and not shape.cycles:
         raise ValueError(f"{PLAN}: linear_phases {model.linear_phases}, and no calendar cycle")
-    integer = schema.time_dtype == "integer"
-    calendar = Calendar(schema.freq, schema.time_zone, integer, *schema.cycles(plan.data))
-    for name, count in asdict(_shape(schema, calendar, plan.horizon)).items():
+    for name, count in asdict(_shape(schema, schema.calendar, plan.horizon)).items():
         if getattr(shape, name) != count:
             raise ValueError(f"shape.{name} is {getattr(shape, name)}, columns and plan give {count}")
     return contract, schema, shape

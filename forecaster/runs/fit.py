@@ -30,8 +30,7 @@ from forecaster.model.threads import spare_threads
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.runs.distributed import joined
-from forecaster.runs.launch import workers
+from forecaster.runs.distributed import launch_ranks, process_group
 from forecaster.runs.linear import choose_linear, linear_settings
 from forecaster.runs.members import (
     Trainings,
@@ -147,11 +146,11 @@ def fit_panel(
     with (
         torch.random.fork_rng(devices=[]),
         spare_threads(distributed.devices),
-        workers(distributed, panel, plan, context.checkpoints) as hand,
-        joined(distributed),
+        launch_ranks(distributed, panel, plan, context.checkpoints) as hand,
+        process_group(distributed),
     ):
         trainings = Trainings(panel, plan, context, start, hand)
-        plan, measured = trainings.settled(plan, split)
+        plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
         choose_network_weights(networks, trainings.store, split, distributed)
@@ -169,8 +168,6 @@ def fit_panel(
         )
         artifact = calibrated(artifact, panel, split)
         found = artifact.metrics | member_metrics(members, weights)
-        if measured is not None:
-            found["seconds_per_step"] = asdict(measured)
         if len(split.validation_windows):
             found |= _network_effect(artifact.ensemble, panel, plan, split)
             found["validation"] = _validate(artifact, panel, split, context)

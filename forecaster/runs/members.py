@@ -30,10 +30,8 @@ from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
-from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
-from forecaster.runs.launch import Training
+from forecaster.runs.distributed import DistributedContext, Training, broadcast_from_rank_zero
 from forecaster.runs.linear import solve_linear
-from forecaster.runs.precision import Measured, settle_precision
 from forecaster.runs.scales import learn_scales
 from forecaster.runs.train import TrainingContext, train
 from forecaster.runs.transfer import Start, started_shape, take_weights
@@ -87,16 +85,13 @@ class Trainings:
         self._panel, self._context, self._start, self._hand = panel, context, start, hand
         self._solved: tuple[Split, dict[str, Tensor]] | None = None
 
-    def settled(self, plan: Plan, split: Split) -> tuple[Plan, Measured | None]:
-        """Returns the plan with what depends on the machine, and what was measured for that."""
-        if plan.fit.precision != "auto" and plan.fit.budget_seconds is None:
-            return plan, None
-        network = self.network(of_member(plan, 0), split)
-        plan, measured = settle_precision(network, self.store, split, plan, self._context.distributed)
-        if plan.fit.budget_seconds is not None:
-            plan = self._within_budget(plan, split, plan.fit.budget_seconds)
+    def settled(self, plan: Plan, split: Split) -> Plan:
+        """Returns the plan with as many steps as the time budget allows on this machine."""
+        if plan.fit.budget_seconds is None:
+            return plan
+        plan = self._within_budget(plan, split, plan.fit.budget_seconds)
         self._context.settled(plan.fit)
-        return plan, measured
+        return plan
 
     def _within_budget(self, plan: Plan, split: Split, budget: float) -> Plan:
         """The plan with as many steps as all trainings together have time for."""

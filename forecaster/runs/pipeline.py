@@ -53,7 +53,7 @@ from forecaster.runs.distributed import SINGLE_PROCESS, DistributedContext, wind
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.linear import fit_linear
 from forecaster.runs.progress import BufferedLogger, TrainingBar
-from forecaster.runs.resume import Opened, ResumableFit
+from forecaster.runs.resume import OpenFit, ResumableFit
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
@@ -310,9 +310,9 @@ class _Refits:
 
 
 @contextmanager
-def _without_checkpoints(tracking: TrackingConfig, name: str) -> Iterator[Opened]:
+def _without_checkpoints(tracking: TrackingConfig, name: str) -> Iterator[OpenFit]:
     with open_run(tracking, name) as run:
-        yield Opened(run)
+        yield OpenFit(run)
 
 
 def _validation_page(
