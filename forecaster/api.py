@@ -53,7 +53,7 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
     """
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
-    from forecaster.runs.resume import FitRequest, under_way
+    from forecaster.runs.resume import FitRequest, resumable_fit
 
     roles = {name: value for name, value in options.items() if name not in SETTINGS}
     config = config_from(options.get("config"), horizon, roles)
@@ -75,7 +75,7 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
         check_target(out)
     with (
         only_rank_zero_prints(distributed),
-        under_way(told, out, resume, restart, distributed.is_main) as begun,
+        resumable_fit(told, out, resume, restart, distributed.is_main) as begun,
     ):
         return _fitted(begun.asked, begun, quiet, distributed, report)
 
@@ -96,7 +96,8 @@ def _fitted(
     config, panel = _opened(asked)
     out = None if begun is None else begun.folder.out
     console = Console(quiet=quiet or not distributed.is_main)
-    return Forecaster(run_fit(panel, config, out, console, start, begun, distributed, report=report))
+    artifact = run_fit(panel, config, out, console, start, begun, distributed, report=report)
+    return Forecaster(artifact, config.tracking)
 
 
 def _page(path: str | Path | None, data: object) -> Path | None:

@@ -24,15 +24,17 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.panel import Panel
-    from forecaster.runs.batch_predict import Delivered
+    from forecaster.runs.batch_predict import BatchResult
     from forecaster.runs.registry import Published
 
 
 class Forecaster:
     """A fitted model."""
 
-    def __init__(self, artifact: Artifact):
+    def __init__(self, artifact: Artifact, tracking: TrackingConfig | None = None):
         self.artifact = artifact
+        self.tracking = tracking or TrackingConfig()
+        """Where its runs are recorded."""
 
     def __repr__(self) -> str:
         schema = self.artifact.schema
@@ -40,8 +42,8 @@ class Forecaster:
 
     @property
     def config(self) -> Config:
-        """The resolved config it was fitted with."""
-        return self.artifact.config
+        """The settings it was fitted with, everything chosen."""
+        return self.artifact.plan.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -101,7 +103,9 @@ class Forecaster:
         panel = self.open(data, future, covariates, **roles)
         return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
 
-    def predict_to(self, path: str | Path, data: object, **options: Unpack[BatchOptions]) -> Delivered:
+    def predict_to(
+        self, path: str | Path, data: object, **options: Unpack[BatchOptions]
+    ) -> BatchResult:
         """Writes the forecast of every series of a table of any size to a file, in bounded memory.
 
         A call that was killed goes on where it was when it is made again.
@@ -123,9 +127,9 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch_predict import delivered
+        from forecaster.runs.batch_predict import predict_to
 
-        return delivered(self.artifact, Path(path), data, options)
+        return predict_to(self.artifact, Path(path), data, **options)
 
     def backtest(
         self,
@@ -164,7 +168,7 @@ class Forecaster:
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
         plan = BacktestOptions(windows, refit, stride, horizon)  # type: ignore[arg-type]
         panel = self.open(data, covariates=covariates, **roles)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
 
     def detect(
         self,
@@ -257,7 +261,7 @@ class Forecaster:
 
         with tempfile.TemporaryDirectory() as scratch:
             self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.config.tracking)
+            return publish(Path(scratch) / "model", name, tracking or self.tracking)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns what is in it, in words.

@@ -18,14 +18,14 @@ from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
 from forecaster.runs.distributed import DistributedContext, find_distributed_context, windows_per_step
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"
 TINY = """
 model: {width: 8, heads: 2, encoder_layers: 1, feed_forward: 8, dropout: 0.0}
-fit: {steps: 12, batch_size: 32, validate_every: 5, learning_rate: 0.001}
+fit: {steps: 12, batch_size: 32, learning_rate: 0.001}
 tracking: {enabled: false}
 """
 FIT = [
@@ -38,14 +38,13 @@ FIT = [
     "tiny.yaml",
 ]
 TORCHRUN = dict(RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", MASTER_ADDR="h", MASTER_PORT="1")
-SLURM = dict(SLURM_NTASKS="4", SLURM_NNODES="2", SLURM_PROCID="3", SLURM_LOCALID="1")
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
     """Whatever starts the tests is none of theirs."""
     for name in list(os.environ):
-        if name in TORCHRUN or name == "LOCAL_WORLD_SIZE" or name.startswith("SLURM_"):
+        if name in TORCHRUN or name == "LOCAL_WORLD_SIZE":
             monkeypatch.delenv(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
@@ -57,30 +56,16 @@ def told(monkeypatch, variables):
 
 def test_without_a_launcher_one_device_is_alone_and_several_are_started():
     assert find_distributed_context(None, None) == DistributedContext()
-    distributed = find_distributed_context(3, 1)
-    assert (distributed.rank, distributed.world, distributed.launches, distributed.is_main) == (
-        0,
-        3,
-        True,
-        True,
-    )
-    assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", distributed.meeting)
+    expected = DistributedContext(devices=3, launches=True)
+    assert find_distributed_context(3, 1) == expected
+    assert expected.is_main and expected.world_size == 3
 
 
 def test_a_process_of_torchrun_joins_the_others_without_being_told_how_many(monkeypatch):
     told(monkeypatch, TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
-    expected = DistributedContext(rank=3, local_rank=1, devices=2, nodes=2, meeting="env://")
+    expected = DistributedContext(rank=3, local_rank=1, devices=2, nodes=2)
     assert find_distributed_context(None, None) == find_distributed_context(2, 2) == expected
     assert not expected.is_main
-
-
-def test_a_task_of_slurm_joins_the_others_where_several_devices_are_asked_for(monkeypatch):
-    told(monkeypatch, SLURM | {"SLURM_JOB_NODELIST": "node[3-4]", "SLURM_JOB_ID": "17"})
-    expected = DistributedContext(rank=3, local_rank=1, devices=2, nodes=2, meeting="tcp://node3:29517")
-    assert find_distributed_context(2, 2) == expected
-    assert (
-        find_distributed_context(None, None) == DistributedContext()
-    )  # tasks that have nothing to do with each other
 
 
 @pytest.mark.parametrize(
@@ -89,8 +74,7 @@ def test_a_task_of_slurm_joins_the_others_where_several_devices_are_asked_for(mo
         ({}, (2, 3), r"--nodes 3: this command runs on one machine; .* each of the 3, with torchrun"),
         (TORCHRUN | {"LOCAL_WORLD_SIZE": "2"}, (4, 2), r"4 --nodes 2 are 8 .* torchrun started 2 x 2"),
         (TORCHRUN | {"LOCAL_WORLD_SIZE": "3"}, (None, None), r"are 3 processes, but torchrun started"),
-        (SLURM, (3, 2), r"--devices 3 --nodes 2 are 6 processes, but SLURM started 4 tasks on 2 nodes"),
-        (TORCHRUN | {"RANK": "x"}, (2, 2), r"RANK: expected a number from the launcher, found 'x'"),
+        (TORCHRUN | {"RANK": "x"}, (2, 2), r"RANK: expected a number from torchrun, found 'x'"),
     ],
 )
 def test_numbers_that_contradict_each_other_are_refused(monkeypatch, variables, asked, expected):
@@ -138,7 +122,7 @@ def weights(artifact):
 
 
 def fitted(panel, config, devices):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(
         panel, config, split, TrainingContext(distributed=find_distributed_context(devices, None))
     )
@@ -151,7 +135,7 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
     """Also in a notebook, and where they see unlike numbers of observed cells; without dropout."""
     monkeypatch.setattr(accelerator_connector, "_IS_INTERACTIVE", True)
     panel = make_panel(3, 60, missing=0.5, known=1, categories=True)
-    fit = {"steps": 7, "validate_every": 3, "validation_windows": 33, "lead_decay": 0.9}
+    fit = {"steps": 7, "lead_decay": 0.9}
     config = make_config(4, fit=fit)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for name, weight in weights(one).items():
@@ -165,7 +149,7 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
 def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make_panel, make_config):
     """The processes that were started are handed each training; the budget is measured on both."""
     panel = make_panel(3, 60, missing=0.3, known=1)
-    fit = {"members": 2, "member_lengths": (12, 8), "refit": True, "budget_seconds": 1e6}
+    fit = {"ensemble_size": 2, "refit": True, "budget_seconds": 1e6}
     model = {"linear": "blend", "lookbacks": (12,)}
     config = make_config(4, fit=fit, model=model)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
@@ -175,7 +159,9 @@ def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make
             if not name.endswith("key.bias"):
                 torch.testing.assert_close(state[name], weight, rtol=0, atol=1e-5, msg=name)
     np.testing.assert_allclose(one.ensemble.weights, two.ensemble.weights, atol=1e-4)
-    assert [m["share"] for m in one.metrics["members"]] == [m["share"] for m in two.metrics["members"]]
+    assert [m["network_weight"] for m in one.metrics["members"]] == [
+        m["network_weight"] for m in two.metrics["members"]
+    ]
 
 
 @pytest.mark.slow
@@ -187,7 +173,7 @@ def test_a_loss_that_is_not_finite_on_one_device_ends_both_and_names_the_series(
     panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
     expected = r"the validation loss is not finite at step 2: 1 of \d series in the batch, s1; "
     with pytest.raises(FitError, match=expected):
-        fitted(panel, make_config(4, fit={"steps": 2, "validate_every": 2}), 2)
+        fitted(panel, make_config(4, fit={"steps": 2}), 2)
 
 
 def free_port():
@@ -261,23 +247,22 @@ import os, sys
 import forecaster as fc
 future = sys.argv[2]
 model = fc.fit(sys.argv[1], 7, config="tiny.yaml", future=future, out="model", devices=2)
-model.save("of_" + os.environ["SLURM_PROCID"])
+model.save("of_" + os.environ["RANK"])
 """
 
 
-def slurm(started, port, *words):
-    """Starts two tasks as srun would."""
-    common = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "MASTER_PORT": port}
-    common |= {"SLURM_JOB_NODELIST": "localhost"}
-    ranks = [{"SLURM_PROCID": number, "SLURM_LOCALID": number} for number in "01"]
-    return [started(*words, **common, **rank) for rank in ranks]
+def torchrun(started, port, *words):
+    """Starts two ranks as torchrun would."""
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    common |= {"MASTER_PORT": port}
+    return [started(*words, **common, RANK=number, LOCAL_RANK=number) for number in "01"]
 
 
 @pytest.mark.slow
-def test_tasks_of_slurm_train_together_and_one_of_them_writes(started):
+def test_ranks_of_torchrun_run_a_script_and_rank_zero_writes(started):
     Path("script.py").write_text(SCRIPT)
     words = sys.executable, "script.py", DATA / "demo.csv", DATA / "demo_future.csv"
-    answers = [left(task) for task in slurm(started, free_port(), *words)]
+    answers = [left(rank) for rank in torchrun(started, free_port(), *words)]
     assert [code for code, *_ in answers] == [0, 0], answers
     assert "saved model" in answers[0][1] and answers[1][1:] == ("", "")
     same_weights("of_0", "of_1", 0)
@@ -307,7 +292,7 @@ def test_a_process_that_is_killed_ends_the_others_within_a_minute_with_one_line(
     assert time.monotonic() - begun < 60
     line = "error: process 2 of 2 was killed by signal 9; the training has ended\n"
     assert (code, err) == (2, line)
-    tasks = slurm(
+    tasks = torchrun(
         started, free_port(), BIN / "forecaster", "fit", *FIT, *long, "--devices", 2, "--restart"
     )
     trains(tasks[0])
@@ -330,7 +315,7 @@ def stop(self, trainer, learner, batch, batch_index):
 
 def fit(out):
     model = {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8, "dropout": 0.3}
-    fit = {"steps": 40, "batch_size": 32, "validate_every": 7, "patience": None, "noise": 0.1}
+    fit = {"steps": 40, "batch_size": 32, "patience": None, "noise": 0.1}
     config = {"model": model, "fit": fit | {"checkpoint_every": 1}, "tracking": {"enabled": False}}
     fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2)
 
@@ -359,6 +344,6 @@ def test_a_fit_on_two_devices_that_was_killed_goes_on_to_the_same_model(started)
     assert steps == ["step-00000010.checkpoint", "step-00000020.checkpoint"]
     code, out, err = run("resumed")
     assert (code, err) == (0, ""), err
-    assert "goes on after step 20" in out
+    assert "resumes after step 20" in out
     for path in Path("whole").iterdir():
         assert (Path("model") / path.name).read_bytes() == path.read_bytes(), path.name

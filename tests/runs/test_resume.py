@@ -21,7 +21,7 @@ from forecaster.runs.progress import TrainingBar
 from forecaster.runs.resume import claimed
 
 STEPS = 8
-FIT = {"steps": STEPS, "batch_size": 32, "validate_every": 3, "checkpoint_every": 2}
+FIT = {"steps": STEPS, "batch_size": 32, "checkpoint_every": 2}
 
 
 class _Stopped(BaseException):
@@ -76,7 +76,7 @@ def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys
     assert not Path("model").exists()
     fc.fit(resume="model")
     said = capsys.readouterr().out
-    assert "goes on after step 4" in said
+    assert "resumes after step 4" in said
     assert _parts("model") == _parts("whole")
     assert not Path("model.run").exists()
 
@@ -104,7 +104,7 @@ def test_the_same_command_with_resume_goes_on_and_the_folder_names_it_too(place,
     os.chdir("..")
     whole = _fit(out="whole")
     assert model.metrics == whole.metrics
-    names = ("member-00.safetensors", "config.json", "metrics.json", "loss.png")
+    names = ("member-00.safetensors", "plan.json", "metrics.json", "loss.png")
     ours, theirs = _parts("model"), _parts("whole")
     assert [ours[name] for name in names] == [theirs[name] for name in names]
 
@@ -209,7 +209,7 @@ def test_a_new_fit_gives_nothing_up_unasked(place, stops):
         _fit()
     assert str(refused.value) == (
         "model.run: an unfinished fit, stopped after step 4: go on with forecaster fit --resume model, "
-        "or give it up with --restart"
+        "or discard it with --restart"
     )
     assert tiny.tree(place) == before
     _fit(config=_config(steps=4), restart=True)

@@ -194,8 +194,9 @@ def open_study(plan: SweepPlan) -> Study:
         load_if_exists=True,
         pruner=make_pruner(plan),
     )
+    trials = study.get_trials(deepcopy=False)  # first: another process sets the identity before trials
     found = study.user_attrs.get(_IDENTITY)
-    if found is None and not study.get_trials(deepcopy=False):
+    if found is None and not trials:
         study.set_user_attr(_IDENTITY, plan.identity)
         found = plan.identity
         study.enqueue_trial(Space(plan.space).preset(plan.config), user_attrs={"preset": True})
@@ -359,7 +360,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 def first_rung(config: Config) -> int:
     """Returns the steps after which trials are compared first: a quarter, at least one validation."""
-    return max(config.fit.validate_every, round(_steps(config) / 4))
+    return max(1, round(_steps(config) / 4))
 
 
 def _steps(config: Config) -> int:
