@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from forecaster.arguments import BATCH
 from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.ahead import check_known, settle
 from forecaster.forecast.artifact import Artifact
@@ -93,20 +92,22 @@ class Delivered:
     """Forecasts the first few series again, for a picture."""
 
 
-def delivered(artifact: Artifact, out: Path, data: object, options: Mapping[str, Any]) -> Delivered:
+def delivered(
+    artifact: Artifact, out: Path, data: object, options: Mapping[str, Any], roles: Mapping[str, Any]
+) -> Delivered:
     """Writes the forecast of every series of a table, as Python's face is told to.
 
     Args:
         artifact: the model.
         out: .csv or .parquet file.
         data: the table.
-        options: fields of `BatchOptions`.
+        options: those of `Forecaster.predict_to`.
+        roles: fields of `DataConfig`.
 
     Raises:
         ForecasterError: see `run_predict`.
     """
     sharing = {name: options[name] for name in _SHARING if name in options}
-    roles = {name: value for name, value in options.items() if name not in BATCH}
     source = Source(data, options.get("future"), options.get("covariates"), roles)
     draws = Draws(options.get("samples"), options.get("seed", 0))
     progress = options.get("progress") or (lambda done, total: None)

@@ -157,7 +157,7 @@ def joined(place: Place) -> Iterator[None]:
         if not _is_loss(error):
             raise
         lost = FitError(f"{who} lost another one, so the training has ended: {_line(error)}")
-        lost.told_elsewhere = False  # the other one cannot
+        lost.reported_elsewhere = False  # the other one cannot
         raise lost from error
     finally:
         distributed.destroy_process_group()
@@ -183,8 +183,8 @@ def said_once(place: Place) -> Iterator[None]:
     try:
         yield
     except ForecasterError as error:
-        if error.told_elsewhere is None:
-            error.told_elsewhere = place.local_rank > 0
+        if error.reported_elsewhere is None:
+            error.reported_elsewhere = place.local_rank > 0
         raise
 
 
