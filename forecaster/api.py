@@ -139,7 +139,7 @@ def fit(
 
     from forecaster.config import config_from, parse_duration
     from forecaster.forecast.artifact import check_target
-    from forecaster.runs.job import run_fit
+    from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume.asked import Asked
     from forecaster.runs.resume.under_way import under_way
     from forecaster.runs.training.devices import find_place, said_once
@@ -362,7 +362,7 @@ def _checked_page(path: str | Path | None, data: object) -> Path | None:
 def _open(asked: Asked) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with the settings of a store."""
     from forecaster.panel.build import open_panel
-    from forecaster.panel.stored import as_converted
+    from forecaster.panel.store import as_converted
 
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
     panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)
@@ -548,15 +548,15 @@ class Forecaster:
         """
         from rich.console import Console
 
-        from forecaster.runs.job import BacktestPlan, run_backtest_job
+        from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
         if windows < 1 or (stride is not None and stride < 1):
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
-        plan = BacktestPlan(windows, refit, stride, horizon)
+        plan = BacktestOptions(windows, refit, stride, horizon)
         panel = self.open(data, covariates=covariates, **data_options)
-        return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+        return run_backtest_pipeline(self.artifact, panel, plan, self.config, Console(quiet=quiet))
 
     @_with_data_options
     def detect(

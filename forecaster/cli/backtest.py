@@ -26,11 +26,11 @@ def backtest(
     """
     from rich.console import Console
 
-    from forecaster.runs import announce
+    from forecaster.runs.console import print_summary
 
     results.check_outputs(out, plot, given["data"], given["covariates"], page=report)
     result = api.load(model).backtest(**given)
-    announce.summary(Console(), result)
+    print_summary(Console(), result)
     results.put(result, out, plot)
     if report is not None:
         result.report(report)

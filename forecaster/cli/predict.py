@@ -45,7 +45,7 @@ def predict(
     """
     from rich.console import Console
 
-    from forecaster.runs import announce_table
+    from forecaster.runs.console import print_findings
 
     results.check_outputs(out, plot, given["data"], given["future"], given["covariates"])
     part = None if shard is None else _shard(shard)
@@ -54,7 +54,7 @@ def predict(
     with results.progress("forecasting") as update:
         done = loaded.predict_to(out, shard=part, engine=elsewhere, progress=update, **given)
     warnings = [finding for finding in done.findings if finding.severity == "warning"]
-    announce_table.findings(Console(stderr=True), warnings)
+    print_findings(Console(stderr=True), warnings)
     typer.echo(done.report)
     _print_parts(done, given["samples"])
     if plot is not None:
