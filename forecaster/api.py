@@ -44,8 +44,9 @@ def data_options() -> dict[str, tuple[Parameter, str]]:
 
     They are read from the source: importing pydantic would double the time of `forecaster --help`.
     """
-    source = ast.parse(Path(__file__).with_name("config.py").read_text(encoding="utf-8"))
-    (section,) = (node for node in source.body if getattr(node, "name", "") == "DataConfig")
+    source = Path(__file__).with_name("config.py").read_text(encoding="utf-8")
+    start = source.index("class DataConfig(")
+    (section,) = ast.parse(source[start : source.index("\nclass ", start)]).body
     assert isinstance(section, ast.ClassDef)
     options = {}
     for field, text in zip(section.body, section.body[1:], strict=False):
