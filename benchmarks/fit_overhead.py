@@ -31,7 +31,7 @@ from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.runs.fit import prepare
-from forecaster.runs.training.train import Surroundings, train
+from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import WindowStore
 
@@ -58,7 +58,7 @@ class Bench:
     def fit(self, logger: DummyLogger | None) -> float:
         """Returns seconds per step of `fit_panel`'s training, its first steps left out."""
         clock = Clock()
-        train(self.learner(), self.store, self.split, self.config, Surroundings(logger, (clock,)))
+        train(self.learner(), self.store, self.split, self.config, TrainingContext(logger, (clock,)))
         return clock.seconds_per_step
 
     def bare(self, averaged: bool) -> float:

@@ -24,7 +24,7 @@ from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import prepare
-from forecaster.runs.training.train import Surroundings, train
+from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import WindowStore
 
@@ -59,7 +59,7 @@ def main() -> None:
     clock = Clock()
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
     learner = Learner(network, config.fit, panel.labels)
-    train(learner, store, split, config, Surroundings(callbacks=(clock,)))
+    train(learner, store, split, config, TrainingContext(callbacks=(clock,)))
     print(json.dumps(clock.milliseconds))
 
 

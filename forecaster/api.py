@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
-    from forecaster.runs.batch.job import Delivered, Engine
+    from forecaster.runs.batch_predict import Delivered, Engine
     from forecaster.runs.registry.publish import Published
-    from forecaster.runs.resume.asked import Asked
+    from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.outcome import Outcome
 
     Settings = str | Path | Mapping[str, Any] | Config
@@ -140,10 +140,9 @@ def fit(
 
     from forecaster.config import config_from, parse_duration
     from forecaster.forecast.artifact import check_target
+    from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.resume.asked import Asked
-    from forecaster.runs.resume.under_way import under_way
-    from forecaster.runs.training.devices import find_place, said_once
+    from forecaster.runs.resume import FitRequest, under_way
 
     training = {
         "checkpoint_every": checkpoint_every,
@@ -153,8 +152,8 @@ def fit(
     }
     changed = {name: value for name, value in training.items() if value is not None}
     settings = config_from(config, horizon, data_options).replaced(fit=changed)
-    place = find_place(devices, nodes)
-    asked = Asked(settings, data, future, covariates, until, warm_start)
+    distributed = find_distributed_context(devices, nodes)
+    request = FitRequest(settings, data, future, covariates, until, warm_start)
     page = _checked_page(report, data)
     if out is None and resume is None and (checkpoint_every is not None or restart):
         raise ConfigError("checkpoint_every and restart need out, a folder to save to")
@@ -163,17 +162,18 @@ def fit(
     with ExitStack() as stack:
         run = None
         if out is not None or resume is not None:
-            stack.enter_context(said_once(place))
+            stack.enter_context(only_rank_zero_prints(distributed))
             folder, begun = (None if path is None else Path(path) for path in (out, resume))
-            run = stack.enter_context(under_way(asked, folder, begun, restart, place.leads))
-            asked = run.asked
-        if asked.data is None:
+            run = stack.enter_context(under_way(request, folder, begun, restart, distributed.is_main))
+            request = run.asked
+        if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
-        start = _artifact_of(asked.start)
-        settings, panel = _open(asked)
+        start = _artifact_of(request.start)
+        settings, panel = _open(request)
         folder = None if run is None else run.folder.out
-        console = Console(quiet=quiet or not place.leads)
-        return Forecaster(run_fit(panel, settings, folder, console, start, run, place, report=page))
+        console = Console(quiet=quiet or not distributed.is_main)
+        artifact = run_fit(panel, settings, folder, console, start, run, distributed, report=page)
+        return Forecaster(artifact)
 
 
 @_with_data_options
@@ -244,7 +244,7 @@ def tune(
 
     from forecaster.config import config_from
     from forecaster.forecast.artifact import check_target
-    from forecaster.runs.resume.asked import Asked
+    from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.wishes import Tables, wishes_of
 
@@ -257,7 +257,7 @@ def tune(
     wishes = wishes_of(trials, options)
     if wishes.out is not None:
         check_target(wishes.out)
-    settings, panel = _open(Asked(settings, data, future, covariates, wishes.until))
+    settings, panel = _open(FitRequest(settings, data, future, covariates, wishes.until))
     tables = Tables(data, future, covariates)
     outcome, artifact = run_search(panel, tables, settings, wishes, Console(quiet=quiet))
     return Study(outcome, panel.kind, artifact)
@@ -350,7 +350,7 @@ def load(path: str | Path) -> Forecaster:
 
 def _checked_page(path: str | Path | None, data: object) -> Path | None:
     """Returns the path of a page, once it is certain that it can be written."""
-    from forecaster.atomic import check_writable
+    from forecaster.files import check_writable
     from forecaster.forecast.writer import check_report
 
     if path is None:
@@ -360,7 +360,7 @@ def _checked_page(path: str | Path | None, data: object) -> Path | None:
     return Path(path)
 
 
-def _open(asked: Asked) -> tuple[Config, Panel]:
+def _open(asked: FitRequest) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with the settings of a store."""
     from forecaster.panel.build import open_panel
     from forecaster.panel.store import as_converted
@@ -419,7 +419,7 @@ class Forecaster:
             covariates: Second table, joined on series and time.
             data_options: fields of `DataConfig`, where this table has other names or another format.
         """
-        from forecaster.forecast.batch.plan import open_for
+        from forecaster.forecast.parts import open_for
 
         return open_for(self.artifact, data, future, covariates, data_options)
 
@@ -509,14 +509,16 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch.job import delivered
+        from forecaster.forecast.paths import Draws
+        from forecaster.runs.batch_predict import Delivery, ForecastRequest, Source, run_predict
 
-        options: dict[str, Any] = dict(
-            future=future, covariates=covariates, cutoff=cutoff, horizon=horizon
+        return run_predict(
+            self.artifact,
+            Source(data, future, covariates, data_options),
+            ForecastRequest(cutoff, horizon, Draws(samples, seed)),
+            Delivery(Path(path), parts, shard, devices, restart, engine),
+            progress or (lambda done, total: None),
         )
-        options |= dict(samples=samples, seed=seed, parts=parts, shard=shard, devices=devices)
-        options |= dict(restart=restart, engine=engine, progress=progress)
-        return delivered(self.artifact, Path(path), data, options, data_options)
 
     @_with_data_options
     def backtest(

@@ -98,9 +98,6 @@ class DataConfig(Section):
     """Decimal mark of numbers in a CSV file. Null = found."""
     time_format: str | None = None
     """How times are written, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = found."""
-    snap: bool = False
-    """Move times that lie off the grid of the step to the nearest place on it.
-    Otherwise they are kept as they are."""
     on_duplicates: Literal["error", "mean", "last"] = "error"
     """What becomes of rows that share series and time but disagree. mean: their mean; last: the
     last one. Rows that agree are one row in any case, and that is said."""

@@ -13,7 +13,7 @@ from forecaster.cli import options, results
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forecaster.runs.batch.job import Delivered, Engine
+    from forecaster.runs.batch_predict import Delivered, Engine
 
 
 @options.flags_of(api.Forecaster.predict_to, "path")

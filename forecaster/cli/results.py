@@ -26,7 +26,7 @@ def check_outputs(
         inputs: files that the verb reads, and must not overwrite.
         page: .html file.
     """
-    from forecaster.atomic import check_writable
+    from forecaster.files import check_writable
     from forecaster.forecast.writer import check_format, check_picture, check_report
 
     for path, check in ((rows, check_format), (picture, check_picture), (page, check_report)):

@@ -32,9 +32,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.atomic import atomic_folder, check_replaceable, check_writable
 from forecaster.config import Config, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.files import atomic_folder, check_replaceable, check_writable
 from forecaster.forecast.card import card_of
 from forecaster.forecast.contract import (
     CONTRACT,

@@ -27,8 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forecaster.atomic import atomic_file, check_writable
 from forecaster.errors import ConfigError, OutputError
+from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network

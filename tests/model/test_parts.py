@@ -15,7 +15,7 @@ from forecaster.model.network import Network
 from forecaster.model.parts import Parts, is_lack_of_memory
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
 
@@ -31,7 +31,7 @@ def _fit(make_panel, make_config, said=None, **sections):
     panel = make_panel(3, 60, past=1, missing=0.1)
     config, split = prepare(panel, make_config(4, **sections))
     console = Console(file=said or io.StringIO(), width=200)
-    around = Surroundings(callbacks=(TrainingBar(console),))
+    around = TrainingContext(callbacks=(TrainingBar(console),))
     return fit_panel(panel, config, split, around)
 
 

@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
+from forecaster.runs import precision
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training import precision
-from forecaster.runs.training.precision import Measured
+from forecaster.runs.precision import Measured
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
 
