@@ -454,11 +454,10 @@ class Forecaster:
             DataError: the table does not fit the model, or a known covariate is missing.
             ConfigError: the horizon is too long for the model, or it has no sample paths.
         """
-        from forecaster.forecast.paths import Draws
         from forecaster.forecast.predictor import Predictor
 
         panel = self.open(data, future, covariates, **data_options)
-        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, Draws(samples, seed))
+        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
 
     @_with_data_options
     def predict_to(
@@ -509,13 +508,12 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.forecast.paths import Draws
         from forecaster.runs.batch_predict import Delivery, ForecastRequest, Source, run_predict
 
         return run_predict(
             self.artifact,
             Source(data, future, covariates, data_options),
-            ForecastRequest(cutoff, horizon, Draws(samples, seed)),
+            ForecastRequest(cutoff, horizon, samples, seed),
             Delivery(Path(path), parts, shard, devices, restart, engine),
             progress or (lambda done, total: None),
         )
@@ -670,7 +668,7 @@ class Forecaster:
         Example:
             >>> model.export_onnx("sales.onnx")  # doctest: +SKIP
         """
-        from forecaster.forecast.onnx_file import write_onnx
+        from forecaster.forecast.onnx_export import write_onnx
 
         return write_onnx(self.artifact, Path(path))
 

@@ -19,7 +19,6 @@ from typing import IO, Any
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, ForecasterError, OutputError
 from forecaster.files import atomic_file
-from forecaster.forecast.ahead import check_known, settle
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.parts import (
@@ -35,8 +34,7 @@ from forecaster.forecast.parts import (
     terms,
     write_part,
 )
-from forecaster.forecast.paths import NO_PATHS, Draws
-from forecaster.forecast.predictor import Predictor, Progress
+from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
 from forecaster.forecast.writer import check_format, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
@@ -324,8 +322,10 @@ class ForecastRequest:
     """"own", "last" or a date."""
     horizon: int | None = None
     """Leads; None = as trained."""
-    draws: Draws = NO_PATHS
-    """Paths to write instead of quantiles."""
+    num_samples: int | None = None
+    """Sample paths to write instead of quantiles."""
+    seed: int = 0
+    """Of the sample paths."""
 
 
 @dataclass(frozen=True)
@@ -397,7 +397,9 @@ def run_predict(
         Partitions(folder, 0).remove()
     with _nothing_left(folder, alone=of == 1):
         panel, store = opened(artifact, source, folder, alone=of == 1)
-        task = settle(artifact, panel, asked.cutoff, asked.horizon, asked.draws)
+        task = resolve_window(
+            artifact, panel, asked.cutoff, asked.horizon, asked.num_samples, asked.seed
+        )
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, artifact, task)
