@@ -291,12 +291,28 @@ def convert(
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
     from rich.console import Console
+    from rich.progress import Progress
 
     from forecaster.config import config_from
-    from forecaster.runs.convert import run_convert
+    from forecaster.panel.convert import convert_table
+    from forecaster.runs.console import print_findings, print_line, print_roles
 
-    reading = config_from(None, None, data_options).data
-    return run_convert(data, Path(store), reading, covariates, future, Console(quiet=quiet))
+    console, folder = Console(quiet=quiet), Path(store)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("converting", total=None)
+        panel = convert_table(
+            data,
+            folder,
+            config_from(None, None, data_options).data,
+            covariates=covariates,
+            future=future,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print_roles(console, panel)
+    print_findings(console, panel.notes)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print_line(console, f"wrote {folder} ({size / 1e6:,.1f} MB)")
+    return panel
 
 
 @_with_data_options
