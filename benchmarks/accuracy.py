@@ -34,8 +34,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.tracking.content import curve_points, log_artifact, score_points
-from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking import curve_points, log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
 
 MODEL, FLOOR, NAIVE = "forecaster", "floor", "seasonal_naive"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
     from forecaster.runs.batch_predict import Delivered, Engine
-    from forecaster.runs.registry.publish import Published
+    from forecaster.runs.registry import Published
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.outcome import Outcome
 
@@ -246,7 +246,7 @@ def tune(
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
-    from forecaster.runs.tune.wishes import Tables, wishes_of
+    from forecaster.runs.tune.study import tune_options
 
     settings = config_from(config, horizon, data_options)
     options: dict[str, Any] = dict(
@@ -254,12 +254,12 @@ def tune(
     )
     options |= dict(pruner=pruner, metrics=metrics, timeout=timeout, seed=seed, until=until)
     options |= dict(out=out, register=register, refit=refit, command=command)
-    wishes = wishes_of(trials, options)
-    if wishes.out is not None:
-        check_target(wishes.out)
-    settings, panel = _open(FitRequest(settings, data, future, covariates, wishes.until))
-    tables = Tables(data, future, covariates)
-    outcome, artifact = run_search(panel, tables, settings, wishes, Console(quiet=quiet))
+    search = tune_options(trials, options)
+    if search.out is not None:
+        check_target(search.out)
+    settings, panel = _open(FitRequest(settings, data, future, covariates, search.until))
+    console = Console(quiet=quiet)
+    outcome, artifact = run_search(panel, settings, search, console, data, future, covariates)
     return Study(outcome, panel.kind, artifact)
 
 
@@ -357,7 +357,7 @@ def load(path: str | Path) -> Forecaster:
     """
     from forecaster.config import TrackingConfig
     from forecaster.forecast.artifact import load_artifact
-    from forecaster.runs.registry.fetch import is_address, load_registered
+    from forecaster.runs.registry import is_address, load_registered
 
     if is_address(path):
         return Forecaster(load_registered(str(path), TrackingConfig()))
@@ -649,30 +649,26 @@ class Forecaster:
         """
         self.artifact.save(path)
 
-    def export(
-        self, name: str, data: object = None, tracking: TrackingConfig | None = None
-    ) -> Published:
+    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
         """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
 
         Args:
-            name: Name of the registered model. A version that beats its champion becomes the champion.
-            data: Table with rows that neither this model nor the champion has seen, to compare the
-                two where their validation scores cannot be.
+            name: Name of the registered model. A version with a lower WQL on its champion's validation
+                windows becomes the champion.
             tracking: MLflow store. None = the one of the fit.
 
         Raises:
             ConfigError: the store is away, or refuses the name.
-            DataError: the table cannot be understood.
 
         Example:
             >>> model.export("sales").address  # doctest: +SKIP
             'models:/sales@champion'
         """
-        from forecaster.runs.registry.publish import publish
+        from forecaster.runs.registry import publish
 
         with tempfile.TemporaryDirectory() as scratch:
             self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.config.tracking, data)
+            return publish(Path(scratch) / "model", name, tracking or self.config.tracking)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns a summary of its content.
@@ -708,7 +704,7 @@ class Study:
     @property
     def best(self) -> Config:
         """The config with the smallest value; of several metrics, of the first one."""
-        return self._outcome.settings(self._outcome.best)
+        return self._outcome.config(self._outcome.best)
 
     @property
     def best_value(self) -> float:
