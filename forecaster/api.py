@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
-    from forecaster.runs.batch_predict import Delivered, Engine
+    from forecaster.runs.batch_predict import BatchResult, Engine
     from forecaster.runs.registry import Published
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.outcome import Outcome
@@ -95,7 +95,7 @@ def fit(
     checkpoint_every: int | None = None,
     devices: int | None = None,
     nodes: int | None = None,
-    precision: Literal["full", "bf16", "auto"] | None = None,
+    precision: Literal["full", "bf16"] | None = None,
     compile: bool = False,
     budget: str | float | None = None,
     report: str | Path | None = None,
@@ -117,7 +117,7 @@ def fit(
         restart: Discard the interrupted fit in `out`.
         checkpoint_every: Steps between checkpoints. None = one every 10 minutes.
         devices: Processes on each machine that train together. None = one.
-        nodes: Machines that train together, under torchrun or srun. None = one.
+        nodes: Machines that train together, under torchrun. None = one.
         precision: Precision of matrix products in training. None = as in the config.
         compile: Compile the network with torch before training.
         budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
@@ -142,7 +142,7 @@ def fit(
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.resume import FitRequest, under_way
+    from forecaster.runs.resume import FitRequest, resumable_fit
 
     training = {
         "checkpoint_every": checkpoint_every,
@@ -164,7 +164,9 @@ def fit(
         if out is not None or resume is not None:
             stack.enter_context(only_rank_zero_prints(distributed))
             folder, begun = (None if path is None else Path(path) for path in (out, resume))
-            run = stack.enter_context(under_way(request, folder, begun, restart, distributed.is_main))
+            run = stack.enter_context(
+                resumable_fit(request, folder, begun, restart, distributed.is_main)
+            )
             request = run.asked
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
@@ -493,7 +495,7 @@ class Forecaster:
         engine: Engine | None = None,
         progress: Progress | None = None,
         **data_options: Any,
-    ) -> Delivered:
+    ) -> BatchResult:
         """Writes the forecast of every series of a table of any size to a file, in bounded memory.
 
         The same call resumes one that was killed.
@@ -524,14 +526,25 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch_predict import Delivery, ForecastRequest, Source, run_predict
+        from forecaster.runs.batch_predict import predict_to
 
-        return run_predict(
+        return predict_to(
             self.artifact,
-            Source(data, future, covariates, data_options),
-            ForecastRequest(cutoff, horizon, samples, seed),
-            Delivery(Path(path), parts, shard, devices, restart, engine),
-            progress or (lambda done, total: None),
+            Path(path),
+            data,
+            future=future,
+            covariates=covariates,
+            cutoff=cutoff,
+            horizon=horizon,
+            samples=samples,
+            seed=seed,
+            parts=parts,
+            shard=shard,
+            devices=devices,
+            restart=restart,
+            engine=engine,
+            progress=progress,
+            **data_options,
         )
 
     @_with_data_options

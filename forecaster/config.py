@@ -400,9 +400,8 @@ class FitConfig(Section):
     scheduled_sampling: float | None = Field(None, gt=0, le=1)
     """Share of previous patches that an autoregressive decoder draws itself while training, at the
     last step; it rises evenly from none. Null = off: the truth is always given."""
-    precision: Literal["full", "bf16", "auto"] = "full"
-    """full: float32; bf16: products of matrices in bfloat16; auto: bf16 where this machine was measured
-    to be faster with it. The resolved config says which."""
+    precision: Literal["full", "bf16"] = "full"
+    """full: float32; bf16: products of matrices in bfloat16."""
     compile: bool = False
     """Let torch compile the network before training; pays on a GPU in a long fit."""
     checkpoint_minutes: float | None = Field(10.0, gt=0)

@@ -13,7 +13,7 @@ from forecaster.cli import options, results
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forecaster.runs.batch_predict import Delivered, Engine
+    from forecaster.runs.batch_predict import BatchResult, Engine
 
 
 @options.flags_of(api.Forecaster.predict_to, "path")
@@ -86,7 +86,7 @@ def _engine(name: str | None, address: str | None, devices: int | None) -> Engin
     return ray_engine(address)
 
 
-def _print_parts(done: Delivered, samples: int | None) -> None:
+def _print_parts(done: BatchResult, samples: int | None) -> None:
     if done.there:
         typer.echo(f"{done.there:,} of {done.n_blocks:,} parts were there already")
     if not done.whole:
