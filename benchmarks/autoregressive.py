@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelPlan
 from forecaster.model.embedding import shifted
 from forecaster.model.network import Network
 from forecaster.model.shape import Shape
@@ -60,7 +60,7 @@ def main() -> None:
 def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network, Inputs]:
     """Returns a decoder of two layers with random weights, and random windows without covariates."""
     torch.manual_seed(0)
-    config = ModelConfig(
+    config = ModelPlan(
         decoder="autoregressive", decoder_layers=2, context_length=context, patch=1, decoder_patch=1
     )
     network = Network(config, Shape(horizon=horizon, channels=1)).eval().to(device)

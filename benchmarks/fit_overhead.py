@@ -30,8 +30,8 @@ from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
-from forecaster.runs.fit import prepare
-from forecaster.runs.train import TrainingContext, train
+from forecaster.runs.fit import resolve
+from forecaster.runs.train import GRADIENT_CLIP, TrainingContext, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import WindowStore
 
@@ -45,7 +45,7 @@ class Bench:
     def __init__(self) -> None:
         panel = make_panel(200, 500)
         fit = {"steps": STEPS, "validation": None}
-        self.config, self.split = prepare(panel, Config().replaced(horizon=24, fit=fit))
+        self.config, self.split = resolve(panel, Config().replaced(horizon=24, fit=fit))
         model = self.config.model
         self.series = panel.labels
         self.store = WindowStore(panel, model.context_length or 0, 24, np.array([1]))
@@ -75,7 +75,7 @@ class Bench:
             loss = total.sum() / count.sum().clamp(min=1)
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, fit.gradient_clip or 0.0)
+            torch.nn.utils.clip_grad_norm_(parameters, GRADIENT_CLIP)
             optimizer.step()
             schedule.step()
             if averaged:

@@ -23,7 +23,7 @@ from forecaster.model.memory import Memory
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import prepare
+from forecaster.runs.fit import resolve
 from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import WindowStore
@@ -54,7 +54,7 @@ def main() -> None:
     fit = {"steps": STEPS, "batch_size": 256, "validation": None}
     panel = make_panel()
     config = Config().replaced(horizon=HORIZON, model=model | sizes | levels, fit=fit)
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     network = (EncoderOnly if alone else Network)(config.model, shape_of(panel, HORIZON))
     clock = Clock()
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))

@@ -175,7 +175,7 @@ def fit(
         folder = None if run is None else run.folder.out
         console = Console(quiet=quiet or not distributed.is_main)
         artifact = run_fit(panel, settings, folder, console, start, run, distributed, report=page)
-        return Forecaster(artifact)
+        return Forecaster(artifact, settings.tracking)
 
 
 @_with_data_options
@@ -408,8 +408,12 @@ def _artifact_of(model: object) -> Artifact | None:
 class Forecaster:
     """A fitted model: predict, backtest, detect, explain, save, export."""
 
-    def __init__(self, artifact: Artifact):
+    def __init__(self, artifact: Artifact, tracking: TrackingConfig | None = None):
+        from forecaster.config import TrackingConfig
+
         self.artifact = artifact
+        self.tracking = tracking or TrackingConfig()
+        """Where its runs are recorded."""
 
     def __repr__(self) -> str:
         schema = self.artifact.schema
@@ -417,8 +421,8 @@ class Forecaster:
 
     @property
     def config(self) -> Config:
-        """The resolved config it was fitted with."""
-        return self.artifact.config
+        """The settings it was fitted with, all chosen."""
+        return self.artifact.config.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -586,7 +590,7 @@ class Forecaster:
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
         plan = BacktestOptions(windows, refit, stride, horizon)
         panel = self.open(data, covariates=covariates, **data_options)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
 
     @_with_data_options
     def detect(
@@ -681,7 +685,7 @@ class Forecaster:
 
         with tempfile.TemporaryDirectory() as scratch:
             self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.config.tracking)
+            return publish(Path(scratch) / "model", name, tracking or self.tracking)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns a summary of its content.

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from forecaster.config import FitConfig
+from forecaster.config import FitPlan
 from forecaster.model.scaling import ContextScaler
 from forecaster.windows.batch import Inputs
 
 
-def augmented(inputs: Inputs, config: FitConfig, scaler: ContextScaler, patch: int) -> Inputs:
+def augmented(inputs: Inputs, config: FitPlan, scaler: ContextScaler, patch: int) -> Inputs:
     """Returns what the network is shown in place of a training window.
 
     Args:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelPlan
 from forecaster.model.embedding import fold, repeat
 from forecaster.model.scaling import Scale
 from forecaster.model.shape import Shape
@@ -40,7 +40,7 @@ _LEAST = 30.0  # spreads are at most so many of the units maps count in
 class LinearForecast(nn.Module):
     """Linear maps, one per lookback and place in the cycle, and the quantiles of what they miss."""
 
-    def __init__(self, config: ModelConfig, shape: Shape):
+    def __init__(self, config: ModelPlan, shape: Shape):
         """Starts at zero: the mean of the context, and a normal distribution around it.
 
         Args:
@@ -48,11 +48,11 @@ class LinearForecast(nn.Module):
             shape: counts of everything in `Inputs`.
         """
         super().__init__()
-        assert config.lookbacks and config.decoder_patch
+        assert config.lookbacks
         self.horizon, self.lookbacks = shape.horizon, config.lookbacks
-        self.places = config.linear_phases or 1
+        self.places = config.linear_phases
         self._words = tuple(size if size <= _MOST_WORDS else 0 for size in shape.known_categories)
-        self._lags = config.linear_lags or ()
+        self._lags = config.linear_lags
         self._cycles = shape.cycles if config.linear_calendar else 0
         per_step = shape.known + sum(self._words)
         spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
@@ -89,7 +89,7 @@ class LinearForecast(nn.Module):
         self.register_buffer("spread", torch.ones(shape.channels + 1) if counts else None)
         self.apart = config.linear_units if isinstance(config.linear_units, int) else None
         """Steps between values whose distance maps count in; None = they do not."""
-        self.period = config.linear_period if isinstance(config.linear_period, int) else None
+        self.period = config.linear_period
         """Steps of the cycle whose places half of each map reads alone; None = it does not."""
 
     def forward(

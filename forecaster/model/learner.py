@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from forecaster.config import FitConfig
+from forecaster.config import FitPlan
 from forecaster.errors import FitError
 from forecaster.model.augment import augmented
 from forecaster.model.loss import LossOptions, window_losses
@@ -25,6 +25,7 @@ from forecaster.model.network import Network
 from forecaster.model.parts import Parts
 from forecaster.windows.batch import Batch
 
+_WARMUP = 0.05  # of the steps; a cosine to zero follows
 _LOG_EVERY = 10  # steps; logging each step costs more than it tells
 _Fault = tuple[set[int], set[int]]
 """Numbers of the series whose losses are not finite, and of all series beside them."""
@@ -34,7 +35,7 @@ _BEST = ("loss", "step", "waited", "checked", "weights")
 class Learner(pl.LightningModule):
     """Teaches a network; `average` holds the weights that are validated and kept."""
 
-    def __init__(self, network: Network, config: FitConfig, series: Sequence[str], name: str = ""):
+    def __init__(self, network: Network, config: FitPlan, series: Sequence[str], name: str = ""):
         """Takes the network to train.
 
         Args:
@@ -108,7 +109,7 @@ class Learner(pl.LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
         """Moves the average, and logs every few steps."""
         step = self.global_step
-        decay = self.config.average_decay or 0.0
+        decay = self.config.ema_decay
         # A young average follows closely, or it would remember the random start.
         decay = min(decay, (1 + step) / (10 + step))
         with torch.no_grad():
@@ -205,7 +206,7 @@ class Learner(pl.LightningModule):
             lr=config.learning_rate,
             fused=True,
         )
-        warmup = max(1, round(config.warmup * config.steps))
+        warmup = max(1, round(_WARMUP * config.steps))
 
         def rate(step: int) -> float:
             if step < warmup:

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelPlan
 from forecaster.model.embedding import (
     for_paths,
     of_channels,
@@ -48,7 +48,7 @@ Choose = Callable[[Tensor, Scale, int], Tensor]
 class Network(Tokens):
     """Patch encoder, causal decoder, and a head that makes distributions."""
 
-    def __init__(self, config: ModelConfig, shape: Shape):
+    def __init__(self, config: ModelPlan, shape: Shape):
         """Builds the network and initialises its weights.
 
         Args:

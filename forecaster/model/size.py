@@ -13,7 +13,7 @@ import psutil
 import torch
 from torch.overrides import TorchFunctionMode
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.model.experts import LinearForecast
 from forecaster.model.network import Network
@@ -27,7 +27,7 @@ _SUMS, _DOUBLE = 6, 8
 """What linear maps are solved from: each quarter of the windows, all of them, and a factor."""
 
 
-def count_parameters(config: ModelConfig, shape: Shape) -> int:
+def count_parameters(config: ModelPlan, shape: Shape) -> int:
     """Returns how many numbers a network keeps, weights and scales.
 
     Args:
@@ -48,7 +48,7 @@ def count_parameters(config: ModelConfig, shape: Shape) -> int:
     return count
 
 
-def check_memory(config: ModelConfig, shape: Shape) -> None:
+def check_memory(config: ModelPlan, shape: Shape) -> None:
     """Refuses a training that this machine cannot hold, whatever its batches.
 
     Args:
@@ -82,7 +82,7 @@ def check_memory(config: ModelConfig, shape: Shape) -> None:
         _refuse_large_maps(config, shape, room)
 
 
-def _refuse_large_maps(config: ModelConfig, shape: Shape, room: int) -> None:
+def _refuse_large_maps(config: ModelPlan, shape: Shape, room: int) -> None:
     """Refuses linear maps whose products of features this machine cannot hold."""
     with torch.device("meta"):
         linear = LinearForecast(config, shape)
@@ -93,7 +93,7 @@ def _refuse_large_maps(config: ModelConfig, shape: Shape, room: int) -> None:
         raise ConfigError(
             f"model.linear {config.linear}: maps from {size:,} numbers for {places:,} places need "
             f"{needed / 1e9:,.1f} GB to solve, this machine has {room / 1e9:,.1f} GB: take shorter "
-            "model.lookbacks, fewer model.linear_phases, or linear none"
+            "model.lookbacks, or linear none"
         )
 
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelPlan
 from forecaster.model.dropout import Dropout
 from forecaster.model.embedding import (
     CovariateChannels,
@@ -56,7 +56,7 @@ class Horizon(NamedTuple):
 class Tokens(nn.Module):
     """Makes tokens; abstract: `Network` adds what becomes of them."""
 
-    def __init__(self, config: ModelConfig, shape: Shape):
+    def __init__(self, config: ModelPlan, shape: Shape):
         """Builds what reads `Inputs`.
 
         Args:

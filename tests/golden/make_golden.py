@@ -21,7 +21,7 @@ STORES = ["store_1", "store_4", "store_12"]
 TINY = {
     "horizon": 28,
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8, "context_length": 28},
-    "fit": {"steps": 40, "batch_size": 32, "validate_every": 20},
+    "fit": {"steps": 40, "batch_size": 32},
     "tracking": {"enabled": False},
 }
 

@@ -15,12 +15,12 @@ from forecaster.model.augment import augmented, hidden_steps
 from forecaster.model.embedding import shifted
 from forecaster.model.learner import Learner
 from forecaster.model.loss import _previous
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.windows.batch import Batch
 
 
 def fitted(panel, config):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(panel, config, split)
 
 
@@ -194,6 +194,6 @@ def test_targets_that_are_no_counts_are_refused_with_how_many_and_the_first(make
         r"\(first: 'y0' is 0.5 in series s1 at 2024-02-28 08:00\); set model.head to quantile"
     )
     with pytest.raises(DataError, match=expected):
-        prepare(panel, config)
+        resolve(panel, config)
     panel.values[[50, 60], 0] = 2.0
     assert fitted(panel, config).metrics["steps"] == 6

@@ -15,14 +15,14 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.panel.build import open_panel
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import WindowStore
 
 
 def fitted(panel, config, callbacks=()):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(panel, config, split, TrainingContext(callbacks=tuple(callbacks)))
 
 
@@ -52,7 +52,7 @@ def copied(module):
 
 def test_the_average_follows_the_weights_closely_at_first_and_slowly_later(make_panel, make_config):
     watch = Watch()
-    fit = {"steps": 8, "average_decay": 0.3, "validation": None}
+    fit = {"steps": 8, "validation": None}
     artifact = fitted(make_panel(2, 40), make_config(4, fit=fit), [watch])
     average = watch.start
     for step, network in enumerate(watch.network, start=1):
@@ -65,7 +65,7 @@ def test_the_average_follows_the_weights_closely_at_first_and_slowly_later(make_
 
 def test_without_averaging_the_last_weights_are_kept(make_panel, make_config):
     watch = Watch()
-    fit = {"steps": 3, "average_decay": None, "validation": None}
+    fit = {"steps": 3, "validation": None}
     artifact = fitted(make_panel(2, 40), make_config(4, fit=fit), [watch])
     for name, parameter in artifact.ensemble.members[0].named_parameters():
         torch.testing.assert_close(parameter, watch.network[-1][name])
@@ -100,8 +100,8 @@ def validation_loss(artifact, panel, split, batch_size):
 def test_early_stopping_returns_the_best_weights(make_panel, make_config):
     """A rate far too high makes the curve rise again; the weights kept give its lowest point."""
     panel = make_panel(2, 60, missing=0.1)
-    fit = {"steps": 40, "learning_rate": 0.3, "average_decay": None, "patience": 4, "warmup": 0}
-    config, split = prepare(panel, make_config(4, fit=fit))
+    fit = {"steps": 40, "learning_rate": 0.3, "patience": 4}
+    config, split = resolve(panel, make_config(4, fit=fit))
     artifact = fit_panel(panel, config, split)
     curve = artifact.metrics["curves"]["validation_loss"]
     losses = [loss for _, loss in curve]
@@ -208,7 +208,7 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
 
 def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
     panel = make_panel(2, 60)
-    config, split = prepare(panel, make_config(4, fit={"steps": 7, "validate_every": 5}))
+    config, split = resolve(panel, make_config(4, fit={"steps": 7}))
     artifact = fit_panel(panel, config, split)
     assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [5, 7]
 
@@ -219,4 +219,4 @@ def test_a_validation_loss_that_is_not_finite_names_the_series(make_panel, make_
     panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
     expected = r"the validation loss is not finite at step 3: 1 of 3 series in the batch, s1"
     with pytest.raises(FitError, match=expected):
-        fitted(panel, make_config(4, fit={"steps": 3, "validate_every": 3}))
+        fitted(panel, make_config(4, fit={"steps": 3}))

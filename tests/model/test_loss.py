@@ -11,7 +11,7 @@ from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.model.loss import LossOptions, spectral_losses, window_losses
 from forecaster.model.scaling import Scale
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.windows.batch import Batch
 
 VARIANTS = [
@@ -153,7 +153,7 @@ def test_linear_maps_learn_at_their_rate_and_stay_without_one(make_panel, make_c
 
     def maps(rate):
         model = {"linear": kind, "lookbacks": (12,)}
-        config, split = prepare(panel, make_config(4, fit={"linear_rate": rate}, model=model))
+        config, split = resolve(panel, make_config(4, fit={"linear_rate": rate}, model=model))
         return fit_panel(panel, config, split).ensemble.members[0].linear.maps[0]
 
     still, slow, fast = maps(None), maps(1e-5), maps(1e-3)

@@ -13,7 +13,7 @@ from forecaster.model import learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.model.parts import Parts, is_lack_of_memory
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.progress import TrainingBar
 from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import TrainingStream
@@ -29,7 +29,7 @@ LACKS = [
 
 def _fit(make_panel, make_config, said=None, **sections):
     panel = make_panel(3, 60, past=1, missing=0.1)
-    config, split = prepare(panel, make_config(4, **sections))
+    config, split = resolve(panel, make_config(4, **sections))
     console = Console(file=said or io.StringIO(), width=200)
     around = TrainingContext(callbacks=(TrainingBar(console),))
     return fit_panel(panel, config, split, around)
@@ -103,7 +103,7 @@ def test_other_faults_are_not_taken_for_a_lack_of_memory(monkeypatch, make_panel
 @pytest.mark.parametrize("most", [1, 3, 8, 100])
 def test_gradients_of_parts_add_up_to_that_of_the_whole(make_panel, make_config, most):
     panel = make_panel(3, 60, past=1, missing=0.3)
-    config, split = prepare(panel, make_config(4))
+    config, split = resolve(panel, make_config(4))
     torch.manual_seed(0)
     network = Network(config.model, shape_of(panel, 4))
     batch = next(iter(TrainingStream(training_store(panel, config), split.train, 8, 0)))
