@@ -447,18 +447,18 @@ class Config(Section):
 class ModelPlan(ModelConfig):
     """The network with all numbers settled; what network code reads."""
 
-    width: int = 64
-    context_length: int
+    width: int = Field(64, ge=4, le=WIDEST)
+    context_length: int = Field(ge=2, le=LONGEST)
     """Steps of a window before the cutoff: what attention and the linear forecast read."""
-    attention_length: int | None = None
+    attention_length: int | None = Field(None, ge=1, le=LONGEST)
     """Steps before the cutoff that attention reads; None = all."""
-    patch: int
-    decoder_patch: int
+    patch: int = Field(ge=1, le=LONGEST)
+    decoder_patch: int = Field(ge=1, le=LONGEST)
     linear: Literal["skip", "blend", "none"] = "none"
     linear_units: Literal["window", "training"] | int = "window"
     linear_lags: tuple[int, ...] = ()
     """Steps before the horizon from which the linear forecast reads known covariates once more."""
-    linear_phases: int = 1
+    linear_phases: int = Field(1, ge=1, le=LONGEST)
     """Places of the shortest calendar cycle that have linear maps of their own."""
     linear_calendar: bool = False
     """Whether linear maps read where in each calendar cycle the cutoff falls."""

@@ -84,7 +84,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_series(make_panel, make_c
 def validation_loss(artifact, panel, split, batch_size):
     """The mean loss per observed cell of all validation windows, one window at a time."""
     member = artifact.ensemble.members[0]
-    config = artifact.config
+    config = artifact.plan
     store = WindowStore(panel, config.model.context_length, config.horizon, np.array([1]))
     total, count = 0.0, 0
     with torch.no_grad():
