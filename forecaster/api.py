@@ -422,7 +422,7 @@ class Forecaster:
     @property
     def config(self) -> Config:
         """The settings it was fitted with, all chosen."""
-        return self.artifact.config.as_config(self.tracking)
+        return self.artifact.plan.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
