@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 from accuracy import Found, Rows, value
 
-from forecaster.arguments import seconds_of
 from forecaster.atomic import atomic_file, check_writable
-from forecaster.config import Config, load_config
+from forecaster.config import Config, load_config, parse_duration
 from forecaster.errors import ForecasterError
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +135,7 @@ def settled(given: argparse.Namespace) -> Config:
         check_writable(given.json)
     config = load_config(given.config, given.set)
     if given.budget is not None:
-        config = config.replaced(fit={"budget_seconds": seconds_of(given.budget, "--budget")})
+        config = config.replaced(fit={"budget_seconds": parse_duration(given.budget, "--budget")})
     if given.no_track:
         config = config.replaced(tracking={"enabled": False})
     return config

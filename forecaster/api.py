@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from rich.console import Console
 
-from forecaster.arguments import SETTINGS, FitOptions, Roles, TuneOptions, config_of, seconds_of
-from forecaster.config import Config, DataConfig, TrackingConfig
+from forecaster.arguments import SETTINGS, FitOptions, Roles, TuneOptions
+from forecaster.config import Config, DataConfig, TrackingConfig, config_from, parse_duration
 from forecaster.errors import ConfigError, DataError
 from forecaster.fitted import Forecaster
 
@@ -58,10 +58,10 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
     from forecaster.runs.training.devices import find_place, said_once
 
     roles = {name: value for name, value in options.items() if name not in SETTINGS}
-    config = config_of(options.get("config"), horizon, roles)
+    config = config_from(options.get("config"), horizon, roles)
     every = options.get("checkpoint_every")
     training = {name: options.get(name) for name in ("checkpoint_every", "precision", "compile")}
-    training["budget_seconds"] = seconds_of(options.get("budget"), "--budget")
+    training["budget_seconds"] = parse_duration(options.get("budget"), "--budget")
     config = config.replaced(fit={name: value for name, value in training.items() if value is not None})
     place = find_place(options.get("devices"), options.get("nodes"))
     tables = (options.get("future"), options.get("covariates"), options.get("until"))
@@ -83,7 +83,7 @@ def _fitted(
     asked: Asked, begun: UnderWay | None, quiet: bool, place: Place, report: Path | None
 ) -> Forecaster:
     """Returns the model of a fit whose folder, if it has one, is claimed."""
-    from forecaster.runs.job import run_fit
+    from forecaster.runs.pipeline import run_fit
 
     if asked.data is None:
         raise ConfigError("data: expected a table: a path, a glob or a frame")
@@ -158,7 +158,7 @@ def tune(
 
     roles = {name: value for name, value in options.items() if name in DataConfig.model_fields}
     apart = {*roles, "config", "quiet", "future", "covariates"}
-    config = config_of(options.get("config"), horizon, roles)
+    config = config_from(options.get("config"), horizon, roles)
     tables = Tables(data, options.get("future"), options.get("covariates"))
     wishes = wishes_of(trials, {name: value for name, value in options.items() if name not in apart})
     if wishes.out is not None:
@@ -197,7 +197,7 @@ def convert(
     """
     from forecaster.runs.convert import run_convert
 
-    config, console = config_of(None, None, roles), Console(quiet=quiet)
+    config, console = config_from(None, None, roles), Console(quiet=quiet)
     return run_convert(data, Path(store), config.data, covariates, future, console)
 
 
@@ -242,7 +242,7 @@ def check(
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
 
-    config = config_of(None, horizon, roles)
+    config = config_from(None, horizon, roles)
     return check_panel(open_panel(data, config.data, covariates=covariates, future=future), horizon)
 
 

@@ -1,30 +1,64 @@
-"""The whole YAML schema: what comes in is a mapping, what goes out is one frozen `Config`.
+"""The whole schema of a run: YAML or keyword arguments → one frozen `Config`.
 
-One YAML file is one run. A default lives here and nowhere else; unknown keys fail with the nearest
-name; `null` means off or, where a field says so, "chosen from the data" — the choice is then fixed
-in the resolved config that travels with the artifact.
+A default lives here and nowhere else. Unknown keys fail with the nearest known name. `null` means off
+or, where a field says so, "chosen from the data".
 """
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from forecaster.errors import ConfigError, nearest
-from forecaster.fit_config import FitConfig as FitConfig
-from forecaster.network_config import LONGEST, Section
-from forecaster.network_config import ModelConfig as ModelConfig
-from forecaster.plain_yaml import parse_yaml, read_yaml
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
 LISTS = (*COLUMN_LISTS, "periods")
 """Settings of a table that hold several values."""
 _MOST_FAULTS = 30
+_MOST_BYTES = 1 << 20
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_COMMENT_COLUMN = 30
+
+LONGEST = 1_000_000
+"""Steps or tokens: beyond it a number is a slip, or meant to fill the memory."""
+WIDEST, DEEPEST = 65_536, 1000
+"""The same for the size of a token, and for layers; what fits this machine is asked with the data."""
+MANY = 1_000_000_000
+"""The same for what is only counted."""
+
+
+def _or_null(value: object, check: ValidatorFunctionWrapHandler) -> int:
+    return cast(int, value if value is None else check(value))
+
+
+FROM_DATA = (WrapValidator(_or_null), PlainSerializer(lambda value: value, return_type=int | None))
+"""Marks a number that may be null until it is chosen from the data. A resolved config holds a number,
+which is what its type says to all that come after."""
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown names are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class DataConfig(Section):
@@ -100,6 +134,292 @@ class TargetConfig(Section):
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise ValueError(f"lower {self.lower} is not below upper {self.upper}")
         return self
+
+
+class ModelConfig(Section):
+    """The network. The config chooses; there is no class per variant."""
+
+    width: Annotated[int, Field(ge=4, le=WIDEST), *FROM_DATA] = 64
+    """Size of a token; null = chosen from the number of training windows."""
+    heads: int = Field(4, ge=1, le=WIDEST)
+    """Attention heads; divides `width`."""
+    encoder_layers: int = Field(2, ge=1, le=DEEPEST)
+    """Layers over the context."""
+    decoder_layers: int = Field(1, ge=1, le=DEEPEST)
+    """Layers over the horizon."""
+    feed_forward: int = Field(128, ge=1, le=8 * WIDEST)
+    """Hidden size of the feed-forward layers."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Share of activations dropped while training, on embeddings and residuals."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of attention weights dropped while training; above 0 it costs the fused kernel."""
+    stochastic_depth: float = Field(0.0, ge=0, lt=1)
+    """Share of windows for which the last layer's parts are left out while training; earlier layers
+    less, in proportion to their depth."""
+    norm_first: bool = True
+    """Normalise before each part of a layer; false: after its sum, as published in 2017."""
+    normalization: Literal["layer", "rms"] = "layer"
+    """layer: LayerNorm; rms: RMSNorm, which takes no mean away."""
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    """Of the feed-forward layers; swiglu has a third matrix."""
+    attention: Literal["full", "local", "strided", "sparse", "low_rank"] = "full"
+    """Which tokens of the context meet. full: all; local: neighbours; strided: neighbours and every
+    so-manieth; sparse: those that stand out meet all (ProbSparse); low_rank: mixtures of all."""
+    decoder_attention: Literal["full", "local", "strided", "sparse", "low_rank"] = "full"
+    """The same for the tokens of the horizon; low_rank has no causal form."""
+    cross_attention: Literal["full", "low_rank"] = "full"
+    """The same for horizon tokens that meet the context."""
+    attention_window: int = Field(32, ge=1, le=LONGEST)
+    """Tokens to each side that local and strided attention reach."""
+    attention_stride: int = Field(16, ge=2, le=LONGEST)
+    """Strided attention: every so-manieth token is met too."""
+    attention_factor: int = Field(5, ge=1, le=LONGEST)
+    """Sparse attention: of N tokens this times ln N are sampled, and as many stand out."""
+    attention_rank: int = Field(64, ge=1, le=WIDEST)
+    """Low-rank attention: mixtures of keys and values."""
+    channel_attention: bool = False
+    """Channels of a series, and covariates as channels beside them, attend to each other."""
+    stem_kernel: int | None = Field(None, ge=2, le=10_000)
+    """Tokens that a causal convolution before the encoder joins; null = off."""
+    positions: Literal["elapsed", "sinusoidal", "learned", "rotary"] = "elapsed"
+    """elapsed: sinusoids of the time since the cutoff; sinusoidal: of the token's number, as published;
+    learned: a vector per token; rotary: queries and keys turn with the elapsed time."""
+    learned_positions: int | None = Field(None, ge=1, le=LONGEST)
+    """Tokens of context and horizon that learned positions cover; null = as many as there are."""
+    context_length: int | None = Field(None, ge=2, le=LONGEST)
+    """Steps read before the cutoff; null = chosen from the horizon and the season."""
+    scale_length: int | None = Field(None, ge=2, le=LONGEST)
+    """Steps before the cutoff whose mean and spread scale a window, `context_length` at most; null =
+    all of them."""
+    attention_length: int | None = Field(None, ge=1, le=LONGEST)
+    """Steps before the cutoff that attention reads, `context_length` at most; null = all of them."""
+    linear: Literal["skip", "blend", "none"] | None = None
+    """A linear forecast solved in closed form beside attention. skip: attention learns, through a gate,
+    what is left to correct; blend: it learns by itself; validation weighs the two in either case.
+    Null = blend where head and decoder allow it, quantile and direct; none = attention alone."""
+    lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
+    """Steps before the cutoff that linear maps read, a map for each, averaged; null = chosen."""
+    linear_spans: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
+        None, max_length=32
+    )
+    """Training steps that linear maps are solved on, counted from the last, a map for each (and each
+    lookback), averaged; null = all there are."""
+    linear_phases: int | None = Field(None, ge=1, le=10_000)
+    """Places of the shortest calendar cycle that have linear maps of their own, by where the cutoff
+    falls, as 24 for the hours of a day; 1 = one map for all; null = chosen on validation."""
+    linear_calendar: bool | None = None
+    """Whether linear maps read where in each calendar cycle the cutoff falls, as three harmonics;
+    null = chosen on validation."""
+    linear_lags: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
+    """Steps before the horizon from which linear maps read known covariates once more, as 24 and 168
+    for those of a day and of a week before; null = the season and the shorter calendar cycles."""
+    linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
+        "window"
+    )
+    """What linear maps count in. window: spreads of the context, so that forecasts grow with their
+    series; training: spreads of the channel's training rows, so that a covariate adds as much in a calm
+    week as in a wild one, as for prices; a number of steps: the mean distance of the context's values
+    so far apart, as MASE counts, so that series that repeat themselves weigh more; season: as many as
+    the season has."""
+    linear_period: Literal["season"] | Annotated[int, Field(ge=1, le=LONGEST)] | None = None
+    """Steps of a cycle: beside each linear map stands one whose leads read values whole cycles before
+    them alone, those of one cycle by shared weights, and the mean of both is kept; season: as many as
+    the season has; null = off."""
+    linear_strength: (
+        Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None
+    ) = None
+    """Ridge penalty of linear maps, per training window; a list has one for each horizon patch.
+    Null = chosen on validation."""
+    patch: int | None = Field(None, ge=1, le=LONGEST)
+    """Steps per token of the context; null = chosen from the season."""
+    scale_inputs: bool = False
+    """Multiply what patches are embedded to by √width before positions are added, as published."""
+    decoder: Literal["direct", "autoregressive"] = "direct"
+    """direct: all leads in one pass, from time encodings and known covariates. autoregressive: patch
+    after patch, each told the values of the one before; forecasts are sample paths."""
+    paths: int = Field(100, ge=2, le=100_000)
+    """Sample paths that quantiles of an autoregressive forecast come from."""
+    decoder_patch: int | None = Field(None, ge=1, le=LONGEST)
+    """Steps per token of the horizon; 1 makes the decoder causal per lead; null = `patch`."""
+    decoder_mask: Literal["causal", "full"] = "causal"
+    """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
+    harmonics: int = Field(4, ge=1, le=1000)
+    """Sine and cosine pairs per calendar cycle."""
+    head: Literal["quantile", "student_t", "negative_binomial", "binned"] = "quantile"
+    """Distribution of a value. quantile: free in shape; student_t: heavy tails; negative_binomial:
+    counts; binned: logits over a vocabulary of scaled values."""
+    bins: int = Field(256, ge=2, le=100_000)
+    """Words of a binned head's vocabulary."""
+    bin_limit: float = Field(6.0, gt=0)
+    """Scaled value at which the vocabulary ends; what is beyond belongs to the outermost words."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of a binned target's weight that is spread over all words."""
+    quantile_levels: tuple[float, ...] = Field(
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), max_length=1000
+    )
+    """Levels forecast, rising, strictly between 0 and 1, with the median."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.width is not None:
+            self._can_be_parted()
+        if self.decoder_attention == "low_rank" and self.decoder_mask == "causal":
+            raise ValueError(
+                "decoder_attention low_rank has no causal form: each of its "
+                f"{self.attention_rank} mixtures holds tokens of all leads; take full, local, strided "
+                "or sparse, or decoder_mask full"
+            )
+        if self.decoder == "autoregressive":
+            self._can_follow_itself()
+        if self.linear in ("skip", "blend"):
+            self._can_be_linear()
+        longest, reads = self.context_length, self.attention_length
+        if longest is not None and reads is not None and reads > longest:
+            raise ValueError(
+                f"attention_length {reads} is longer than context_length {longest}: lengthen the "
+                "context, or set it to null"
+            )
+        levels = self.quantile_levels
+        if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
+            raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
+        if 0.5 not in levels:
+            raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
+        return self
+
+    def _can_be_parted(self) -> None:
+        """Refuses a width that heads and sinusoids do not divide."""
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.width % 2:
+            raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            raise ValueError(
+                f"width {self.width} over heads {self.heads} is {self.width // self.heads} per head, "
+                "odd; rotary positions turn pairs"
+            )
+
+    def _can_be_linear(self) -> None:
+        """Refuses a linear forecast beside what it cannot be added to, or that reads too far back."""
+        if self.head != "quantile" or self.decoder != "direct":
+            raise ValueError(
+                f"linear {self.linear} gives quantiles of all leads at once, which head {self.head} "
+                f"with decoder {self.decoder} has no place for: take linear none, or head quantile and "
+                "decoder direct"
+            )
+        reads = {"lookbacks": self.lookbacks, "linear_lags": self.linear_lags}
+        for name, steps in reads.items():
+            if steps and self.context_length is not None and max(steps) > self.context_length:
+                raise ValueError(
+                    f"{name} {list(steps)} reach further back than context_length "
+                    f"{self.context_length}: lengthen the context, or set it to null"
+                )
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether values enter as words of the head's vocabulary, as in a language model."""
+        return self.head == "binned" and self.decoder == "autoregressive"
+
+    def _can_follow_itself(self) -> None:
+        """Refuses what a decoder that is told its own values cannot have."""
+        if self.decoder_mask == "full":
+            raise ValueError(
+                "decoder_mask full shows a token what comes after it, which an autoregressive decoder "
+                "has yet to write: take decoder_mask causal, or decoder direct"
+            )
+        if self.decoder_attention == "sparse":
+            raise ValueError(
+                "decoder_attention sparse ranks tokens anew with each one written, so nothing can be "
+                "kept of it: take full, local or strided, or decoder direct"
+            )
+        if self.head == "quantile" and len(self.quantile_levels) < 2:
+            raise ValueError(
+                f"quantile_levels {list(self.quantile_levels)} is one level, paths are drawn from "
+                "at least two; add some, or take another head"
+            )
+        patches = {"patch": self.patch, "decoder_patch": self.decoder_patch}
+        longer = {name: size for name, size in patches.items() if size not in (None, 1)}
+        if self.reads_words and longer:
+            found = ", ".join(f"{name} {size}" for name, size in longer.items())
+            raise ValueError(f"{found}: an autoregressive binned head reads one word per step, patch 1")
+
+
+class FitConfig(Section):
+    """Training."""
+
+    steps: Annotated[int, Field(ge=1, le=MANY), *FROM_DATA] = 400
+    """Optimiser steps at most; null = chosen from the number of training windows."""
+    batch_size: int = Field(256, ge=1, le=LONGEST)
+    """Channel-windows per step."""
+    seed: int = Field(0, ge=0, lt=1 << 63)
+    """Fixes initial weights, dropout and the order of windows."""
+    learning_rate: float = Field(4e-3, gt=0)
+    """Peak rate of AdamW."""
+    weight_decay: float = Field(0.05, ge=0)
+    """Decoupled weight decay of AdamW, on matrices only."""
+    warmup: float = Field(0.05, ge=0, le=1)
+    """Share of the steps in which the rate rises; a cosine to zero follows."""
+    gradient_clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm; null = off."""
+    average_decay: float | None = Field(0.99, gt=0, lt=1)
+    """Decay of the moving average of weights that is validated and kept; null = off."""
+    validation: float | None = Field(0.15, gt=0, lt=0.9)
+    """Share of the time axis, at its end, that early stopping watches; null = off."""
+    validation_windows: int = Field(1024, ge=1, le=MANY)
+    """Validation windows watched at most; where there are more, an even draw of them."""
+    validate_every: int = Field(50, ge=1, le=MANY)
+    """Steps between validations."""
+    patience: int | None = Field(5, ge=1, le=MANY)
+    """Validations without a better loss before training stops; null = never."""
+    stride: int = Field(1, ge=1, le=LONGEST)
+    """Steps between the cutoffs of neighbouring windows, counted back from each series' last row; a
+    day's steps learn from the hour of the day alone at which the table ends."""
+    least_history: int | None = Field(None, ge=1, le=LONGEST)
+    """Rows of its series up to the cutoff that a training window needs; null = those of a patch. With
+    as many as the context has, none is padded."""
+    loss: Literal["pinball", "mae", "huber"] = "pinball"
+    """What the median learns from. pinball: with all quantiles alike; mae: the absolute error alone;
+    huber: the squared error where it is small. The other quantiles learn their distance from it."""
+    frequency_weight: float | None = Field(None, gt=0)
+    """Weight of the absolute error of the median's spectrum over the leads; null = off."""
+    linear_rate: float | None = Field(None, gt=0)
+    """Learning rate at which linear maps go on from their solution; null = they stay."""
+    members: int = Field(1, ge=1, le=100)
+    """Networks of different seeds whose quantiles are averaged, weighted by validation."""
+    member_lengths: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
+        None, max_length=100
+    )
+    """`model.attention_length` of each member in turn; null = that of the model."""
+    refit: bool = False
+    """Fit again on all rows, validation's too, what validation has chosen: steps, shares, widths."""
+    budget_seconds: float | None = Field(None, gt=0)
+    """Bounds the training: 20 steps are measured, and the steps are lowered to what fits in.
+    The resolved config says how many; null = no bound."""
+    calibration: float | None = Field(0.5, gt=0, lt=1)
+    """Share of the validated cutoffs, at their end, that early stopping leaves to the calibration of
+    quantiles; null = quantiles stay as they are."""
+    lead_decay: float | None = Field(None, gt=0, lt=1)
+    """Weight of each lead in the training loss, relative to the lead before; null = all alike."""
+    noise: float | None = Field(None, gt=0)
+    """Spread of the noise added to the context while training, in scaled units; null = off."""
+    patch_masking: float | None = Field(None, gt=0, lt=1)
+    """Share of the context hidden while training, as one run of patches per window; null = off."""
+    scheduled_sampling: float | None = Field(None, gt=0, le=1)
+    """Share of previous patches that an autoregressive decoder draws itself while training, at the
+    last step; it rises evenly from none. Null = off: the truth is always given."""
+    precision: Literal["full", "bf16", "auto"] = "full"
+    """full: float32; bf16: products of matrices in bfloat16; auto: bf16 where this machine was measured
+    to be faster with it. The resolved config says which."""
+    compile: bool = False
+    """Let torch compile the network before training; pays on a GPU in a long fit."""
+    checkpoint_minutes: float | None = Field(10.0, gt=0)
+    """Minutes between checkpoints, which `--resume` goes on from; null = none."""
+    checkpoint_every: int | None = Field(None, ge=1, le=MANY)
+    """Steps between checkpoints, in place of minutes."""
+    freeze_encoder: bool = False
+    """Keep the encoder of the weights that a fit starts from (`--from`) as it is."""
+    adapters: int | None = Field(None, ge=1, le=WIDEST)
+    """Rank of the changes that attention and feed-forward matrices may learn, the weights a fit starts
+    from (`--from`) staying as they are. Null = off: they learn whole."""
 
 
 class TrackingConfig(Section):
@@ -194,6 +514,29 @@ class Config(Section):
         return parse_config(merged, source="config")
 
 
+class ModelPlan(ModelConfig):
+    """The network with all numbers settled; what network code reads."""
+
+
+class FitPlan(FitConfig):
+    """Training with all numbers settled."""
+
+
+class Plan(Section):
+    """A request with all numbers settled, as an artifact keeps it."""
+
+    horizon: int = Field(ge=1, le=LONGEST)
+    """Steps to forecast after the cutoff."""
+    data: DataConfig
+    """Roles of the columns."""
+    target: TargetConfig
+    """Bounds and rounding of forecasts."""
+    model: ModelPlan
+    """The network."""
+    fit: FitPlan
+    """Training."""
+
+
 def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Returns the config of a YAML file with `dotted.key=value` overrides on top.
 
@@ -236,15 +579,16 @@ def parse_config(settings: Mapping[str, Any], source: str) -> Config:
 
 def _explain(fault: Any) -> str:
     path = [text if (text := str(part)).isprintable() else repr(text) for part in fault["loc"]]
+    found = reprlib.repr(fault["input"])[:100]  # bounded: an alias repeats what it names
     name = ".".join(path) or "config"
     if fault["type"] == "extra_forbidden":
         near = nearest(path[-1], _names_at(path[:-1]))
         hint = f", did you mean '{near}'?" if near else ""
-        return f"{name}: unknown setting{hint} (got {reprlib.repr(fault['input'])})"
+        return f"{name}: unknown setting{hint} (got {found})"
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "value_error":
         return f"{name}: {message}"
-    return f"{name}: {message} (got {reprlib.repr(fault['input'])})"
+    return f"{name}: {message} (got {found})"
 
 
 def _names_at(path: list[str]) -> list[str]:
@@ -266,3 +610,144 @@ def _merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(below, Mapping)
         merged[key] = _merge(below, value) if both else value  # type: ignore[arg-type]
     return merged
+
+
+def config_from(
+    config: str | Path | Mapping[str, Any] | Config | None,
+    horizon: int | None,
+    roles: Mapping[str, Any],
+) -> Config:
+    """Returns a config with a horizon and fields of `DataConfig` on top.
+
+    Args:
+        config: a file, a mapping, a Config; None = the defaults.
+        horizon: None = as in the config.
+        roles: fields of `DataConfig`; one name may stand for a list of one.
+
+    Raises:
+        ConfigError: all faults at once.
+    """
+    if config is None or isinstance(config, str | Path):
+        config = load_config(config)
+    elif not isinstance(config, Config):
+        config = parse_config(config, source="config")
+    declared = {
+        name: [value] if isinstance(value, str) and name in COLUMN_LISTS else value
+        for name, value in roles.items()
+        if name in DataConfig.model_fields
+    }
+    unknown = set(roles) - set(DataConfig.model_fields)
+    if unknown:
+        parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
+    return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
+
+
+def parse_duration(duration: str | float | None, flag: str) -> float | None:
+    """Returns a duration in seconds: 90, "90", "45m", "2h", "1d"; None stays None.
+
+    Raises:
+        ConfigError: it is no duration; `flag` names the option in the message.
+    """
+    if duration is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(duration).strip())
+    if found is None or float(found[1]) <= 0:
+        raise ConfigError(f"{flag} {duration}: expected a duration, as 90s, 45m or 2h")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def describe(config: Config) -> str:
+    """Returns all settings of a config as YAML, with the first sentence of each description."""
+    lines = ["# All settings with their values. Made by `forecaster config`."]
+    for name, field in Config.model_fields.items():
+        value = getattr(config, name)
+        if not isinstance(value, Section):
+            lines.append(_setting(name, value, field))
+            continue
+        lines += ["", f"{name}:".ljust(_COMMENT_COLUMN) + f"# {_summary(field)}"]
+        for key, inner in type(value).model_fields.items():
+            lines.append(_setting(f"  {key}", getattr(value, key), inner))
+    return "\n".join(lines) + "\n"
+
+
+def _setting(name: str, value: Any, field: FieldInfo) -> str:
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+    annotations = (field.annotation, *get_args(field.annotation))
+    choices = [word for kind in annotations for word in get_args(kind) if isinstance(word, str)]
+    comment = _summary(field)
+    if not all(word in comment for word in choices):
+        comment = f"{' | '.join(choices)}: {comment}"
+    return f"{name}: {text} ".ljust(_COMMENT_COLUMN) + f"# {comment}"
+
+
+def _summary(field: FieldInfo) -> str:
+    """Returns the first sentence of a description, without its full stop."""
+    words = " ".join((field.description or "").split())
+    return re.split(r"(?<=\.) ", words)[0].removesuffix(".")
+
+
+def read_yaml(path: str | Path, what: str = "config") -> dict[str, Any]:
+    """Returns the settings of a YAML file, none where it is empty.
+
+    Raises:
+        ConfigError: it cannot be read, is not YAML, or holds something else than settings; `what`
+            names the file in the message.
+    """
+    name = f"{what} {path}"
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)  # bounded: the path may be /dev/zero
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise ConfigError(
+            f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"{name}: expected settings, found a file of more than 1 MB")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: not UTF-8 (byte {error.start})") from error
+    found = parse_yaml(text, name)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name}: expected settings by name, found {type(found).__name__}")
+    return found
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Returns the value of a YAML text.
+
+    Raises:
+        ConfigError: it is not plain YAML; `source` names it in the message.
+    """
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
+        raise ConfigError(f"{source}: not YAML ({reason[:300]})") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source}: not plain YAML: nested too deep") from error
+    except ValueError as error:  # a date such as 2024-13-45, a number of 5,000 digits
+        raise ConfigError(f"{source}: not YAML ({reprlib.repr(str(error))})") from error
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """The safe loader, which refuses a key that is given twice instead of keeping the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                # Merged mappings are copied, so that nested ones grow exponentially.
+                raise yaml.constructor.ConstructorError(
+                    None, None, "merge keys (<<) are not supported: repeat the settings", key.start_mark
+                )
+            if isinstance(key.value, str) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"'{key.value[:100]}' is given twice", key.start_mark
+                )
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)

@@ -157,15 +157,15 @@ class Forecaster:
                 horizon.
             DataError: the table has too little history for so many windows.
         """
-        from forecaster.runs.job import BacktestPlan, run_backtest_job
+        from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
         if windows < 1 or (stride is not None and stride < 1):
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
-        plan = BacktestPlan(windows, refit, stride, horizon)  # type: ignore[arg-type]
+        plan = BacktestOptions(windows, refit, stride, horizon)  # type: ignore[arg-type]
         panel = self.open(data, covariates=covariates, **roles)
-        return run_backtest_job(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+        return run_backtest_pipeline(self.artifact, panel, plan, self.config, Console(quiet=quiet))
 
     def detect(
         self,

@@ -1,16 +1,20 @@
-"""Every file in configs/ says what it costs, and trains on the demo data."""
+"""Every file in configs/ trains on the demo data; a preset names its cost and only what it changes."""
 
 from pathlib import Path
 
 import pytest
 
 import forecaster as fc
-from forecaster.config import Config, load_config
+from forecaster.config import Config, describe, load_config, read_yaml
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
+DEFAULT = ROOT / "configs" / "default.yaml"
+PRESETS = [path for path in CONFIGS if path != DEFAULT]
+
 every_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+every_preset = pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 
 
 def _header(path: Path) -> str:
@@ -23,12 +27,33 @@ def _header(path: Path) -> str:
     return "\n".join(lines).replace("\\\n", "")
 
 
-def test_default_yaml_is_the_defaults_written_out():
-    assert load_config(ROOT / "configs" / "default.yaml") == Config()
+def test_default_yaml_is_what_forecaster_config_prints():
+    text = describe(Config())
+    assert DEFAULT.read_text(encoding="utf-8") == text, "forecaster config > configs/default.yaml"
+    assert load_config(DEFAULT) == Config()
 
 
-@every_config
-def test_a_config_opens_with_its_command_hardware_minutes_and_score(path):
+def test_the_resolved_request_loads_to_the_same_config(tmp_path):
+    changed = ["model.width=32", "data.known=[price]", "data.decimal=','", "fit.patience=null"]
+    config = load_config(ROOT / "configs" / "best.yaml", changed)
+    (tmp_path / "resolved.yaml").write_text(describe(config), encoding="utf-8")
+    assert load_config(tmp_path / "resolved.yaml") == config
+
+
+@every_preset
+def test_a_preset_holds_only_what_differs_from_the_defaults(path):
+    defaults = Config().model_dump(mode="json")
+    same = [
+        f"{section}.{name}"
+        for section, settings in read_yaml(path).items()
+        for name, value in settings.items()
+        if value == defaults[section][name]
+    ]
+    assert not same
+
+
+@every_preset
+def test_a_preset_opens_with_its_command_hardware_minutes_and_score(path):
     header = _header(path)
     command = next(line for line in header.splitlines() if line.startswith("forecaster fit "))
     assert f"--config configs/{path.name} " in command

@@ -18,6 +18,7 @@ from forecaster import __version__
 from forecaster.cli import (
     backtest,
     check,
+    config,
     convert,
     demo,
     detect,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command("check")(check.check)
 app.command("convert")(convert.convert)
+app.command("config")(config.config)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("backtest")(backtest.backtest)

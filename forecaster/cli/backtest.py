@@ -40,14 +40,14 @@ def backtest(
 
     with imports.undisturbed():
         from forecaster import api
-        from forecaster.runs import announce
+        from forecaster.runs.console import print_summary
 
     results.refuse_unwritable(out, plot, data, covariates, page=report)
     roles = options.declared(told)
     result = api.load(model).backtest(
         data, windows, refit, stride, covariates, horizon=horizon, **roles
     )
-    announce.summary(Console(), result)
+    print_summary(Console(), result)
     results.put(result, out, plot)
     if report is not None:
         result.report(report)

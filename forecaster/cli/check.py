@@ -32,7 +32,7 @@ def check(
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
     from forecaster.panel.findings import findings_of, worst_first
-    from forecaster.runs import announce_table
+    from forecaster.runs.console import print_counts, print_findings, print_roles
 
     panel = None
     try:
@@ -46,11 +46,11 @@ def check(
     else:
         console = Console()
         if panel is not None:
-            announce_table.roles(console, panel)
+            print_roles(console, panel)
         # Errors go where those of every verb go.
         for finding in errors:
             typer.echo(f"error: {finding.line()}", err=True)
-        announce_table.findings(console, findings[len(errors) :])
-        announce_table.count(console, findings)
+        print_findings(console, findings[len(errors) :])
+        print_counts(console, findings)
     if errors:
         raise typer.Exit(2)

@@ -20,7 +20,7 @@ def demo(
     from forecaster import api
     from forecaster.config import TrackingConfig
     from forecaster.forecast.writer import write_figure
-    from forecaster.runs import announce
+    from forecaster.runs.console import print_summary
     from forecaster.runs.tracking.store import tracking_uri, where_to_look
 
     console = Console()
@@ -38,7 +38,7 @@ def demo(
     backtest = model.backtest(data, windows=4)
     backtest.write(out / "backtest.parquet")
     backtest.report(out / "report.html")
-    announce.summary(console, backtest)
+    print_summary(console, backtest)
 
     picture = out / "forecast.png"
     write_figure(forecast.plot(), picture)

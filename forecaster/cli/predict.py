@@ -69,7 +69,7 @@ def predict(
     from rich.progress import Progress
 
     from forecaster import api
-    from forecaster.runs import announce_table
+    from forecaster.runs.console import print_findings
 
     results.refuse_unwritable(out, plot, data, future, covariates)
     roles = options.declared(told)
@@ -97,7 +97,7 @@ def predict(
             progress=lambda done, total: progress.update(task, completed=done, total=total),
             **roles,
         )
-    announce_table.findings(console, [found for found in done.findings if found.severity == "warning"])
+    print_findings(console, [found for found in done.findings if found.severity == "warning"])
     typer.echo(done.report)
     _say(done, samples)
     if plot is not None:

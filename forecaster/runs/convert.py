@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from forecaster.config import DataConfig
 from forecaster.panel.convert import convert_table
 from forecaster.panel.panel import Panel
-from forecaster.runs import announce_table
+from forecaster.runs.console import print_findings, print_roles
 
 _PATIENCE_SECONDS = 2.0
 
@@ -56,8 +56,8 @@ def run_convert(
         )
     finally:
         bar.stop()
-    announce_table.roles(console, panel)
-    announce_table.findings(console, panel.notes)
+    print_roles(console, panel)
+    print_findings(console, panel.notes)
     size = sum(file.stat().st_size for file in folder.iterdir())
     console.print(f"wrote {folder} ({size / 1e6:,.1f} MB)", markup=False, highlight=False)
     return panel

@@ -19,25 +19,22 @@ import numpy as np
 import torch
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE, rivals_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.calibrate import Held, calibrate
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.network import Network
 from forecaster.model.size import check_memory
 from forecaster.model.threads import spare_threads
+from forecaster.panel.arrays import blocks
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.runs.attention_share import attention_share
-from forecaster.runs.blend import choose_shares, choose_weights
-from forecaster.runs.calibration import calibrated
-from forecaster.runs.counts import refuse_what_is_no_count
-from forecaster.runs.linear import linear_settings
-from forecaster.runs.members import Trainings, curves_of, found_by
-from forecaster.runs.ridge.choice import settle_linear
-from forecaster.runs.sizes import sized
+from forecaster.runs.linear import linear_settings, settle_linear
+from forecaster.runs.members import Trainings, choose_shares, choose_weights, curves_of, found_by
 from forecaster.runs.training.devices import joined
 from forecaster.runs.training.launch import workers
 from forecaster.runs.training.train import ALONE, Surroundings
@@ -50,7 +47,168 @@ from forecaster.runs.transfer import (
     with_words_of,
 )
 from forecaster.runs.versions import versions
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.index import Int64
 from forecaster.windows.split import Split, split_panel, split_time
+from forecaster.windows.store import training_store
+
+SIZES = ((2_000, 64, 400), (200_000, 64, 800), (None, 128, 1_600))
+"""(training windows below, width, steps). A few hundred windows gain nothing by more of either; a few
+thousand gain by both, most of it by steps, which cost less. LOG.md has the tables."""
+
+
+def sized(config: Config, windows: int) -> Config:
+    """Returns the config with a width and a number of steps.
+
+    Args:
+        config: resolved but for them.
+        windows: channel-windows that train.
+    """
+    width, steps = next(
+        (width, steps) for below, width, steps in SIZES if below is None or windows < below
+    )
+    unit = 2 * config.model.heads  # each head has pairs of numbers, which sinusoids and turns need
+    if config.model.width is None:
+        config = config.replaced(model={"width": -(-width // unit) * unit})
+    if config.fit.steps is None:
+        config = config.replaced(fit={"steps": steps})
+    return config
+
+
+def refuse_what_is_no_count(panel: Panel) -> None:
+    """Raises where a target is negative or not whole.
+
+    Raises:
+        DataError: says how many are, and where the first one is.
+    """
+    wrong, seen, where = 0, 0, ""
+    for rows in blocks(panel.n_rows, panel.n_channels):
+        values = panel.values[rows, : panel.n_channels]
+        real = ~np.isnan(values)
+        odd = real & ((values < 0) | (values != np.floor(values)))
+        if not where and odd.any():
+            row, channel = (int(place) for place in np.argwhere(odd)[0])
+            at = rows.start + row
+            series = int(np.searchsorted(panel.indptr, at, side="right")) - 1
+            where = (
+                f"'{panel.schema.target[channel]}' is {values[row, channel]:g} in series "
+                f"{panel.labels[series]} at {panel.calendar.text(int(panel.time[at]))}"
+            )
+        wrong, seen = wrong + int(odd.sum()), seen + int(real.sum())
+    if wrong:
+        raise DataError(
+            f"{panel.name}: head negative_binomial forecasts counts, but {wrong:,} of {seen:,} values "
+            f"are negative or not whole (first: {where}); set model.head to quantile or student_t"
+        )
+
+
+_CELLS = 1 << 23
+"""Of all quantiles looked at; more cutoffs than that are thinned evenly."""
+
+
+def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
+    """Returns the artifact with its quantiles calibrated, and what that is worth among its metrics.
+
+    Args:
+        artifact: of this panel; widths it has are forgotten.
+        panel: the table.
+        split: whose last validated cutoffs were left for this; none of them = no widths.
+    """
+    if len(split.calibration_windows) == 0 or uncalibrated(artifact.config) is not None:
+        return artifact
+    levels = artifact.config.model.quantile_levels
+    series, cutoff = _cutoffs(split, artifact.horizon * panel.n_channels * len(levels))
+    found = calibrate(_held(artifact, panel, series, cutoff), levels)
+    widths = torch.from_numpy(found.widths) if found.strength else None
+    told = {
+        "cutoffs": found.windows,
+        "strength": found.strength,
+        "before": asdict(found.before),
+        "after": asdict(found.after),
+    }
+    return replace(
+        artifact,
+        ensemble=artifact.ensemble.with_offsets(widths),
+        metrics=artifact.metrics | {"calibration": told},
+    )
+
+
+def uncalibrated(config: Config) -> str | None:
+    """Returns why quantiles of this kind stay as they are; None = they can be calibrated."""
+    if config.fit.calibration is None:
+        return "fit.calibration is null"
+    if config.model.head == "negative_binomial":
+        return "the quantiles of counts are whole numbers, which no width can move to an exact share"
+    if len(config.model.quantile_levels) == 1:
+        return "the median alone has no band"
+    return None
+
+
+def _cutoffs(split: Split, cells: int) -> tuple[Int64, Int64]:
+    """Returns series and row of the calibrating cutoffs, each once; thinned where cells are many."""
+    series, _, cutoff = split.validation.locate(split.calibration_windows)
+    unique = np.unique(np.stack([series, cutoff]), axis=1)
+    most = max(10, _CELLS // cells)
+    if unique.shape[1] > most:
+        unique = unique[:, np.linspace(0, unique.shape[1] - 1, most).round().astype(np.int64)]
+    return unique[0], unique[1]
+
+
+def _held(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> Held:
+    """Returns what the members say at cutoffs, by themselves, in scaled units."""
+    members: list[Network] = list(artifact.ensemble.members)  # type: ignore[arg-type]
+    plain = replace(artifact, ensemble=Ensemble(members, artifact.ensemble.weights))
+    predictor = Predictor(plain)
+    quantiles = predictor.quantiles(panel, series, cutoff).astype(np.float64)
+    ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
+    actual = panel.values[ahead, : panel.n_channels].astype(np.float64)
+    loc, scale = (part.double().numpy() for part in predictor.scales(panel, series, cutoff))
+    return Held(
+        (quantiles - loc[:, None, :, None]) / scale[:, None, :, None],
+        (actual - loc[:, None]) / scale[:, None],
+        series,
+        np.round((panel.time[cutoff] - panel.time[cutoff].min()) / panel.calendar.step).astype(
+            np.int64
+        ),
+    )
+
+
+_MOST_WINDOWS, _BATCH = 512, 128
+
+
+@torch.no_grad()
+def attention_share(ensemble: Ensemble, panel: Panel, config: Config, split: Split) -> dict[str, float]:
+    """Returns `share`, the mean of the members' shares by weight, and `attention_share`, as measured.
+
+    The latter is a / (a + b): what attention moves, of all that moves the median from the context's
+    mean. a is the mean distance of the forecast from the linear one, b that of the linear one from the
+    mean of the context, both in scaled units, over an even draw of the watched windows. Nothing where
+    there is no linear forecast, or nothing is watched.
+
+    Args:
+        ensemble: trained and blended.
+        panel: the table.
+        config: settled.
+        split: of the panel.
+    """
+    floor = ensemble.linear_only()
+    if floor is None or not len(split.validation_windows):
+        return {}
+    shares = [float(member.network_weight) for member in ensemble.members]  # type: ignore[arg-type]
+    share = sum(own * weight for own, weight in zip(shares, ensemble.weights, strict=True))
+    ensemble = ensemble.with_offsets(None)  # moves no median, and asks for all channels at once
+    store = training_store(panel, config)
+    numbers = split.validation_windows[:: -(-len(split.validation_windows) // _MOST_WINDOWS)]
+    median = ensemble.levels.index(0.5)
+    moved = torch.zeros(2, dtype=torch.float64)
+    for batch in WindowSequence(store, split.validation, numbers, _BATCH):
+        loc, scale = (part[:, None] for part in ensemble.scale(batch.inputs))
+        straight, said = (one(batch.inputs)[..., median] for one in (floor, ensemble))
+        for place, distance in enumerate((said - straight, straight - loc)):
+            distance = (distance / scale).abs()
+            moved[place] += torch.where(distance.isfinite(), distance, 0.0).sum()
+    whole = float(moved.sum())
+    return {"share": share, "attention_share": float(moved[0]) / whole if whole else 0.0}
 
 
 def fit_panel(
@@ -106,7 +264,7 @@ def fit_panel(
         found = artifact.metrics | found_by(members, weights)
         if measured is not None:
             found["seconds_per_step"] = asdict(measured)
-        if len(split.held):
+        if len(split.validation_windows):
             found |= attention_share(artifact.ensemble, panel, config, split)
             found["validation"] = _validate(artifact, panel, split, surroundings)
             if config.fit.refit and not members[-1].ended:
@@ -242,7 +400,7 @@ def _validate(
     artifact: Artifact, panel: Panel, split: Split, surroundings: Surroundings
 ) -> dict[str, Any]:
     """Returns the scores of the validation windows, of the model and of cheap baselines."""
-    watched, _, cutoffs = split.validation.locate(split.held)
+    watched, _, cutoffs = split.validation.locate(split.validation_windows)
     series, cutoff = np.unique(np.stack([watched, cutoffs]), axis=1)
     levels = artifact.config.model.quantile_levels
     beside = rivals_at(panel, series, cutoff, artifact.horizon, levels, CHEAP)

@@ -113,12 +113,12 @@ class WindowDataModule(pl.LightningDataModule):
 
     def val_dataloader(self) -> WindowSequence | list[Batch]:
         """Returns this rank's share of those watched; an empty list switches validation off."""
-        if len(self.split.held) == 0:
+        if len(self.split.validation_windows) == 0:
             return []
         return WindowSequence(
             self.store,
             self.split.validation,
-            self.split.held,
+            self.split.validation_windows,
             4 * self.batch_size,
             rank=self.trainer.global_rank,
             world=self.trainer.world_size,

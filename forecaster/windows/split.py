@@ -56,9 +56,9 @@ class Split:
     train: WindowIndex
     validation: WindowIndex
     """Without windows when validation is off, or the table too short for one."""
-    held: Int64
+    validation_windows: Int64
     """[n] numbers of the validation windows that are watched: an even draw where there are many."""
-    calibration: Int64
+    calibration_windows: Int64
     """[n] numbers of the validation windows left to the calibration of quantiles, drawn alike; none
     where that is off, or there are too few. Each cutoff lies after those watched."""
     split: int

@@ -19,7 +19,7 @@ from forecaster.evaluation.rivals import BASELINES, CHEAP, MODEL, NAIVE, RIDGE, 
 from forecaster.evaluation.scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
-from forecaster.runs import announce
+from forecaster.runs.console import print_summary
 
 HAND = (0.1, 0.5, 0.9)
 
@@ -441,7 +441,7 @@ def test_the_table_of_all_models_fits_a_narrow_console():
     millions = tiny.plain().with_columns(sales=pl.col("sales") * 1e9)
     backtest = tiny.plain_model().backtest(millions, windows=2, quiet=True)
     console = Console(width=80, file=StringIO())
-    announce.summary(console, backtest)
+    print_summary(console, backtest)
     lines = console.file.getvalue().splitlines()
     assert lines[0].split() == ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
     for name, line in zip(backtest.scores, lines[1:], strict=False):

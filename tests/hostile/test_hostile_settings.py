@@ -9,9 +9,11 @@ from forecaster.config import load_config
 from forecaster.model.shape import Shape
 from forecaster.model.size import check_memory, count_parameters
 
+GROWING = "[&a0 [x], " + ", ".join(f"&a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 40)) + "]"
 HOSTILE = {
-    "aliases that grow": ("a: &a [x]\nb: &b [*a, *a]", "anchors and aliases are not taken"),
-    "mappings that grow": ("a: &a {x: 1}\nb: {<<: [*a, *a]}", "anchors and aliases are not taken"),
+    "aliases that grow": ("horizon: " + GROWING, "horizon: Input should be a valid integer (got"),
+    "an alias of itself": ("horizon: &a [*a]", "horizon: Input should be a valid integer (got"),
+    "mappings that grow": ("model: &a {width: 1}\nfit: {<<: [*a, *a]}", "merge keys (<<) are not"),
     "a tag that runs": ("model: !!python/object/apply:os.system [exit]", "could not determine a cons"),
     "deep nesting": ("[" * 100_000, "nested too deep"),
     "a date that is none": ("horizon: 2024-13-45", "not YAML ('month must be in 1..12')"),

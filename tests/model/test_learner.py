@@ -88,7 +88,7 @@ def validation_loss(artifact, panel, split, batch_size):
     store = WindowStore(panel, config.model.context_length, config.horizon, np.array([1]))
     total, count = 0.0, 0
     with torch.no_grad():
-        for batch in WindowSequence(store, split.validation, split.held, batch_size):
+        for batch in WindowSequence(store, split.validation, split.validation_windows, batch_size):
             scale = member.encode(batch.inputs).scale
             quantiles = member.head(member.decode(member.encode(batch.inputs), batch.inputs))
             loss = pinball(quantiles, scale.apply(batch.target), member.head.levels)

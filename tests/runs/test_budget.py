@@ -11,8 +11,8 @@ import forecaster as fc
 from forecaster.config import FitConfig
 from forecaster.errors import ConfigError
 from forecaster.runs import members
-from forecaster.runs.budget import Pace, within_budget
 from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.members import Pace, within_budget
 from forecaster.runs.training.train import Surroundings
 
 DATA = Path(__file__).parents[2] / "data"

@@ -11,8 +11,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
-from forecaster.runs.calibration import calibrated
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import calibrated, fit_panel, prepare
 
 FIT = {"validation": 0.5, "steps": 20}
 
@@ -36,7 +35,7 @@ def _with_noise(panel, rows):
 
 def test_a_fit_has_widths_and_says_what_they_are_worth(fitted, tmp_path):
     _, split, artifact = fitted
-    assert len(split.calibration) and artifact.ensemble.conformal_offsets.shape == (5, 2, 9)
+    assert len(split.calibration_windows) and artifact.ensemble.conformal_offsets.shape == (5, 2, 9)
     told = artifact.metrics["calibration"]
     assert told["strength"] > 0 and told["after"]["pinball"] <= 1.01 * told["before"]["pinball"]
     artifact.save(tmp_path / "model")
@@ -47,8 +46,8 @@ def test_a_fit_has_widths_and_says_what_they_are_worth(fitted, tmp_path):
 
 def test_rows_of_the_calibration_replaced_by_noise_change_widths_only(fitted):
     panel, split, artifact = fitted
-    _, _, held = split.validation.locate(split.held)
-    _, _, cutoff = split.validation.locate(split.calibration)
+    _, _, held = split.validation.locate(split.validation_windows)
+    _, _, cutoff = split.validation.locate(split.calibration_windows)
     seen = panel.time[held].max() + 5 * panel.calendar.step
     assert seen <= panel.time[cutoff].min()  # no target is in both
     noisy = _with_noise(panel, panel.time > panel.time[cutoff].min())

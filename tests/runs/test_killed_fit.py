@@ -24,7 +24,7 @@ KILLS = 20
 STEPS = 60
 DRIVER = """
 import os, sys
-import forecaster.panel.build, forecaster.runs.fit, forecaster.runs.job
+import forecaster.panel.build, forecaster.runs.fit, forecaster.runs.pipeline
 import mlflow.tracking, matplotlib.figure
 from forecaster.cli import main
 from forecaster.forecast import artifact
@@ -38,7 +38,7 @@ PHASES = {
     "validating": (Learner, "validation_step", 2),
     "scoring": (forecaster.runs.fit, "_validate", 1),
     "saving": (artifact, "save_tensors", 1),
-    "tracking": (forecaster.runs.job, "log_artifact", 1),
+    "tracking": (forecaster.runs.pipeline, "log_artifact", 1),
 }
 
 def interrupted(phase, number):

@@ -10,10 +10,9 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.network import Network
+from forecaster.runs import linear as linear_runs
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.linear import fit_floor
-from forecaster.runs.ridge import rows as ridge_rows
-from forecaster.runs.ridge.choice import settle_linear
+from forecaster.runs.linear import fit_floor, settle_linear
 
 STRENGTH = 0.03
 
@@ -185,7 +184,7 @@ def test_blocks_of_any_size_give_the_same_maps_and_offsets(
     panel = make_panel(3, 60, targets=2, known=1, missing=missing)
     config = make_floor(lookbacks=[4, 8], linear_phases=24)
     whole = floor_of(panel, config)[0].ensemble.state_dict()
-    monkeypatch.setattr(ridge_rows, "_CELLS", 100)
+    monkeypatch.setattr(linear_runs, "_CELLS", 100)
     parts = floor_of(panel, config)[0].ensemble.state_dict()
     for name, numbers in whole.items():
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)

@@ -13,9 +13,9 @@ from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
-from forecaster.runs import blend
-from forecaster.runs.blend import best_weights, choose_shares, choose_weights
+from forecaster.runs import members as members_runs
 from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.members import best_weights, choose_shares, choose_weights
 from forecaster.runs.training.devices import SINGLE
 from forecaster.runs.training.train import Surroundings
 from forecaster.windows.index import WindowIndex
@@ -130,7 +130,9 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
         ("refit-01", best[1]),
     ]
     whole = watch.seen[-1][2]
-    assert len(whole.held) == 0 and whole.split == once.trained_until == again.trained_until
+    assert (
+        len(whole.validation_windows) == 0 and whole.split == once.trained_until == again.trained_until
+    )
     assert again.ensemble.weights == once.ensemble.weights  # validation has chosen before
     assert again.metrics["validation"] == once.metrics["validation"]
     assert not same(again.ensemble, once.ensemble)
@@ -139,7 +141,7 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
 
 
 def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_config, monkeypatch):
-    monkeypatch.setattr(blend, "SHARES", (0.0,))
+    monkeypatch.setattr(members_runs, "SHARES", (0.0,))
     panel, watch = make_panel(2, 60), _Watch()
     config = make_config(4, fit={"refit": True}, model=LINEAR)
     artifact = fitted(panel, config, watch)
@@ -163,7 +165,7 @@ def two(make_panel, make_config):
 
 def slow_losses(artifact, network, panel, split):
     """Pinball loss in scaled units, cell by cell, summed over the cutoffs of each stretch."""
-    series, _, cutoffs = split.validation.locate(split.held)
+    series, _, cutoffs = split.validation.locate(split.validation_windows)
     alone = replace(artifact, ensemble=Ensemble([network], [1.0]).eval())
     quantiles = Predictor(alone).quantiles(panel, series, cutoffs)
     length, horizon, losses = artifact.context_length, artifact.horizon, {}
@@ -190,7 +192,7 @@ def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
     network = artifact.ensemble.members[0]
     torch.nn.init.normal_(network.output.weight, std=spread, generator=torch.manual_seed(3))
     losses = {}
-    for share in blend.SHARES:
+    for share in members_runs.SHARES:
         network.network_weight.fill_(share)
         losses[share] = slow_losses(artifact, network, panel, split)
     choose_shares([network], store, split, SINGLE)
@@ -207,23 +209,23 @@ def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
 
 def test_attention_is_taken_where_it_is_better_in_every_stretch_and_not_by_chance():
     straight, better = torch.tensor([5.0, 4.0, 6.0, 5.0]), torch.tensor([4.5, 3.6, 5.5, 4.4])
-    assert blend.smallest(torch.stack([straight, better])) == 1
+    assert members_runs.smallest(torch.stack([straight, better])) == 1
     lucky = torch.tensor([5.3, 4.4, 6.2, 1.0])  # less in all, by one stretch
-    assert blend.smallest(torch.stack([straight, lucky])) == 0
-    assert blend.smallest(torch.tensor([[5.0], [1.0]])) == 0  # one stretch says nothing
-    assert blend.smallest(torch.tensor([[5.0, 5.0], [4.995, 4.995]])) == 0  # next to nothing
+    assert members_runs.smallest(torch.stack([straight, lucky])) == 0
+    assert members_runs.smallest(torch.tensor([[5.0], [1.0]])) == 0  # one stretch says nothing
+    assert members_runs.smallest(torch.tensor([[5.0, 5.0], [4.995, 4.995]])) == 0  # next to nothing
 
 
 def test_stretches_are_of_one_series_and_no_shorter_than_a_horizon():
     index = WindowIndex(np.array([10, 100]), np.array([9, 3]), 1, 1)
-    found = blend.stretches(index, np.arange(12), 4)
+    found = members_runs.stretches(index, np.arange(12), 4)
     assert found.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
-    assert blend.stretches(index, np.array([2, 8, 11]), 4).tolist() == [0, 0, 1]
+    assert members_runs.stretches(index, np.array([2, 8, 11]), 4).tolist() == [0, 0, 1]
 
 
 def test_without_validation_a_share_is_one_half_and_weights_are_equal(two):
     artifact, _, store, split = two
-    unwatched = replace(split, held=split.held[:0])
+    unwatched = replace(split, validation_windows=split.validation_windows[:0])
     networks = list(artifact.ensemble.members)
     choose_shares(networks, store, unwatched, SINGLE)
     assert [float(network.network_weight) for network in networks] == [0.5, 0.5]

@@ -3,8 +3,7 @@
 import pytest
 
 from forecaster.config import Config
-from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.sizes import SIZES, sized
+from forecaster.runs.fit import SIZES, fit_panel, prepare, sized
 
 NULL = Config().replaced(horizon=4, model={"width": None}, fit={"steps": None})
 

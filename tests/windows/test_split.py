@@ -170,11 +170,12 @@ def test_windows_that_calibrate_keep_the_stride(make_panel, make_config):
     panel = make_panel(4, 24 * 40)
     split = split_panel(panel, make_config(24, fit={"stride": 24, "validation": 0.5}))
     last = panel.last_observed
-    for numbers in (split.held, split.calibration):
+    for numbers in (split.validation_windows, split.calibration_windows):
         series, _, cutoff = split.validation.locate(numbers)
         assert len(numbers) and ((last[series] - cutoff) % 24 == 0).all()
     watched, calibrating = (
-        panel.time[split.validation.locate(numbers)[2]] for numbers in (split.held, split.calibration)
+        panel.time[split.validation.locate(numbers)[2]]
+        for numbers in (split.validation_windows, split.calibration_windows)
     )
     assert watched.max() < calibrating.min()
 
@@ -184,8 +185,8 @@ def test_a_drawn_validation_meets_every_hour_of_the_day_and_the_whole_span(make_
     split = split_panel(
         panel, make_config(4, fit={**WATCHED, "validation": 0.5, "validation_windows": 96})
     )
-    assert len(split.held) == 96 and len(set(split.held.tolist())) == 96
-    _, _, cutoff = split.validation.locate(split.held)
+    assert len(split.validation_windows) == 96 and len(set(split.validation_windows.tolist())) == 96
+    _, _, cutoff = split.validation.locate(split.validation_windows)
     assert len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
     assert cutoff.min() < 24 * 22 and cutoff.max() > 24 * 38
 
@@ -195,14 +196,17 @@ def test_a_drawn_validation_of_many_series_keeps_its_bound_and_meets_late_cutoff
 ):
     panel = make_panel(300, 60)
     split = split_panel(panel, make_config(4, fit={**WATCHED, "validation_windows": 100}))
-    series, _, cutoff = split.validation.locate(split.held)
-    assert len(split.held) == 100 and len(set(series.tolist())) > 60
+    series, _, cutoff = split.validation.locate(split.validation_windows)
+    assert len(split.validation_windows) == 100 and len(set(series.tolist())) > 60
     assert (cutoff - panel.indptr[series]).max() == 55
 
 
 def test_a_validation_below_the_bound_is_whole(make_panel, make_config):
     split = split_panel(make_panel(2, 60), make_config(4, fit=WATCHED))
-    assert split.held.tolist() == list(range(len(split.validation))) and len(split.calibration) == 0
+    assert (
+        split.validation_windows.tolist() == list(range(len(split.validation)))
+        and len(split.calibration_windows) == 0
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -223,13 +227,16 @@ def test_calibration_comes_after_all_that_is_watched(
         n_series, n_rows, targets=targets, ragged=ragged, irregular=irregular, gaps=0.1, seed=seed
     )
     split = split_panel(panel, make_config(horizon, fit={"validation": 0.4, "calibration": share}))
-    if len(split.calibration) == 0:
-        assert split.held.tolist() == list(range(len(split.validation)))
+    if len(split.calibration_windows) == 0:
+        assert split.validation_windows.tolist() == list(range(len(split.validation)))
         return
-    assert len(split.held) and not set(split.held) & set(split.calibration)
+    assert len(split.validation_windows) and not set(split.validation_windows) & set(
+        split.calibration_windows
+    )
     ahead = np.arange(1, horizon + 1)
     watched, calibrating = (
-        split.validation.locate(part)[2] for part in (split.held, split.calibration)
+        split.validation.locate(part)[2]
+        for part in (split.validation_windows, split.calibration_windows)
     )
     # One date for all series: every cutoff that calibrates, and every target, is later.
     assert panel.time[watched].max() < panel.time[calibrating + 1].min()
@@ -242,7 +249,8 @@ def test_the_watched_and_the_calibrating_cutoffs_are_those_of_the_drawing(make_p
     panel = make_panel(1, 200)
     split = split_panel(panel, make_config(10, fit={"validation": 0.5}))
     watched, calibrating = (
-        split.validation.locate(part)[2] for part in (split.held, split.calibration)
+        split.validation.locate(part)[2]
+        for part in (split.validation_windows, split.calibration_windows)
     )
     # 100 validated rows: cutoffs 99 … 189, of which 9 lie between and 41 are on either side.
     assert watched.tolist() == list(range(99, 140)) and calibrating.tolist() == list(range(149, 190))
@@ -252,22 +260,24 @@ def test_the_watched_and_the_calibrating_cutoffs_are_those_of_the_drawing(make_p
 def test_few_validated_cutoffs_are_all_watched(make_panel, make_config, rows):
     panel = make_panel(1, rows)
     split = split_panel(panel, make_config(4, fit={"validation": 0.2}))
-    assert len(split.calibration) == 0 and len(split.held) == len(split.validation)
+    assert len(split.calibration_windows) == 0 and len(split.validation_windows) == len(
+        split.validation
+    )
 
 
 def test_many_series_calibrate_on_few_cutoffs_each(make_panel, make_config):
     panel = make_panel(30, 60)
     split = split_panel(panel, make_config(8))
-    series, _, cutoff = split.validation.locate(split.calibration)
+    series, _, cutoff = split.validation.locate(split.calibration_windows)
     assert set(series.tolist()) == set(range(30))
     assert set((cutoff - panel.indptr[series]).tolist()) == {51}
-    assert len(split.held) == 30
+    assert len(split.validation_windows) == 30
 
 
 def test_both_parts_are_drawn_evenly_where_there_are_too_many(make_panel, make_config):
     panel = make_panel(1, 24 * 40)
     split = split_panel(panel, make_config(4, fit={"validation": 0.5, "validation_windows": 96}))
-    for part in (split.held, split.calibration):
+    for part in (split.validation_windows, split.calibration_windows):
         _, _, cutoff = split.validation.locate(part)
         assert len(part) == 96 and len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
         assert cutoff.max() - cutoff.min() > 24 * 9

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from forecaster.arguments import config_of
+from forecaster.config import config_from
 from forecaster.forecast.ahead import BLOCK, Task
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.paths import Draws
@@ -90,7 +90,7 @@ def open_for(
         covariates: a second table, joined on series and time.
         roles: columns that are called otherwise in this table, in the model's order.
     """
-    told = config_of(None, None, roles).data
+    told = config_from(None, None, roles).data
     schema = artifact.schema.renamed(told)
     # What the fit was told holds, unless this table is said to be written otherwise.
     reading = artifact.config.replaced(data=told.model_dump(include=set(roles))).data

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forecaster.arguments import config_of
 from forecaster.atomic import atomic_file
-from forecaster.config import DataConfig
+from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.batch.parts import SHARED
@@ -58,7 +57,7 @@ class Source:
 
     def reading(self, artifact: Artifact) -> DataConfig:
         """Returns how the table is read: as the model's was, unless something else was said."""
-        told = config_of(None, None, self.roles).data
+        told = config_from(None, None, self.roles).data
         return artifact.config.replaced(data=told.model_dump(include=set(self.roles))).data
 
 
@@ -142,7 +141,7 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
     """Returns the store of a table, made now unless an earlier start left it whole."""
     store, stamp = folder / _STORE, folder / _STAMP
     reading = _as_declared(
-        artifact.schema.renamed(config_of(None, None, source.roles).data), source.reading(artifact)
+        artifact.schema.renamed(config_from(None, None, source.roles).data), source.reading(artifact)
     )
     found = json.dumps([_stamps(source), reading.model_dump(mode="json")], sort_keys=True)
     if is_store(store) and stamp.is_file() and stamp.read_text(encoding="utf-8") == found:

@@ -76,7 +76,7 @@ def train(
         torch.manual_seed(config.fit.seed + place.rank)
     best, files = KeepBest(config.fit.patience), surroundings.checkpoints
     watch = [] if files is None else [Checkpointing(files, config.fit)]
-    validates = len(split.held) > 0
+    validates = len(split.validation_windows) > 0
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         # Lightning advises worker processes, devices and log intervals; each choice here is meant.

@@ -25,8 +25,8 @@ from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.panel.store import write_store
-from forecaster.runs import announce, announce_table
-from forecaster.runs.job import run_fit
+from forecaster.runs.console import print_findings, print_notice, print_roles, print_tracked
+from forecaster.runs.pipeline import run_fit
 from forecaster.runs.tracking.sweep import Sweep, close_dead_trial, open_sweep
 from forecaster.runs.tune.objective import RUN, Objective
 from forecaster.runs.tune.outcome import Outcome, outcome_of
@@ -67,8 +67,8 @@ def run_search(
     plan = plan_search(panel, tables, config, wishes, space)
     objective = Objective(plan, panel)
     objective.check()
-    announce_table.roles(console, panel)
-    announce_table.findings(console, found)
+    print_roles(console, panel)
+    print_findings(console, found)
     say_plan(console, objective)
     outcome = _searched(panel, plan, objective, wishes, console)
     if not wishes.refit and wishes.out is None and wishes.register is None:
@@ -80,7 +80,7 @@ def _searched(
     panel: Panel, plan: SweepPlan, objective: Objective, wishes: Wishes, console: Console
 ) -> Outcome:
     """Runs the trials that are still wanted, and records the study as a whole."""
-    say = partial(announce.sentence, console)
+    say = partial(print_notice, console)
     with warnings.catch_warnings():
         # Optuna loads a progress bar that complains where a notebook has no widgets.
         warnings.filterwarnings("ignore", message="IProgress not found")
@@ -111,8 +111,8 @@ def _searched(
         outcome.write_best(best, wishes.command)
         sweep.keep_best(best.read_text(encoding="utf-8"))
     say_results(console, outcome)
-    announce.tracked(console, sweep.run)
-    announce.sentence(console, f"wrote {best}")
+    print_tracked(console, sweep.run)
+    print_notice(console, f"wrote {best}")
     return outcome
 
 
@@ -156,7 +156,7 @@ def _refitted(panel: Panel, outcome: Outcome, wishes: Wishes, console: Console) 
             from forecaster.runs.registry.publish import publish
 
             published = publish(out, wishes.register, config.tracking)
-            announce.sentence(console, f"registered {published.address}: {published.sentence}")
+            print_notice(console, f"registered {published.address}: {published.sentence}")
     return artifact
 
 

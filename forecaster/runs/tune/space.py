@@ -18,9 +18,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.config import Config
+from forecaster.config import Config, read_yaml
 from forecaster.errors import ConfigError
-from forecaster.plain_yaml import read_yaml
 from forecaster.runs.tune.entries import Entry, Value, Values, read_entries
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from forecaster.arguments import seconds_of
-from forecaster.config import Config
+from forecaster.config import Config, parse_duration
 from forecaster.errors import ConfigError, nearest
 from forecaster.panel.panel import Panel
 from forecaster.runs.tracking.store import tracking_uri
@@ -121,7 +120,7 @@ def plan_search(
         pruner=pruner,
         seed=wishes.seed,
         workers=wishes.workers,
-        timeout_seconds=seconds_of(wishes.timeout, "--timeout"),
+        timeout_seconds=parse_duration(wishes.timeout, "--timeout"),
         until=wishes.until,
         future=_address(tables.future),
         covariates=_address(tables.covariates),

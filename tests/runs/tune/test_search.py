@@ -12,7 +12,7 @@ from forecast import tiny
 from rich.console import Console
 
 import forecaster as fc
-from forecaster.arguments import seconds_of
+from forecaster.config import parse_duration
 from forecaster.errors import ConfigError
 from forecaster.runs.tune.report import say_results
 
@@ -161,7 +161,7 @@ def test_results_are_said_with_the_preset_beside_them(folder):
     [(None, None), (90, 90), ("90", 90), ("45m", 2700), ("1.5h", 5400), ("1d", 86400)],
 )
 def test_a_duration_is_seconds_or_has_a_unit(told, seconds):
-    assert seconds_of(told, "--timeout") == seconds
+    assert parse_duration(told, "--timeout") == seconds
 
 
 @pytest.mark.slow

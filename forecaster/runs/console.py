@@ -7,49 +7,106 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from forecaster.config import Config
-from forecaster.evaluation.backtest import Backtest
-from forecaster.evaluation.rivals import MODEL, NAIVE
-from forecaster.evaluation.verdict import compared
-from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.card import calibration_line
-from forecaster.model.transfer import Part
+from forecaster.panel.findings import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
 from forecaster.panel.table import listing
-from forecaster.runs.announce_table import say
-from forecaster.runs.calibration import uncalibrated
-from forecaster.runs.tracking.run import TrackedRun
-from forecaster.runs.tracking.spool import FOLDER
-from forecaster.runs.tracking.store import where_to_look
-from forecaster.runs.tracking.sync import pending
-from forecaster.runs.transfer import ancestry, comparable
-from forecaster.windows.split import Split
+
+if TYPE_CHECKING:
+    from forecaster.config import Config
+    from forecaster.evaluation.backtest import Backtest
+    from forecaster.forecast.artifact import Artifact
+    from forecaster.model.transfer import Part
+    from forecaster.runs.tracking.run import TrackedRun
+    from forecaster.windows.split import Split
+
+
+def print_roles(console: Console, panel: Panel) -> None:
+    """Says which column is what, and why."""
+    table = Table(title=escape(panel.name), title_justify="left", box=None, pad_edge=False)
+    for heading in ("column", "role", "kind", "because"):
+        table.add_column(heading, overflow="fold")
+    for row in panel.schema.rows():
+        table.add_row(*map(escape, row))
+    console.print(table)
+    grid = "regular" if panel.regular else "irregular: rows as observed"
+    values = panel.values[:, : panel.n_channels]
+    found = find_periods(values, panel.indptr) if panel.regular else ()
+    repeats = ", ".join(f"{period.steps} steps ({period.share:.0%})" for period in found)
+    calendar = panel.calendar
+    season = f"{calendar.season_length} steps"
+    if calendar.integer and calendar.season is None and found:
+        season = f"{found[0].steps} steps, found in the data"
+    print_line(
+        console,
+        f"{panel.schema.layout} layout · {panel.n_series:,} series · "
+        f"{panel.n_channels} channel{'s' * (panel.n_channels > 1)} · {panel.n_rows:,} rows · "
+        f"frequency {calendar.freq} ({grid}) · season {season}"
+        + (f" · repeats every {repeats}" if repeats else ""),
+    )
+
+
+def print_findings(console: Console, found: Sequence[Finding]) -> None:
+    """Says what is remarkable about a table, worst first, with what to do about it."""
+    styles = {"error": "red", "warning": "yellow", "note": "cyan"}
+    table = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in worst_first(found):
+        text = Text(finding.text)
+        if finding.first:
+            text.append(f" (first: {finding.first})")
+        if finding.advice:
+            text.append(f"\n→ {finding.advice}", style="dim")
+        severity = Text(finding.severity, style=styles[finding.severity])
+        table.add_row(severity, Text(finding.rule), text)
+    if found:
+        console.print(table)
+
+
+def print_counts(console: Console, found: Sequence[Finding]) -> None:
+    """Says how many errors, warnings and notes there are."""
+    words = []
+    for severity in SEVERITIES:
+        number = sum(finding.severity == severity for finding in found)
+        words.append(f"{number} {severity}{'s' * (number != 1)}")
+    print_line(console, ", ".join(words))
+
+
+def print_line(console: Console, text: str, style: str | None = None) -> None:
+    """Prints a sentence as it is: names with brackets are no markup, long lines stay whole."""
+    console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)
+
 
 _MOST_LINES = 32  # more cutoffs than that are told by the first and the last
 
 
-def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
+def print_plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
     """Says what will be trained on what."""
+    from forecaster.runs.fit import uncalibrated
+
     text = panel.calendar.text
     model = config.model
-    say(
+    print_line(
         console,
         f"horizon {config.horizon} · context {model.context_length} · patches of {model.patch} and "
         f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
         f"{model.decoder_layers} layers",
     )
-    train, held, every = len(split.train), len(split.held), len(split.validation)
+    train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
     if held:
-        reason, later = uncalibrated(config), len(split.calibration)
+        reason, later = uncalibrated(config), len(split.calibration_windows)
         drawn = f" of {every:,}" if held + later < every else ""
         calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
-        say(
+        print_line(
             console,
             f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
             f"windows{calibrates} until {text(split.end)}",
@@ -57,19 +114,23 @@ def plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
         if reason is None and not later:
             reason = f"too few cutoffs after {text(split.split)}"
         if reason is not None and config.fit.calibration is not None:
-            say(console, f"quantiles are not calibrated: {reason}")
+            print_line(console, f"quantiles are not calibrated: {reason}")
     else:
-        say(
+        print_line(
             console,
             f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
             "validation, so all steps are run and the last weights kept",
         )
 
 
-def start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
+def print_start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
     """Says what of an artifact's weights is carried over, and what its past means for the scores."""
+    from forecaster.runs.transfer import ancestry, comparable
+
     told = ancestry(old)
-    say(console, f"starts from weights fitted to {told['data']} ({told['freq']}) until {told['until']}")
+    print_line(
+        console, f"starts from weights fitted to {told['data']} ({told['freq']}) until {told['until']}"
+    )
     table = Table(box=None, pad_edge=False)
     for heading in ("part", "carried over", "new, from zero", "left behind"):
         table.add_column(heading, overflow="fold")
@@ -77,19 +138,19 @@ def start(console: Console, panel: Panel, split: Split, old: Artifact, parts: li
         names = (listing(words) if words else "-" for words in (part.carried, part.new, part.left))
         table.add_row(*map(escape, (part.name, *names)))
     console.print(table)
-    say(
+    print_line(
         console,
         "scales: the artifact's of covariates carried over, this table's of targets and new covariates",
     )
     for part in parts:
         for note in part.notes:
-            say(console, f"{part.name}: {note}", style="yellow")
+            print_line(console, f"{part.name}: {note}", style="yellow")
     if not comparable(panel.schema, old.schema):
         said = "they tell time in another way, so a backtest cannot know what those weights have seen"
-        say(console, f"{said} of these rows", style="yellow")
-    elif old.trained_until > split.split and len(split.held):
+        print_line(console, f"{said} of these rows", style="yellow")
+    elif old.trained_until > split.split and len(split.validation_windows):
         text = panel.calendar.text
-        say(
+        print_line(
             console,
             f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
             f"after {text(split.split)}: its scores are no proof for times that weights have not seen",
@@ -97,9 +158,9 @@ def start(console: Console, panel: Panel, split: Split, old: Artifact, parts: li
         )
 
 
-def afresh(console: Console, parent: Mapping[str, Any]) -> None:
+def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
     """Says that a refit does not begin where the model began."""
-    say(
+    print_line(
         console,
         f"this model started from weights fitted to {parent['data']} until {parent['until']}; a refit "
         "starts from random weights, so these scores are those of its config, not of the warm start",
@@ -107,12 +168,16 @@ def afresh(console: Console, parent: Mapping[str, Any]) -> None:
     )
 
 
-def scores(console: Console, artifact: Artifact) -> None:
+def print_scores(console: Console, artifact: Artifact) -> None:
     """Says how the validation went, losses as plainly as wins."""
+    from forecaster.evaluation.rivals import MODEL, NAIVE
+    from forecaster.evaluation.verdict import compared
+    from forecaster.forecast.card import calibration_line
+
     found = artifact.metrics
     if "seconds_per_step" in found:
         full, bf16 = (1e3 * found["seconds_per_step"][name] for name in ("full", "bf16"))
-        say(
+        print_line(
             console,
             f"precision auto: {artifact.config.fit.precision} "
             f"(a step takes {full:.1f} ms in full, {bf16:.1f} ms in bf16)",
@@ -126,63 +191,70 @@ def scores(console: Console, artifact: Artifact) -> None:
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f} "
             f"(skill {100 * mine['skill']:+.1f} %)"
         )
-    say(console, line)
+    print_line(console, line)
     if told := calibration_line(artifact):
-        say(console, told)
+        print_line(console, told)
 
 
-def report(console: Console, path: Path | None, made: bool) -> None:
+def print_report(console: Console, path: Path | None, made: bool) -> None:
     """Says that the page which was asked for is written, or why there is none."""
     if path is not None:
         missing = f"no {path}: no rows were set aside for validation, so there is nothing to report"
-        say(console, f"wrote {path}" if made else missing, None if made else "yellow")
+        print_line(console, f"wrote {path}" if made else missing, None if made else "yellow")
 
 
-def saved(console: Console, out: Path | None, run: TrackedRun) -> None:
+def print_saved(console: Console, out: Path | None, run: TrackedRun) -> None:
     """Says where things are, and what became of the tracking."""
     if out is not None:
-        say(console, f"saved {out}")
-    tracked(console, run)
+        print_line(console, f"saved {out}")
+    print_tracked(console, run)
     if run.dropped:
-        say(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
+        print_line(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
 
 
-def tracked(console: Console, run: TrackedRun) -> None:
+def print_tracked(console: Console, run: TrackedRun) -> None:
     """Says where to see a run, or why its store does not have it, and what to do."""
+    from forecaster.runs.tracking.spool import FOLDER
+    from forecaster.runs.tracking.store import where_to_look
+    from forecaster.runs.tracking.sync import pending
+
     if run.dropped:
-        say(console, f"not tracked: MLflow store {run.uri}: {run.lost}; nor kept: {run.dropped}")
+        print_line(console, f"not tracked: MLflow store {run.uri}: {run.lost}; nor kept: {run.dropped}")
     elif run.lost:
         where = f"kept in {run.kept.parent.name}" if run.kept else "kept"
-        say(
+        print_line(
             console,
             f"not tracked: MLflow store {run.uri}: {run.lost}; {where}, send it later with: "
             "forecaster runs sync",
             style="yellow",
         )
     elif run.recorded:
-        say(console, f"tracked, see it with: {where_to_look(run.uri)}")
+        print_line(console, f"tracked, see it with: {where_to_look(run.uri)}")
         # Those of workers, or of earlier work, that this one knows nothing of.
         if count := pending():
             waiting = f"{count} run{'s' * (count > 1)}"
-            say(console, f"{waiting} in {FOLDER}: send with: forecaster runs sync", style="yellow")
+            how = f"{waiting} in {FOLDER}: send with: forecaster runs sync"
+            print_line(console, how, style="yellow")
 
 
-def cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
+def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
     """Says which cutoffs are forecast by which weights."""
     text = panel.calendar.text
     by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
     if len(times) > _MOST_LINES:
-        say(console, f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}: {by}")
+        print_line(console, f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}: {by}")
         return
     for time in times:
-        say(console, f"cutoff {text(time)}: {by}")
+        print_line(console, f"cutoff {text(time)}: {by}")
 
 
-def summary(console: Console, backtest: Backtest) -> None:
+def print_summary(console: Console, backtest: Backtest) -> None:
     """Says how the models compare, and which one is better."""
+    from forecaster.evaluation.rivals import MODEL
+
     console.print(_scores_table(backtest.scores))
     shown = len(backtest.forecasts)
-    say(
+    print_line(
         console,
         f"{shown:,} cutoff{'s' * (shown != 1)} · {backtest.scored:,} cells scored, "
         f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}",
@@ -191,6 +263,8 @@ def summary(console: Console, backtest: Backtest) -> None:
 
 def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
     """Returns the scores that a reader compares models by, 80 columns wide."""
+    from forecaster.evaluation.rivals import MODEL
+
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
     (coverage,) = (name for name in scores[MODEL] if name.startswith("coverage_"))
@@ -204,6 +278,6 @@ def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
     return table
 
 
-def sentence(console: Console, text: str) -> None:
+def print_notice(console: Console, text: str) -> None:
     """Says what came up in the course of work."""
-    say(console, text, style="yellow")
+    print_line(console, text, style="yellow")

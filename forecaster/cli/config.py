@@ -1,0 +1,17 @@
+"""`forecaster config`: all settings with their defaults, or as a file and `--set` change them."""
+
+from __future__ import annotations
+
+import typer
+
+from forecaster.cli import options
+
+
+def config(config: options.ConfigFile = None, sets: options.Sets = None) -> None:
+    """Print all settings with their values and descriptions, as YAML.
+
+    Without options these are the defaults.
+    """
+    from forecaster.config import describe, load_config
+
+    typer.echo(describe(load_config(config, sets or ())), nl=False)
