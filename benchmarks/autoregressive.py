@@ -22,9 +22,9 @@ from rich.table import Table
 from torch import Tensor
 
 from forecaster.config import ModelConfig
-from forecaster.model.embedding import shifted
+from forecaster.model.embedding import previous_values
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.windows.batch import Inputs
 
 REPEATS = 3

@@ -67,7 +67,6 @@ def test_a_network_of_many_choices_is_saved_and_forecasts_the_same_again(tmp_pat
         "model": {
             "width": 8,
             "heads": 2,
-            "feed_forward": 8,
             "attention": "strided",
             "attention_window": 2,
             "attention_stride": 2,
@@ -76,7 +75,7 @@ def test_a_network_of_many_choices_is_saved_and_forecasts_the_same_again(tmp_pat
             "positions": positions,
             "normalization": "rms",
             "activation": "swiglu",
-            "stem_kernel": 2,
+            "conv_kernel": 2,
             "stochastic_depth": 0.2,
             "context_length": 24,
             "patch": 4,

@@ -48,7 +48,7 @@ from forecaster.forecast.contract import (
 )
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.model.size import count_parameters
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeA
 
 from forecaster.config import Config, ModelConfig
 from forecaster.errors import ArtifactError
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.schema import Schema
 

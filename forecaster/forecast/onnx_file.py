@@ -32,7 +32,7 @@ from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.panel.calendar import Calendar
 from forecaster.windows.batch import Inputs
 

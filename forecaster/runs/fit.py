@@ -310,7 +310,7 @@ def resolve_config(config: Config, panel: Panel) -> Config:
     season = panel.calendar.season_length
     longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
     # A training window needs a patch of own rows before its horizon; short tables get short patches.
-    word = 1 if model.reads_words else None
+    word = 1 if model.tokenizes_values else None
     patch = model.patch or word or min(_patch_for(season), max(1, (longest - config.horizon) // 3))
     context = model.context_length
     if context is not None and model.patch is None:
@@ -380,10 +380,10 @@ def _check_tokens(config: Config) -> None:
         )
     context = -(-length // model.patch)
     ahead = -(-horizon // model.decoder_patch)
-    strengths = model.linear_strength
+    strengths = model.ridge_alpha
     if isinstance(strengths, tuple) and len(strengths) != ahead:
         raise ConfigError(
-            f"model: {len(strengths)} values of linear_strength for {ahead} horizon patches (horizon "
+            f"model: {len(strengths)} values of ridge_alpha for {ahead} horizon patches (horizon "
             f"{horizon} in patches of {model.decoder_patch}): give one for each, or one for all"
         )
     covered = model.learned_positions

@@ -110,7 +110,7 @@ class Windows:
             batch = self._store.batch(series, channel if index.channels > 1 else None, cutoff)
             inputs = batch.inputs
             scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
-            known = network.known_scaler(inputs.known, inputs.known_observed)
+            known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
             units = linear.units(inputs, scale)
             target = units.apply(batch.target).transpose(1, 2).flatten(0, 1)
             target = torch.where(target.isfinite(), target, torch.nan)
@@ -314,7 +314,7 @@ def _eased(linear: LinearForecast, sums: Sums, right: Tensor, strengths: Tensor)
         least = 1e-9 * gram.diagonal().mean() + _TINY
         for strength in strengths.unique():
             factor = torch.linalg.cholesky(gram + (strength * sums.whole[place] + least) * diagonal)
-            for leads, ahead in linear.reach():
+            for leads, ahead in linear.lead_blocks():
                 own = torch.arange(leads.start, leads.stop)
                 own = own[strengths[own] == strength]
                 size = shared + ahead  # the factor of the first features is the first part of it
@@ -404,7 +404,7 @@ def learn_offsets(every: Sequence[Windows], maps: Sequence[Sequence[Sequence[Ten
     linear, levels = every[0].linear, np.array(every[0].network.config.quantile_levels)
     missed, places = [], []
     for rows in every[0].some(max(1, _RESIDUALS // linear.horizon)):
-        counted = rows.relative / linear.misses_in(rows.relative)
+        counted = rows.relative / linear.residual_units(rows.relative)
         missed.append((rows.target - foretold(every, rows, maps)) * counted[:, None])
         places.append(rows.place)
     if not missed:
@@ -508,7 +508,7 @@ def settle_linear(panel: Panel, config: Config, split: Split) -> Config:
     model = config.model
     if model.linear not in ("skip", "blend"):
         return config
-    strengths = _STRENGTHS if model.linear_strength is None else ()
+    strengths = _STRENGTHS if model.ridge_alpha is None else ()
     places = [model.linear_phases] if model.linear_phases else [1, *_places(panel, config, split)]
     calendar = [model.linear_calendar]
     if model.linear_calendar is None:
@@ -544,14 +544,13 @@ def bare(config: Config) -> Config:
             "heads": 1,
             "encoder_layers": 1,
             "decoder_layers": 1,
-            "feed_forward": 1,
         }
     )
 
 
 def strengths_of(config: Config, horizon: int) -> Tensor:
     """Returns [H] the strength of each lead."""
-    strength, patch = config.model.linear_strength, config.model.decoder_patch
+    strength, patch = config.model.ridge_alpha, config.model.decoder_patch
     assert strength is not None and patch is not None
     if isinstance(strength, float | int):
         return torch.full((horizon,), float(strength), dtype=torch.float64)
@@ -601,7 +600,7 @@ def _validated(
         return list(zip(losses, tries, strict=True))
     chosen = [[strengths[k] for k in own.tolist()] for own in judged.argmin(dim=1)]
     settled = [
-        config.replaced(model={"linear_strength": own})
+        config.replaced(model={"ridge_alpha": own})
         for config, own in zip(tries, chosen, strict=True)
     ]
     return list(zip(losses, settled, strict=True))

@@ -18,7 +18,7 @@ from forecaster.config import Config, ModelConfig
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.model.transfer import KINDS, Meaning, Part, adapt, carry, check_weights, freeze_encoder
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
@@ -43,7 +43,7 @@ _SOLVED = (
     "linear_lags",
     "linear_units",
     "linear_period",
-    "linear_strength",
+    "ridge_alpha",
 )
 """Settings of linear maps, which are solved for each table afresh."""
 

@@ -20,7 +20,7 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 STORES = ["store_1", "store_4", "store_12"]
 TINY = {
     "horizon": 28,
-    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8, "context_length": 28},
+    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 28},
     "fit": {"steps": 40, "batch_size": 32, "validate_every": 20},
     "tracking": {"enabled": False},
 }

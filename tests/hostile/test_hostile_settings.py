@@ -6,7 +6,7 @@ import pytest
 
 import forecaster as fc
 from forecaster.config import load_config
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.model.size import check_memory, count_parameters
 
 GROWING = "[&a0 [x], " + ", ".join(f"&a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 40)) + "]"

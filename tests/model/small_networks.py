@@ -6,7 +6,7 @@ import torch
 
 from forecaster.config import ModelConfig
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.windows.batch import Inputs
 
 CONTEXT, HORIZON = 10, 7  # multiples of neither patch: 4 in the context, 3 in the horizon

@@ -12,7 +12,7 @@ from forecaster.config import Config, FitConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.augment import augmented, hidden_steps
-from forecaster.model.embedding import shifted
+from forecaster.model.embedding import previous_values
 from forecaster.model.learner import Learner
 from forecaster.model.loss import _previous
 from forecaster.runs.fit import fit_panel, prepare

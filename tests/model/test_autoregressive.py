@@ -16,10 +16,10 @@ from small_networks import (
 )
 
 from forecaster.config import ModelConfig
-from forecaster.model.embedding import shifted
+from forecaster.model.embedding import previous_values
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.sampling import prediction_from_paths, uniforms
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 
 SHAPES = {
     "plain": PLAIN,

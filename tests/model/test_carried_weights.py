@@ -8,9 +8,9 @@ from small_networks import EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.errors import ConfigError
 from forecaster.model.attention import MultiHeadAttention
-from forecaster.model.embedding import shifted
+from forecaster.model.embedding import previous_values
 from forecaster.model.layers import FeedForward
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 from forecaster.model.transfer import KINDS, Adapted, Meaning, adapt, carry, freeze_encoder, merge
 from forecaster.windows.batch import Inputs
 
@@ -49,7 +49,7 @@ WIDER = Shape(
 )
 SETTINGS = [
     {},
-    {"activation": "swiglu", "normalization": "rms", "stem_kernel": 2, "positions": "learned"},
+    {"activation": "swiglu", "normalization": "rms", "conv_kernel": 2, "positions": "learned"},
     {"positions": "rotary", "attention": "low_rank", "head": "student_t"},
     {"decoder": "autoregressive"},
     {"decoder": "autoregressive", "head": "binned", "bins": 8, "patch": 1, "decoder_patch": 1},

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from forecaster.model.densities import NegativeBinomialHead, StudentTHead
+from forecaster.model.heads import NegativeBinomialHead, StudentTHead
 from forecaster.model.scaling import Scale
 from forecaster.model.special import count_quantile, incomplete_beta, student_t_quantile
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from slow_attention import slow_attention
 
-from forecaster.model.dot_product import causal_mask, full_attention, scaled_dot_product_attention
+from forecaster.model.kernels import causal_mask, full_attention, scaled_dot_product_attention
 
 
 def random_parts(seed=0, batch=2, heads=2, queries=4, keys=5, width=3):

@@ -76,7 +76,7 @@ def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_ob
 
 def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
-    known = network.known_scaler(inputs.known, inputs.known_observed)
+    known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
     others = network.linear.others(inputs, known)
     codes = torch.cat(
         [torch.eye(size + 1)[inputs.known_category[..., n]][..., 1:] for n, size in enumerate((2, 4))],

@@ -20,7 +20,7 @@ from forecaster.model.scaling import Scale
 
 
 def make_config(**settings):
-    return ModelConfig(**({"width": 8, "heads": 2, "feed_forward": 12, "dropout": 0.0} | settings))
+    return ModelConfig(**({"width": 8, "heads": 2, "dropout": 0.0} | settings))
 
 
 def copy_attention(theirs, ours):

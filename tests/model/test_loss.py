@@ -22,7 +22,7 @@ VARIANTS = [
     {"positions": "learned"},
     {"attention": "low_rank", "cross_attention": "low_rank"},
     {"attention": "sparse"},
-    {"stem_kernel": 3, "stochastic_depth": 0.5, "activation": "swiglu"},
+    {"conv_kernel": 3, "stochastic_depth": 0.5, "activation": "swiglu"},
 ]
 
 

@@ -7,11 +7,11 @@ import torch
 from small_networks import CONTEXT, make_inputs, make_network
 from torch import nn
 
-from forecaster.model.dot_product import scaled_dot_product_attention
-from forecaster.model.embedding import shifted
+from forecaster.model.kernels import scaled_dot_product_attention
+from forecaster.model.embedding import previous_values
 from forecaster.model.positions import sinusoids
 from forecaster.model.sampling import uniforms
-from forecaster.model.shape import Shape
+from forecaster.model.embedding import Shape
 
 HORIZON = 6
 SHAPE = Shape(horizon=HORIZON, channels=1)

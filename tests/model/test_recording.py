@@ -6,7 +6,7 @@ from model.small_networks import CONTEXT, EVERYTHING, HORIZON, PLAIN, make_input
 
 from forecaster.config import ModelConfig
 from forecaster.model.attention import MultiHeadAttention
-from forecaster.model.local_attention import local_mask
+from forecaster.model.kernels import local_mask
 from forecaster.model.recording import record_attention
 
 KINDS = {

@@ -28,11 +28,11 @@ VARIANTS = {
     "rotary": {"positions": "rotary"},
     "rotary and local": {"positions": "rotary", **BOTH["local"]},
     "post-norm": {"norm_first": False, "activation": "relu"},
-    "rms": {"normalization": "rms", "activation": "swiglu", "stem_kernel": 2},
+    "rms": {"normalization": "rms", "activation": "swiglu", "conv_kernel": 2},
     "skip": {"linear": "skip", "lookbacks": (4, 9), "linear_lags": (3,), "linear_phases": 3},
     "blend": {"linear": "blend", "lookbacks": (9,), "linear_calendar": True, "attention_length": 5},
     "channels": TOGETHER,
-    "channels, rotary": {**TOGETHER, "positions": "rotary", "stem_kernel": 3},
+    "channels, rotary": {**TOGETHER, "positions": "rotary", "conv_kernel": 3},
     "channels, sparse": {**TOGETHER, **BOTH["sparse"], "norm_first": False},
 }
 IRREGULAR = replace(EVERYTHING, regular=False)

@@ -24,7 +24,7 @@ from forecaster.runs.training.train import Surroundings
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"
 TINY = """
-model: {width: 8, heads: 2, encoder_layers: 1, feed_forward: 8, dropout: 0.0}
+model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0}
 fit: {steps: 12, batch_size: 32, validate_every: 5, learning_rate: 0.001}
 tracking: {enabled: false}
 """
@@ -320,7 +320,7 @@ def stop(self, trainer, learner, batch, batch_index):
         os.killpg(0, signal.SIGKILL)
 
 def fit(out):
-    model = {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8, "dropout": 0.3}
+    model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3}
     fit = {"steps": 40, "batch_size": 32, "validate_every": 7, "patience": None, "noise": 0.1}
     config = {"model": model, "fit": fit | {"checkpoint_every": 1}, "tracking": {"enabled": False}}
     fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2)

@@ -28,7 +28,7 @@ def make_floor(make_config):
             "linear_phases": 1,
             "linear_calendar": False,
             "linear_lags": [],
-            "linear_strength": STRENGTH,
+            "ridge_alpha": STRENGTH,
         }
         return make_config(horizon, context_length=context_length, model=settled | model, fit=fit or {})
 
@@ -67,7 +67,7 @@ def seasonal_distance(context, steps):
 def slow_ridge(rows, network, lookback, lead, strength, seen_known, apart=None):
     """The maps of one lead: one equation per window whose target is there, solved at once."""
     features, targets, weights = [], [], []
-    loc, scale = network.known_scaler.loc.numpy(), network.known_scaler.scale.numpy()
+    loc, scale = network.embedding.known_scaler.loc.numpy(), network.embedding.known_scaler.scale.numpy()
     length = network.context_length
     for context, known, target in rows:
         tail = context[-lookback:]
@@ -246,7 +246,7 @@ def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make
 
 def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_floor):
     panel = make_panel(2, 80, known=1)
-    config, split = prepare(panel, make_floor(linear_strength=STRENGTH))
+    config, split = prepare(panel, make_floor(ridge_alpha=STRENGTH))
     values = panel.values.copy()
     for s in range(panel.n_series):
         values[split.train_end[s] : panel.indptr[s + 1]] = 1e6
@@ -260,7 +260,7 @@ def test_the_forecast_of_a_line_that_repeats_is_found(make_panel, make_floor):
     panel = make_panel(1, 300)
     wave = 10 * np.sin(2 * np.pi * np.arange(300) / 8) + np.repeat(np.arange(3), 100)
     panel = replace(panel, values=wave.astype(np.float32)[:, None])
-    artifact, _ = floor_of(panel, make_floor(linear_strength=1e-6))
+    artifact, _ = floor_of(panel, make_floor(ridge_alpha=1e-6))
     at = np.array([250, 280])
     said = Predictor(artifact).quantiles(panel, np.zeros(2, np.int64), at)
     truth = panel.values[at[:, None] + np.arange(1, 5), 0]
@@ -281,12 +281,12 @@ def test_constant_short_and_empty_series_give_finite_maps(make_panel, make_floor
 
 def test_what_was_left_open_is_settled_on_validation_and_stays(make_panel, make_floor):
     panel = make_panel(1, 24 * 40, known=1)
-    open_ = {"linear_phases": None, "linear_calendar": None, "linear_strength": None}
+    open_ = {"linear_phases": None, "linear_calendar": None, "ridge_alpha": None}
     config, split = prepare(panel, make_floor(**open_))
     settled = settle_linear(panel, config, split)
     model = settled.model
     assert model.linear_phases in (1, 24) and model.linear_calendar in (True, False)
-    assert isinstance(model.linear_strength, tuple) and len(model.linear_strength) == 2
+    assert isinstance(model.ridge_alpha, tuple) and len(model.ridge_alpha) == 2
     assert settle_linear(panel, settled, split) == settled
 
 
@@ -298,15 +298,15 @@ def test_an_hour_of_its_own_is_taken_where_each_hour_follows_another_rule(make_p
         sign = 0.9 if step // 6 % 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
     panel = replace(panel, values=value.astype(np.float32)[:, None])
-    config, split = prepare(panel, make_floor(linear_phases=None, linear_strength=None))
+    config, split = prepare(panel, make_floor(linear_phases=None, ridge_alpha=None))
     assert settle_linear(panel, config, split).model.linear_phases == 24
 
 
 def test_without_validation_quarters_of_the_training_choose(make_panel, make_floor):
-    open_ = {"linear_phases": None, "linear_strength": None}
+    open_ = {"linear_phases": None, "ridge_alpha": None}
     config, split = prepare(make_panel(2, 60), make_floor(fit={"validation": None}, **open_))
     model = settle_linear(make_panel(2, 60), config, split).model
-    assert model.linear_phases == 1 and len(model.linear_strength) == 2
+    assert model.linear_phases == 1 and len(model.ridge_alpha) == 2
 
 
 @pytest.mark.parametrize("kind", ["skip", "blend"])
@@ -352,8 +352,8 @@ def test_places_of_a_table_without_a_calendar_are_refused(make_panel, make_floor
 
 
 def test_a_list_of_strengths_has_one_for_each_horizon_patch(make_panel, make_floor):
-    with pytest.raises(ConfigError, match="3 values of linear_strength for 2 horizon patches"):
-        prepare(make_panel(1, 60), make_floor(linear_strength=[0.1, 0.2, 0.3]))
+    with pytest.raises(ConfigError, match="3 values of ridge_alpha for 2 horizon patches"):
+        prepare(make_panel(1, 60), make_floor(ridge_alpha=[0.1, 0.2, 0.3]))
 
 
 def test_a_floor_keeps_nothing_of_attention(make_panel, make_floor):

@@ -87,7 +87,7 @@ SCRIPT = """
 import sys
 import forecaster as fc
 data, future, compiled, precision, steps, out = sys.argv[1:]
-model = {"width": 16, "heads": 2, "encoder_layers": 1, "feed_forward": 16, "dropout": 0.0}
+model = {"width": 16, "heads": 2, "encoder_layers": 1, "dropout": 0.0}
 fit = {"steps": int(steps), "batch_size": 32, "patience": None, "validate_every": int(steps)}
 config = {"model": model, "fit": fit, "tracking": {"enabled": False}}
 fc.fit(data, 7, future=future, config=config, out=out, compile=compiled == "True", precision=precision)

@@ -122,7 +122,7 @@ from forecaster.runs.training.train import Surroundings
 from forecaster.runs.tune.pruning import PruneBehind
 
 fit = {"steps": 9, "validate_every": 2, "batch_size": 8}
-config = Config().replaced(horizon=4, model={"width": 8, "heads": 2, "feed_forward": 8}, fit=fit)
+config = Config().replaced(horizon=4, model={"width": 8, "heads": 2}, fit=fit)
 panel = open_panel(sys.argv[1], config.data)
 config, split = prepare(panel, config)
 trial, reports = None, []
