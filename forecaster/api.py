@@ -109,7 +109,7 @@ def _page(path: str | Path | None, data: object) -> Path | None:
 def _opened(asked: Asked) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with what a store says."""
     from forecaster.panel.build import open_panel
-    from forecaster.panel.stored import as_converted
+    from forecaster.panel.store import as_converted
 
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
     panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)

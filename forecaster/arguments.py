@@ -32,7 +32,6 @@ class Reading(TypedDict, total=False):
     time_format: str
     snap: bool
     on_duplicates: str
-    on_gaps: str
     holidays: str
 
 

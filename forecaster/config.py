@@ -104,9 +104,6 @@ class DataConfig(Section):
     on_duplicates: Literal["error", "mean", "last"] = "error"
     """What becomes of rows that share series and time but disagree. mean: their mean; last: the
     last one. Rows that agree are one row in any case, and that is said."""
-    on_gaps: Literal["mask", "forward-fill"] = "mask"
-    """What becomes of missing cells between two observed ones. mask: they stay missing;
-    forward-fill: the last value before them holds."""
     holidays: str | None = None
     """Country, as DE or US-CA, whose public holidays become a known covariate."""
 

@@ -1,8 +1,7 @@
-"""Arrays with a row per row of a panel, handled in blocks: memory stays bounded, mapped or not.
+"""Arrays with an entry per row of a panel, handled in blocks: memory stays bounded, mapped or not.
 
-What comes in: arrays in RAM, or mapped from a file. What goes out: blocks of rows, and new arrays of
-the same kind: what is derived from a mapped array is mapped too, from an unnamed file beside it, so
-that no panel needs more memory than a few blocks.
+What is derived from a mapped array is mapped too, from an unnamed file beside it, so that no panel
+needs more memory than a few blocks.
 """
 
 from __future__ import annotations
@@ -43,13 +42,7 @@ def owners(indptr: Ints, rows: slice) -> Ints:
 
 
 def evenly_apart(time: Ints, indptr: Ints, step: int) -> bool:
-    """Whether every row comes this far after the one before it in its series.
-
-    Args:
-        time: int64 [row].
-        indptr: int64 [series + 1].
-        step: in the units of the times.
-    """
+    """Returns whether every row comes this far after the one before it in its series."""
     for rows in blocks(len(time) - 1):
         odd = np.flatnonzero(time[rows.start + 1 : rows.stop + 1] - time[rows] != step) + rows.start + 1
         # The first row of a series comes after none.
@@ -59,11 +52,7 @@ def evenly_apart(time: Ints, indptr: Ints, step: int) -> bool:
 
 
 def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Returns a new array of the same kind: in RAM, or in an unnamed file beside a mapped one's.
-
-    Raises:
-        OutputError: there is no room for the file.
-    """
+    """Returns a new array in RAM, or beside a mapped array in an unnamed file, as `empty_mapped`."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if not isinstance(array, np.memmap) or size == 0:
         return np.empty(shape, dtype)
@@ -72,12 +61,7 @@ def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDA
 
 
 def empty_mapped(shape: tuple[int, ...], dtype: Any, home: Path | None = None) -> NDArray[Any]:
-    """Returns a new array in an unnamed file.
-
-    Args:
-        shape: with at least one cell.
-        dtype: of the cells.
-        home: folder of the file; None = that for temporary files.
+    """Returns a new array of at least one cell in an unnamed file.
 
     Raises:
         OutputError: there is no room for the file.
@@ -113,15 +97,12 @@ def scattered(array: NDArray[Any], place: Ints, n_rows: int, empty: Any) -> NDAr
 
 
 def translated(codes: NDArray[np.int32], tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """Returns codes looked up in one table per column, whose first entry is for code -1.
-
-    Raises:
-        DataError: a code, in a store that somebody changed, has no entry.
-    """
+    """Returns codes looked up in one table per column, whose first entry is for code -1."""
     result: NDArray[np.int32] = empty_beside(codes, codes.shape, np.int32)
     for rows in blocks(*codes.shape):
         for k, table in enumerate(tables):
             place = codes[rows, k].astype(np.int64) + 1
+            # Only in a store that was changed by hand.
             if place.min() < 0 or place.max() >= len(table):
                 raise DataError(
                     f"damaged codes of categories: {place.max() - 1}, of {len(table) - 2}; "

@@ -1,10 +1,9 @@
-"""What every series holds in every column, from one pass over the rows: all that most rules need.
+"""Statistics of every series and column, from one pass over the rows: what most audit rules need.
 
-What comes in is a panel, in RAM or mapped; what goes out are small arrays with an entry per series
-and column. The pass goes from part to part of the panel and needs memory for one part.
+The pass goes through the panel, in RAM or mapped, by blocks of series and needs memory for one block.
 
-Axes: series, column (`schema.columns`, then `schema.code_columns`, of which only count, first and
-last are known).
+Axes: series, column (`schema.columns`, then `schema.code_columns`, of which only count, first, last
+and gaps are known).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 WHOLE = 2.0**24
-"""Beyond it every float32 is a whole number, which then says nothing."""
+"""Beyond it every float32 is a whole number."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A panel, and what its series hold."""
+    """A panel and the statistics of its series."""
 
     panel: Panel
     horizon: int | None
@@ -95,22 +94,17 @@ class Facts:
             rows = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
             yield part, rows, np.repeat(np.arange(len(part)), length)
 
-    def label_at(self, row: int) -> str:
-        """Returns the name of the series that owns a row."""
-        return self.panel.labels[int(np.searchsorted(self.panel.indptr, row, side="right") - 1)]
+    def series_at(self, rows: Ints) -> Ints:
+        """Returns the numbers of the series that own rows."""
+        return np.asarray(np.searchsorted(self.panel.indptr, rows, side="right") - 1)
 
-    def at(self, row: int) -> str:
-        """Returns the time of a row as people write it."""
+    def at(self, row: int | np.int64) -> str:
+        """Returns the time of a row as text."""
         return self.panel.calendar.text(int(self.panel.time[row]))
 
 
 def facts_of(panel: Panel, horizon: int | None = None) -> Facts:
-    """Returns what every series holds in every column.
-
-    Args:
-        panel: any.
-        horizon: steps that will be forecast, where that is known.
-    """
+    """Returns the statistics of every series and column; `horizon`: steps that will be forecast."""
     numbers, codes = panel.values.shape[1], panel.codes.shape[1]
     shape, narrow = (panel.n_series, numbers + codes), (panel.n_series, numbers)
     facts = Facts(

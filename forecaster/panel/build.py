@@ -21,7 +21,6 @@ from forecaster.panel.cells import SERIES, TIME
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.frames import read_table
 from forecaster.panel.freq import declared_freq
-from forecaster.panel.gaps import forward_filled
 from forecaster.panel.grid import on_grid
 from forecaster.panel.holidays import require_holidays, with_holidays
 from forecaster.panel.infer_freq import Parts, find_freq
@@ -31,8 +30,7 @@ from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.roles import infer_schema, require_schema
 from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.schema import Schema
-from forecaster.panel.store import is_store
-from forecaster.panel.stored import stored_panel
+from forecaster.panel.store import is_store, stored_panel
 from forecaster.panel.table import Table
 
 
@@ -121,8 +119,6 @@ def build_panel(
         with faults:
             panel = on_grid(panel, declared=declared, sparse=sparse) if rows.schema.regular else panel
         faults.refuse()
-    if data.on_gaps == "forward-fill":
-        panel = forward_filled(panel)
     return panel if country is None else with_holidays(panel, country)
 
 

@@ -1,7 +1,6 @@
 """Categories of a panel in other codes: those of a model, or of the training rows alone.
 
-What comes in is a panel; what goes out is one whose codes mean other words. Code 0 is a word that is
-not among them.
+Code 0 stands for a category that is not among them.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from forecaster.panel.panel import MISSING, Panel
 
 
 def with_categories(panel: Panel, end: Ints) -> Panel:
-    """Returns the panel with categories limited to those in the first (training) rows.
-
-    All others become code 0, unknown. Static categories are kept where a series has such a row.
+    """Returns the panel with categories limited to those of the training rows; others become 0.
 
     Args:
         panel: in any codes.
-        end: int64 [series] first row that does not count.
+        end: int64 [series] first row after the training rows; static categories of a series count
+            where it has training rows.
     """
     categories = dict(panel.schema.categories)
     names = panel.schema.code_columns
@@ -42,12 +40,7 @@ def with_categories(panel: Panel, end: Ints) -> Panel:
 
 
 def recoded(panel: Panel, categories: Mapping[str, tuple[str, ...]]) -> Panel:
-    """Returns the panel in the codes of other categories; what is not among them becomes 0.
-
-    Args:
-        panel: in any codes.
-        categories: for every categorical column, as a model has them in its schema.
-    """
+    """Returns the panel in the codes of a model's categories; all others become 0."""
 
     def table(name: str) -> NDArray[np.int32]:
         new = {word: code for code, word in enumerate(categories[name], start=1)}

@@ -27,7 +27,7 @@ from forecaster.panel.cells import SERIES
 from forecaster.panel.dealt import Dealt, Layouts, deal, sample_of
 from forecaster.panel.findings import fault, refuse_errors, summed
 from forecaster.panel.frames import read_table
-from forecaster.panel.grid import refuse_sparse
+from forecaster.panel.grid import check_density
 from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.panel import Panel
 from forecaster.panel.roles import (
@@ -263,7 +263,7 @@ class _Pieces:
         if regular:
             ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
             total = sum(int((calendar.steps(*of_part) + 1).sum()) for of_part in ends)
-            refuse_sparse(self.scan.name, calendar.freq, total, sum(len(time) for time, _ in layouts))
+            check_density(self.scan.name, calendar.freq, total, sum(len(time) for time, _ in layouts))
         categories = {}
         for name in facts.categorical:
             words = pl.concat([survey.words[name] for survey in surveys]).unique().sort()

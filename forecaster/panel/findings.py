@@ -1,7 +1,6 @@
-"""What is wrong with a table, or only worth knowing: one `Finding` each.
+"""Findings: what is wrong with a table, or worth knowing, as reading, building and auditing report it.
 
-What comes in: what reading, building and auditing a panel noticed. What goes out: lines for people,
-mappings for machines, or one `DataError` that holds every error of a stage at once.
+They become lines for people, mappings for machines, or one `DataError` with every error of a stage.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ class Finding:
     """One thing a reader should know before a forecast is trusted."""
 
     severity: Severity
-    """error: the table cannot be understood; warning: forecasts may suffer; note: good to know."""
+    """error: the table is refused; warning: forecasts may suffer; note: good to know."""
     rule: str
-    """Short name of what was looked for, as "duplicates"."""
+    """Short name of the check, as "duplicates"."""
     text: str
     """What was found; an error says what was expected, what was found, and where."""
     advice: str
@@ -57,11 +56,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def refuse_errors(findings: Iterable[Finding]) -> None:
-    """Does nothing where there is no error among findings.
-
-    Raises:
-        DataError: one line per error, all errors at once.
-    """
+    """Raises all errors among findings as one `DataError`, a line each."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise DataError("\n".join(error.line() for error in errors), errors)
@@ -76,36 +71,26 @@ def fault(
 
 
 def findings_of(error: DataError, rule: str = "table") -> list[Finding]:
-    """Returns what an error holds; its lines become findings where it names none.
-
-    Args:
-        error: any.
-        rule: name of findings made from lines.
-    """
+    """Returns the findings of an error; one per line, of this rule, where it carries none."""
     lines = str(error).splitlines()
     return list(error.findings) or [Finding("error", rule, line, "") for line in lines]
 
 
 @contextmanager
 def beside(notes: Sequence[Finding]) -> Iterator[None]:
-    """Adds what was noticed so far to an error that ends the work inside.
-
-    Args:
-        notes: read when the error comes; errors among them are told by it.
-    """
+    """Adds the warnings and notes found so far to a `DataError` that is raised inside."""
     try:
         yield
     except DataError as error:
-        noticed = (note for note in notes if note.severity != "error")
-        error.findings = (*findings_of(error), *noticed)
+        error.findings = (*findings_of(error), *(note for note in notes if note.severity != "error"))
         raise
 
 
 class Faults:
-    """Gathers the errors of one stage, so that they are told at once.
+    """Gathers the errors of one stage, so that all of them are reported at once.
 
-    Every check that does not need another's result runs inside its own `with faults:`, which ends
-    early where the check fails; `refuse` then raises what was gathered.
+    Every check that does not need another's result runs in its own `with faults:`, which ends early
+    where the check fails; `refuse` then raises what was gathered.
     """
 
     def __init__(self, rule: str = "table"):
@@ -129,7 +114,7 @@ class Faults:
 
 
 def summed(notes: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns the notes on parts of a table as those on the whole: what they count is added up."""
+    """Returns the notes on parts of a table as notes on the whole: their counts are added up."""
     found: dict[tuple[str, ...], Finding] = {}
     for note in notes:
         kind = (note.severity, note.rule, note.advice, *_COUNTS.split(note.text))
@@ -137,15 +122,11 @@ def summed(notes: Iterable[Finding]) -> tuple[Finding, ...]:
         if first is None:
             found[kind] = note
         elif f"{first.count:,}" in _COUNTS.findall(first.text):
-            sums = map(_sum, _COUNTS.findall(first.text), _COUNTS.findall(note.text))
-            words = _COUNTS.split(first.text)
-            text = "".join(part for pair in zip(words, [*sums, ""], strict=True) for part in pair)
+            counts = zip(_COUNTS.findall(first.text), _COUNTS.findall(note.text), strict=True)
+            sums = (f"{sum(int(part.replace(',', '')) for part in pair):,}" for pair in counts)
+            text = _COUNTS.sub(lambda _: next(sums), first.text)  # noqa: B023
             found[kind] = replace(first, count=first.count + note.count, text=text)
     return tuple(found.values())
 
 
 _COUNTS = re.compile(r"(?<![\w'.:+-])\d+(?:,\d{3})*(?![\w'.:-])")
-
-
-def _sum(one: str, other: str) -> str:
-    return f"{int(one.replace(',', '')) + int(other.replace(',', '')):,}"

@@ -1,7 +1,6 @@
-"""Rows find their place on the grid of the step, and gaps become empty rows.
+"""The regular grid: rows move to their place on it, and gaps become empty rows.
 
-What comes in is a panel whose rows are as observed; what goes out is one whose consecutive rows are
-one step apart. A row off the grid is refused, and a grid that would be mostly empty.
+A row off the grid is refused, and a grid that would be mostly empty.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from forecaster.panel.panel import MISSING, NO_TIME, Panel
 
 
 def on_grid(panel: Panel, *, declared: bool, sparse: bool = False) -> Panel:
-    """Puts every row at its place on the grid that starts at its series' first row.
+    """Returns the panel with every row on the grid that starts at its series' first row.
 
     Args:
         panel: rows as observed.
-        declared: the step was given, not found.
+        declared: the step was given, not inferred.
         sparse: most of the grid may be empty.
 
     Raises:
@@ -34,7 +33,7 @@ def on_grid(panel: Panel, *, declared: bool, sparse: bool = False) -> Panel:
     length = np.diff(panel.indptr)
     anchor, place, off = panel.calendar.placed(panel.time, panel.indptr)
     if off.any():
-        _refuse_off_grid(panel, off, declared)
+        raise _off_grid(panel, off, declared)
     start = np.append(place, 0)[panel.indptr[:-1]]
     place = place - np.repeat(start, length)
     spans = np.append(place, -1)[np.where(length > 0, panel.indptr[1:] - 1, panel.n_rows)] + 1
@@ -42,7 +41,7 @@ def on_grid(panel: Panel, *, declared: bool, sparse: bool = False) -> Panel:
     if total == panel.n_rows:
         return replace(panel, regular=True)
     if not sparse:
-        refuse_sparse(panel.name, panel.calendar.freq, total, panel.n_rows)
+        check_density(panel.name, panel.calendar.freq, total, panel.n_rows)
     indptr = np.concatenate(([0], np.cumsum(spans))).astype(np.int64)
     old = place + np.repeat(indptr[:-1], length)
     empty = np.ones(total, bool)
@@ -62,32 +61,28 @@ def on_grid(panel: Panel, *, declared: bool, sparse: bool = False) -> Panel:
     )
 
 
-def refuse_sparse(name: str, freq: str, total: int, rows: int) -> None:
-    """Refuses a grid that would be mostly empty.
-
-    Raises:
-        DataError: with both counts.
-    """
+def check_density(name: str, freq: str, total: int, rows: int) -> None:
+    """Raises DataError for a grid that would be mostly empty."""
     if total > MOST_GRID_ROWS * rows:
         raise DataError(
             f"{name}: a grid of {freq} would have {total} rows for {rows} in the table, more than "
-            f"{MOST_GRID_ROWS} times as many; say a longer step with --freq, or mend stray times far "
-            "from the others"
+            f"{MOST_GRID_ROWS} times as many; pass a longer step with --freq, or correct stray times "
+            "far from the others"
         )
 
 
-def _refuse_off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> None:
+def _off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> DataError:
     row = int(np.flatnonzero(off)[0])
     series = int(np.searchsorted(panel.indptr, row, side="right") - 1)
     text = panel.calendar.text
-    raise fault(
+    return fault(
         "grid",
         f"{panel.name}: expected steps of {panel.calendar.freq} from "
         f"{text(int(panel.time[panel.indptr[series]]))} in series '{panel.labels[series]}', found "
         f"{text(int(panel.time[row]))} ({int(off.sum())} such rows)",
-        "say another step with --freq, or move them onto it with --snap"
+        "pass another step with --freq, or move them onto it with --snap"
         if declared
-        else "mend the time of these rows",
+        else "correct the time of these rows",
         series=panel.labels[series],
         where=text(int(panel.time[row])),
         count=int(off.sum()),

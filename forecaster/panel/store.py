@@ -1,23 +1,22 @@
-"""A panel as a folder: its arrays mapped from files, so that it may be larger than memory.
+"""A panel store: a folder whose arrays are mapped, so that a panel may be larger than memory.
 
-What comes in are panels of neighbouring series, one after the other; what goes out is a folder that
-`open_store` returns as one panel, whose arrays with a row per row are read-only maps of the files.
-Promised: the folder appears whole or not at all, and the panel is bit for bit the one it was made of.
+`StoreWriter` gathers panels of neighbouring series; `open_store` maps the folder as one read-only
+panel, bit for bit the one that was written; `stored_panel` checks it against settings and a model.
+The folder appears whole or not at all.
 
-    panel.json      format, schema, clock, counts, fingerprint, notes, how the table was read
+    panel.json      format, schema, calendar, counts, fingerprint, notes, how the table was read
     keys.arrow      one row per series
-    values codes time                                        .npy, a row per row
-    indptr static static_codes observed_ends                 .npy, a row per series
+    values codes time                                        .npy, one entry per row
+    indptr static static_codes observed_ends                 .npy, one entry per series
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, BinaryIO
@@ -28,10 +27,12 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from forecaster.atomic import atomic_folder
-from forecaster.config import DataConfig
+from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.findings import Finding
+from forecaster.panel.categories import recoded
+from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.freq import parse_freq
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
@@ -40,6 +41,11 @@ CARD = "panel.json"
 KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
+_ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
+_REPAIRS = ("snap", "on_duplicates")
+"""Settings that change the arrays and are no part of a schema."""
+_CYCLES = ("season_length", "periods")
+"""Settings that leave the arrays as they are and may be changed."""
 _CALENDAR, _NOTES = TypeAdapter(Calendar), TypeAdapter(tuple[Finding, ...])
 _DAMAGE = (
     KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError,
@@ -48,7 +54,7 @@ _DAMAGE = (
 
 
 def is_store(source: object) -> bool:
-    """Whether a source is the path of a store."""
+    """Returns whether a source is the path of a store."""
     return isinstance(source, str | Path) and (Path(source).expanduser() / CARD).is_file()
 
 
@@ -63,7 +69,7 @@ class StoreWriter:
         self._keys: list[pl.DataFrame] = []
 
     def append(self, panel: Panel) -> None:
-        """Adds the next series; schema and clock are those of the first panel."""
+        """Adds the next series; schema and calendar are those of the first panel."""
         for name in _ROWS:
             array = getattr(panel, name)
             if self._first is None:
@@ -80,12 +86,7 @@ class StoreWriter:
         self._rows += panel.n_rows
 
     def finish(self, data: DataConfig, notes: Sequence[Finding]) -> None:
-        """Writes what is known at the end only.
-
-        Args:
-            data: how the table was read.
-            notes: of the whole panel.
-        """
+        """Writes headers, keys and card; `data`: how the table was read, `notes`: of all of it."""
         panel = self._first
         assert panel is not None
         for name in _ROWS:
@@ -101,7 +102,6 @@ class StoreWriter:
             keys.write_ipc(file)
         card = {
             "format": FORMAT,
-            "version": _version(),
             "name": panel.name,
             "kind": panel.kind,
             "series": sum(map(len, self._small["static"])),
@@ -118,7 +118,7 @@ class StoreWriter:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[StoreWriter]:
-    """Yields what gathers a store that takes its name at the end; it has to be finished.
+    """Yields the writer of a store; call its `finish` before the end.
 
     Raises:
         OutputError: the folder is something else, cannot be written, or the disk is full.
@@ -129,16 +129,7 @@ def writing(folder: Path) -> Iterator[StoreWriter]:
 
 
 def write_store(panel: Panel, folder: Path, data: DataConfig) -> Panel:
-    """Writes a panel to a folder, part by part, and returns it mapped from there.
-
-    Args:
-        panel: any.
-        folder: appears whole or not at all; a store that is there is replaced.
-        data: how the table was read.
-
-    Raises:
-        OutputError: the folder is something else, cannot be written, or the disk is full.
-    """
+    """Writes a panel to a folder, block by block, and returns it mapped from there."""
     with writing(folder) as store:
         for _, part in panel.parts():
             store.append(part)
@@ -170,7 +161,7 @@ def open_store(source: str | Path) -> Panel:
             notes=_NOTES.validate_python(card["notes"]),
             **arrays,
         )
-        _require_whole(panel, observed_ends)
+        _check_arrays(panel, observed_ends)
     except (*_DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise DataError(
             f"{source}: damaged panel store ({' '.join(str(error).split())[:200]}); convert again"
@@ -183,11 +174,7 @@ def open_store(source: str | Path) -> Panel:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """Returns what a store says of itself.
-
-    Raises:
-        DataError: it is damaged, or a newer version wrote it.
-    """
+    """Returns the card of a store, once its format is known to be readable."""
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
         found = card.get("format")
@@ -202,7 +189,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def _header(array: NDArray[Any], rows: int) -> bytes:
-    """Returns the .npy header of an array with so many rows; its length does not depend on them."""
+    """Returns the .npy header of an array of so many rows; its own length is always the same."""
     header = io.BytesIO()
     facts = np.lib.format.header_data_from_array_1_0(array[:0])
     np.lib.format.write_array_header_1_0(header, facts | {"shape": (rows, *array.shape[1:])})
@@ -214,12 +201,12 @@ def _mapped(path: Path) -> NDArray[Any]:
     return array
 
 
-def _require_whole(panel: Panel, observed_ends: NDArray[Any]) -> None:
-    """Refuses arrays that do not fit each other, or their schema."""
-    schema, indptr, clock = panel.schema, panel.indptr, panel.calendar
-    if (clock.freq, clock.time_zone) != (schema.freq, schema.time_zone):
-        raise ValueError(f"calendar of {clock.freq}, schema of {schema.freq}")
-    if clock.integer != (schema.time_dtype == "integer"):
+def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:
+    """Raises ValueError where arrays do not fit each other or their schema."""
+    schema, indptr, calendar = panel.schema, panel.indptr, panel.calendar
+    if (calendar.freq, calendar.time_zone) != (schema.freq, schema.time_zone):
+        raise ValueError(f"calendar of {calendar.freq}, schema of {schema.freq}")
+    if calendar.integer != (schema.time_dtype == "integer"):
         raise ValueError(f"calendar and schema disagree on times: {schema.time_dtype}")
     if indptr.ndim != 1 or indptr.dtype != np.int64 or len(indptr) < 1:
         raise ValueError("indptr.npy holds no first rows")
@@ -256,8 +243,119 @@ def _write(folder: Path, card: dict[str, Any]) -> None:
     (folder / CARD).write_text(text + "\n", encoding="utf-8")
 
 
-def _version() -> str:
+def stored_panel(
+    source: str | Path,
+    data: DataConfig,
+    *,
+    schema: Schema | None = None,
+    covariates: object | None = None,
+    future: object | None = None,
+) -> Panel:
+    """Returns the panel of a store, with a model's categories where a model is given.
+
+    Args:
+        source: the store.
+        data: settings for reading; with a schema only those in `_REPAIRS` matter.
+        schema: of a model.
+        covariates, future: refused: they are part of a conversion.
+
+    Raises:
+        DataError: naming everything that needs another conversion.
+    """
+    panel = open_store(source)
+    found = [
+        _again(f"{source}: a panel store takes no further table", flag)
+        for flag, given in (("covariates", covariates), ("future", future))
+        if given is not None
+    ]
+    if schema is None:
+        as_converted(source, data)
+        refuse_errors(found)
+        return panel.with_cycles(*panel.schema.cycles(data))
+    found += _other_roles(str(source), panel, schema)
+    converted = _converted(source)
+    for name in _REPAIRS:
+        mine, wanted = getattr(converted, name), getattr(data, name)
+        if mine not in (wanted, "error"):
+            text = f"{source}: converted with {_flag(name)} {mine}, requested {wanted}"
+            found.append(_again(text, name, str(wanted)))
+    refuse_errors(found)
+    facts = ("time_dtype", "time_unit", "time_zone", "time_format", "dtypes")
+    own = {name: getattr(panel.schema, name) for name in facts}
+    panel = recoded(panel, schema.categories)
+    panel = replace(panel, schema=replace(schema, **own))
+    return panel.with_cycles(*schema.cycles(data))
+
+
+def as_converted(source: object, data: DataConfig) -> DataConfig:
+    """Returns the settings for reading a source: for a store, those of its conversion.
+
+    Raises:
+        DataError: with a line for every setting that contradicts the conversion.
+    """
+    if not isinstance(source, str | Path) or not is_store(source):
+        return data
+    converted, schema = _converted(source), open_store(source).schema
+    found = []
+    for name, field in DataConfig.model_fields.items():
+        given, was = getattr(data, name), getattr(converted, name)
+        if given in (field.default, was) or name in _CYCLES:
+            continue
+        if name in (*_ROLES, "layout", "freq"):
+            was = getattr(schema, name) if name != "time" else schema.time or "row"
+            given = parse_freq(given) if name == "freq" else given
+        same = set(given) == set(was) if name in COLUMN_LISTS else given == was
+        if not same:
+            shown = ",".join(was) if name in COLUMN_LISTS else was
+            wanted = ",".join(given) if name in COLUMN_LISTS else given
+            text = f"{source}: {_flag(name)} {wanted}: the store was converted with {shown or 'none'}"
+            found.append(_again(text, name, str(wanted)))
+    refuse_errors(found)
+    cycles = {name: getattr(data, name) for name in _CYCLES if getattr(data, name) is not None}
+    return converted.model_copy(update=cycles)
+
+
+def _converted(source: str | Path) -> DataConfig:
+    stored = read_card(Path(source).expanduser()).get("data", {})
     try:
-        return importlib.metadata.version("attention-forecaster")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        known = {name: value for name, value in stored.items() if name in DataConfig.model_fields}
+        return DataConfig.model_validate(known)
+    except (AttributeError, ValueError) as error:
+        raise DataError(f"{source}: damaged panel store (how it was read); convert again") from error
+
+
+def _other_roles(source: str, panel: Panel, schema: Schema) -> list[Finding]:
+    found = []
+    for name in (*_ROLES, "holidays", "layout"):
+        mine, wanted = getattr(panel.schema, name), getattr(schema, name)
+        if mine == wanted:
+            continue
+        if isinstance(mine, tuple):
+            lacking = [column for column in wanted if column not in mine]
+            mine, wanted = (", ".join(names) or "none" for names in (mine, wanted))
+            what = f"{name} columns are {mine}"
+            missing = f"; it lacks {', '.join(lacking)}" if lacking else ""
+        else:
+            what, missing = f"{name} is {mine or 'none'}", ""
+        text = f"{source}: the store's {what}, those of the model {wanted or 'none'}{missing}"
+        found.append(_again(text, name, str(wanted or "").replace(", ", ",")))
+    own = (panel.calendar.freq, panel.schema.time_zone, panel.regular)
+    if own != (schema.freq, schema.time_zone, schema.regular):
+        step, zone = panel.calendar.freq, panel.schema.time_zone
+        kinds = [f"{'' if regular else 'ir'}regular" for regular in (panel.regular, schema.regular)]
+        text = (
+            f"{source}: the store has steps of {step} ({kinds[0]}, {zone or 'no time zone'}), the "
+            f"model {schema.freq} ({kinds[1]}, {schema.time_zone or 'no time zone'})"
+        )
+        found.append(_again(text, "freq", schema.freq))
+    return found
+
+
+def _again(text: str, name: str, value: str = "FILE") -> Finding:
+    return Finding(
+        "error", "store", text, f"convert the table again with {_flag(name)} {value}".strip()
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -92,7 +92,7 @@ def test_errors_of_the_audit_stop_the_work(folder, shell, verb):
     assert len(answer.err.splitlines()) == 1 and tiny.tree(folder) == before
 
 
-def test_words_the_model_has_not_met_are_counted_in_what_predict_says(folder, shell):
+def test_predict_counts_categories_the_model_has_not_learned(folder, shell):
     shop = tiny.shop().with_columns(
         city=pl.when(pl.col("store") == "b").then(pl.lit("Atlantis")).otherwise("city")
     )
@@ -100,11 +100,9 @@ def test_words_the_model_has_not_met_are_counted_in_what_predict_says(folder, sh
     answer = shell("predict", "model", "moved.csv", "--future", "prices.csv", "--out", "new.csv")
     assert answer.code == 0
     said = " ".join(answer.err.split())
-    assert (
-        "warning unknown-category 1 of 3 series hold words in 'city' that the model has not met" in said
-    )
+    assert "warning unknown-category 1 of 3 series hold values of 'city' that the model has not" in said
     assert "(first: series b, city)" in said
-    assert "1 of 3 series hold words in 'city' that the model has not met: Atlantis" in answer.out
+    assert "1 of 3 series hold values of 'city' that the model has not learned: Atlantis" in answer.out
     forecast = fc.load("model").predict(shop, future=tiny.prices())
     assert [finding.rule for finding in forecast.findings] == ["unknown-category"]
     assert set(forecast.status) == {"ok"}

@@ -65,7 +65,7 @@ def test_a_holdout_of_a_store_is_that_of_the_table(folder, shell, store):
             ("fit", "store", *FIT, "--out", "m", "--target", "visitors"),
             "--target visitors: the store was",
         ),
-        (("fit", "store", *FIT, "--out", "m", "--on-gaps", "forward-fill"), "--on-gaps forward-fill"),
+        (("fit", "store", *FIT, "--out", "m", "--on-duplicates", "mean"), "--on-duplicates mean"),
         (("predict", "model", "store", "--future", "prices.csv", "--out", "f.csv"), "no further table"),
         (
             ("predict", "plain_model", "store", "--out", "f.csv"),

@@ -206,22 +206,22 @@ def test_columns_that_begin_late_or_stop_early_are_named():
     assert "'stale' stops" in only(frame, "trailing", target=("y", "stale")).text
 
 
-def test_known_covariates_have_to_reach_the_horizon():
+def test_known_covariates_have_to_cover_the_horizon():
     frame = daily(price=noisy(5), promo=noisy(6))
     data = {"target": ("y",), "known": ("price", "promo")}
-    finding = only(frame, "reach", horizon=7, **data)
+    finding = only(frame, "horizon", horizon=7, **data)
     assert finding.severity == "note" and "price, promo" in finding.text
     assert finding.where == "at 2024-02-29"
-    assert found(frame, None, "reach", **data) == []
+    assert found(frame, None, "horizon", **data) == []
 
     def ahead(steps):
         rows = {"day": START + 60 + np.arange(steps), "price": noisy(7, steps)}
         return pl.DataFrame(rows | {"promo": noisy(8, steps)})
 
-    finding = only(frame, "reach", horizon=7, future=ahead(3), **data)
+    finding = only(frame, "horizon", horizon=7, future=ahead(3), **data)
     assert finding.severity == "warning" and "(the fewest: 3)" in finding.text
     assert "fewer than 7 steps" in finding.text and "1 of 1 series: price, promo" in finding.text
-    assert found(frame, 7, "reach", future=ahead(7), **data) == []
+    assert found(frame, 7, "horizon", future=ahead(7), **data) == []
 
 
 @pytest.mark.parametrize("lag", [-2, 0, 2])
@@ -243,28 +243,28 @@ def test_a_known_covariate_that_is_the_target_shifted_is_a_leak(lag):
     assert found(near, 7, "leak", target=("y",), known=("x",)) == []
 
 
-def test_columns_that_say_the_same_are_named():
+def test_columns_that_are_copies_are_named():
     x = noisy(5)
     finding = only(daily(x=x, x2=2 * x + 3, z=noisy(6)), "twins", target=("y",))
-    assert finding.severity == "note" and "'x' and 'x2' say the same" in finding.text
+    assert finding.severity == "note" and "'x' and 'x2' are the same" in finding.text
     near = daily(x=x, x2=x + noisy(7, level=10))
     assert found(near, rule="twins", target=("y",)) == []
 
 
-def test_words_a_model_has_not_met_are_counted():
+def test_categories_unknown_to_a_model_are_counted():
     model = open_panel(table(a={0: 1, 1: 2, 2: 1}), DataConfig(known=("w",)))
     new = table(a={0: 1, 1: 2, 2: 1, 3: 2}).with_columns(w=pl.Series(["even", "hail", "odd", "fog"]))
     panel = open_panel(new, DataConfig(), schema=model.schema)
     (finding,) = [f for f in check_panel(panel) if f.rule == "unknown-category"]
     assert (finding.severity, finding.count, finding.series) == ("warning", 2, "a")
-    assert "2 of 4 rows hold words in 'w'" in finding.text and "hail, fog" in finding.text
+    assert "2 of 4 rows hold values of 'w'" in finding.text and "hail, fog" in finding.text
     assert finding.where == "2024-01-02"
     coded = recoded(open_panel(new, DataConfig(known=("w",))), model.schema.categories)
     assert next(f for f in check_panel(coded) if f.rule == "unknown-category").count == 2
     assert not [f for f in check_panel(model) if f.rule == "unknown-category"]
 
 
-def test_words_of_a_series_that_a_model_has_not_met_are_counted():
+def test_static_categories_unknown_to_a_model_are_counted():
     kinds = {"day": days(0, 1, 0, 1), "id": list("aabb"), "y": [1.0, 2, 3, 5], "kind": list("ppqq")}
     model = open_panel(pl.DataFrame(kinds), DataConfig())
     new = open_panel(pl.DataFrame(kinds | {"kind": list("pprr")}), DataConfig(), schema=model.schema)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from panel.panel_tables import TWO, days, same, table
+from panel.panel_tables import TWO, days, same
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
@@ -236,50 +236,3 @@ def test_all_faults_of_the_panel_are_told_at_once():
     assert "column 'y'" in lines[0] and "(1 such cells" in lines[0]
     assert "column 'x'" in lines[1] and "(7 such cells" in lines[1]
     assert "expected steps of 2d" in lines[2]
-
-
-def test_gaps_are_filled_where_told_up_to_the_last_observation():
-    frame = table(a={0: 1, 1: 2, 4: 5, 6: None}, b={0: 7, 2: None, 3: 9})
-    panel = open_panel(frame, DataConfig(on_gaps="forward-fill"))
-    assert panel.values[:5, 0].tolist() == [1, 2, 2, 2, 5] and np.isnan(panel.values[5:7, 0]).all()
-    assert panel.values[7:, 0].tolist() == [7, 7, 7, 9]
-    assert (panel.last_observed == open_panel(frame, DataConfig()).last_observed).all()
-    assert panel.codes[:, 0].tolist() == [1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 2]
-    (note,) = notes(panel, "gaps")
-    assert (note.severity, note.series, note.where) == ("note", "a", "2024-01-03")
-    # Targets 4, x 2 + 1 + 1, words the same.
-    assert note.count == 4 + 4 + 4 and "12 missing cells" in note.text
-    full = open_panel(table(a={0: 1, 1: 2}), DataConfig(on_gaps="forward-fill"))
-    assert full.notes == ()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    cells=st.lists(
-        st.tuples(st.sampled_from("abc"), st.sampled_from([None, 1.0, 2.0, 3.0]), CELLS),
-        min_size=1,
-        max_size=30,
-    )
-)
-def test_gaps_are_filled_as_a_plain_loop_does(cells):
-    rows = [(name, 9.0, 9.0) for name in "abc"] + cells
-    rows.sort(key=lambda row: row[0])
-    count = {}
-    frame = pl.DataFrame(
-        [(name, count.setdefault(name, []).append(0) or len(count[name]), y, x) for name, y, x in rows],
-        schema={"id": pl.String, "step": pl.Int64, "y": pl.Float64, "x": pl.Float64},
-        orient="row",
-    )
-    data = {"time": "step", "series": ("id",), "target": ("y",), "past": ("x",), "freq": "1i"}
-    masked = open_panel(frame, DataConfig(**data))
-    filled = open_panel(frame, DataConfig(on_gaps="forward-fill", **data))
-    expected = masked.values.copy()
-    for series in range(3):
-        for column in range(2):
-            begin, end = masked.indptr[series], masked.indptr[series + 1]
-            real = [row for row in range(begin, end) if not np.isnan(masked.values[row, column])]
-            for row in range(begin, end):
-                before = [r for r in real if r < row]
-                if row not in real and before and row < real[-1]:
-                    expected[row, column] = expected[before[-1], column]
-    np.testing.assert_array_equal(filled.values, expected)

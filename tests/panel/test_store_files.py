@@ -151,13 +151,13 @@ def test_a_store_is_known_by_its_card_and_replaces_only_its_like(tmp_path):
 
 
 def test_flags_that_contradict_a_store_are_refused_all_at_once_and_others_hold(tmp_path):
-    data = DataConfig(known=("x",), on_gaps="forward-fill")
+    data = DataConfig(known=("x",), on_duplicates="mean")
     stored(open_panel(TWO, data), tmp_path / "store", data)
     folder = tmp_path / "store"
     fine = DataConfig(series=("id",), target=("y",), freq="D", time="day", season_length=3)
     assert open_panel(folder, fine).calendar.season_length == 3
     with pytest.raises(DataError) as caught:
-        open_panel(folder, DataConfig(target=("x",), freq="1h", on_gaps="mask", snap=True), future=TWO)
+        open_panel(folder, DataConfig(target=("x",), freq="1h", snap=True), future=TWO)
     lines = str(caught.value).splitlines()
     assert [line.partition(": the")[0].removeprefix(f"{folder}: ") for line in lines] == [
         "--target x", "--freq 1h", "--snap True",
@@ -183,9 +183,12 @@ def test_a_model_reads_a_store_in_its_own_categories_or_says_which_roles_differ(
     assert "past columns are x, w, those of the model x, z, w; it lacks z" in roles
     assert roles.endswith("convert the table again with --past x,z,w")
     assert "steps of 1d (regular, no time zone), the model 1h" in clock
-    filled = data.model_copy(update={"on_gaps": "forward-fill"})
-    with pytest.raises(DataError, match="converted with --on-gaps mask, asked for with forward-fill"):
-        open_panel(tmp_path / "store", filled, schema=model)
+    stored(
+        open_panel(frame, data), tmp_path / "mean", data.model_copy(update={"on_duplicates": "mean"})
+    )
+    with pytest.raises(DataError, match="converted with --on-duplicates mean, requested last"):
+        last = data.model_copy(update={"on_duplicates": "last"})
+        open_panel(tmp_path / "mean", last, schema=model)
 
 
 def test_a_store_is_told_by_a_path_of_either_kind(tmp_path):
