@@ -22,9 +22,8 @@ from rich.table import Table
 from torch import Tensor
 
 from forecaster.config import ModelConfig
-from forecaster.model.embedding import previous_values
-from forecaster.model.network import Network
 from forecaster.model.embedding import Shape
+from forecaster.model.network import Network
 from forecaster.windows.batch import Inputs
 
 REPEATS = 3
@@ -100,7 +99,7 @@ def rewritten(network: Network, inputs: Inputs) -> Tensor:
             phase=inputs.phase[:, :seen],
             elapsed=inputs.elapsed[:, :seen],
         )
-        previous = shifted(inputs, torch.cat([written, inputs.context[:, :1]], dim=1), 1)
+        previous = previous_values(inputs, torch.cat([written, inputs.context[:, :1]], dim=1), 1)
         last = network.decode(memory, so_far, previous)[:, -1:]
         written = torch.cat([written, network.head.mode(last, memory.scale)], dim=1)
     return written
@@ -108,7 +107,7 @@ def rewritten(network: Network, inputs: Inputs) -> Tensor:
 
 def taught(network: Network, inputs: Inputs, path: Tensor) -> Tensor:
     """Returns the raw numbers of all leads, told the path."""
-    return network.decode(network.encode(inputs), inputs, shifted(inputs, path, 1))
+    return network.decode(network.encode(inputs), inputs, previous_values(inputs, path, 1))
 
 
 def seconds(work: Callable[[], Tensor], device: str) -> float:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from forecaster.config import Config, DataConfig
 from forecaster.forecast.artifact import shape_of
-from forecaster.model.learner import Learner
 from forecaster.model.attention import Memory
+from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel

@@ -224,8 +224,8 @@ class ModelConfig(Section):
             raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
         if self.attention == "full" and self.attention_size is not None:
             raise ValueError(
-                f"attention_size {self.attention_size} has no effect with attention full: take null, or "
-                "attention local, sparse or low_rank"
+                f"attention_size {self.attention_size} has no effect with attention full: take null, "
+                "or attention local, sparse or low_rank"
             )
         if self.decoder == "autoregressive":
             self._check_autoregressive()
@@ -247,9 +247,9 @@ class ModelConfig(Section):
     def _check_linear(self) -> None:
         if self.head != "quantile" or self.decoder != "direct":
             raise ValueError(
-                f"linear {self.linear} forecasts quantiles of all leads at once, which does not combine "
-                f"with head {self.head} and decoder {self.decoder}: take linear none, or head quantile "
-                "and decoder direct"
+                f"linear {self.linear} forecasts quantiles of all leads at once, which does not go with "
+                f"head {self.head} and decoder {self.decoder}: take linear none, or head quantile and "
+                "decoder direct"
             )
         reads = {"lookbacks": self.lookbacks, "linear_lags": self.linear_lags}
         for name, steps in reads.items():

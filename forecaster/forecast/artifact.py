@@ -33,7 +33,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from forecaster.atomic import atomic_folder, check_replaceable, check_writable
-from forecaster.config import Config, parse_config
+from forecaster.config import Config, ModelPlan, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.forecast.card import card_of
 from forecaster.forecast.contract import (
@@ -46,9 +46,9 @@ from forecaster.forecast.contract import (
     read_contract,
     read_json,
 )
+from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.model.embedding import Shape
 from forecaster.model.size import count_parameters
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
@@ -214,10 +214,10 @@ def shape_of(panel: Panel, horizon: int) -> Shape:
 
 def _load_member(folder: Path, member: Member, config: Config, shape: Shape) -> Network:
     model = member.model(config)
-    size = count_parameters(model, shape)
+    size = count_parameters(ModelPlan.of(model), shape)
     weights = _load_tensors(folder, member, size, "a network of this config", "weights")
     try:
-        network = Network(model, shape)
+        network = Network(ModelPlan.of(model), shape)
         network.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from forecaster.atomic import atomic_file, check_writable
 from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.artifact import Artifact
+from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.model.embedding import Shape
 from forecaster.panel.calendar import Calendar
 from forecaster.windows.batch import Inputs
 

@@ -20,7 +20,7 @@ from forecaster.forecast.ahead import BLOCK, Ahead, Task, check_known, reach, se
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
 from forecaster.forecast.paths import NO_PATHS, Draws, path_keys
-from forecaster.model.sampling import Prediction
+from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
 from forecaster.model.threads import cores, run_parallel
 from forecaster.panel.audit import check_panel
@@ -198,7 +198,7 @@ class Predictor:
         cells = channels * (self.artifact.context_length + horizon)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
-            size = max(1, _PATHS // (channels * (draws.samples or model.paths)))
+            size = max(1, _PATHS // (channels * (draws.samples or NUM_SAMPLES)))
             keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], draws.seed))
 
         def say(start: int) -> Prediction:

@@ -115,15 +115,16 @@ class Memory(NamedTuple):
 
     def keep_channels(self, channels: int, kept: int) -> Memory:
         """Returns the memory of the first channels of each window."""
-        parts = (keep_channels(part, channels, kept) for part in self[:3])
-        return Memory(*parts, self.scale)
+        tokens, seen, static = (
+            keep_channels(part, channels, kept) for part in (self.tokens, self.seen, self.static)
+        )
+        return Memory(tokens, seen, static, self.scale)
 
 
 class KeyValueCache:
     """Keys and values of a decoder layer: of the horizon so far, and of the memory once.
 
-    Several sample paths of a window share its memory; they lie side by side in B, each with all channels
-    of its window.
+    Sample paths of a window share its memory; they lie side by side in B, each with all channels.
     """
 
     def __init__(self, paths: int, channels: int):

@@ -260,7 +260,7 @@ def _quantile_coefficients(levels: tuple[float, ...]) -> Float[Tensor, "P Q"]:
     """Chebyshev coefficients of standard t quantiles as functions of 4/freedom − 1, on [−1, 1].
 
     Over the inverse of the degrees of freedom, from the normal distribution to two degrees, quantiles
-    are so smooth that 32 exact values determine them to 1e-9: torch has no t quantile, and ONNX neither.
+    are so smooth that 32 exact values determine them to 1e-9: torch and ONNX have no t quantile.
     """
     from scipy.special import stdtrit
 

@@ -5,8 +5,8 @@
     sparse     queries that stand out meet every key, the others a mean  N·ln N   (ProbSparse)
     low_rank   every query meets `rank` mixtures of the keys             N        (Linformer)
 
-All share the signature of `full_attention`. A query with nothing to attend to gets zeros, never NaN; the
-values of masked tokens change nothing. True in a mask means "may attend".
+All share the signature of `full_attention`. A query with nothing to attend to gets zeros, never NaN;
+the values of masked tokens change nothing. True in a mask means "may attend".
 
 Axes: B batch · N query · M key · A head · E width per head · K block · W block size · S span.
 """
@@ -134,7 +134,8 @@ def local_attention(
         _with_neighbours(value, size, margin, causal).flatten(0, 1),
         allowed.flatten(0, 1)[:, None],
     )  # [B·K, A, W, E]
-    return blocks.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :queries]
+    mixed: Tensor = blocks.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
+    return mixed[:, :, :queries]
 
 
 def _band(size: int, margin: int, window: int, causal: bool) -> Bool[Tensor, "W S"]:
@@ -204,8 +205,8 @@ def sparse_attention(
 def sampled_keys(real: Bool[Tensor, "B N"], causal: bool, samples: int) -> Int[Tensor, "B N {samples}"]:
     """Returns the keys by which each query is scored, spread evenly over the real ones.
 
-    Query n takes the ⌊r·c⌋-th of its c candidates, r = fractional parts of multiples of the golden ratio:
-    as even as random draws, and independent of batch and order. A query without candidates gets token 0.
+    Query n takes the ⌊r·c⌋-th of its c candidates, r = fractional parts of multiples of the golden
+    ratio: as even as random draws, and independent of batch and order. Without candidates: token 0.
     """
     batch, length = real.shape
     candidates = real.cumsum(dim=1) if causal else real.sum(dim=1, keepdim=True).expand(-1, length)

@@ -72,8 +72,9 @@ class Residual(nn.Module):
     ) -> Float[Tensor, "B N D"]:
         """Returns tokens plus the output of the part."""
         if self.norm_first:
-            return tokens + self.dropout(part(norm(tokens)))
-        changed: Tensor = norm(tokens + self.dropout(part(tokens)))
+            changed: Tensor = tokens + self.dropout(part(norm(tokens)))
+        else:
+            changed = norm(tokens + self.dropout(part(tokens)))
         return changed
 
 

@@ -233,11 +233,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is a lack of memory; on a processor it has no type of its own."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _OUT_OF_MEMORY)
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
 
 
 class KeepBest(pl.Callback):
-    """Keeps the weights of the best validation, and stops after `patience` validations without a better."""
+    """Keeps the weights of the best validation, and stops when patience is over."""
 
     def __init__(self, patience: int | None):
         """Takes the validations without a better loss that end the training; None = never."""

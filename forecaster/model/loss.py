@@ -1,7 +1,7 @@
 """Losses of windows, for training and for validation.
 
-The loss is computed in float32, whatever the precision of matrix products before it. Validation compares
-by the head's own loss.
+The loss is computed in float32, whatever the precision of matrix products before it. Validation
+compares by the head's own loss.
 
 Axes: B batch · H horizon · C channel.
 """

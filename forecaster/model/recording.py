@@ -48,7 +48,9 @@ def record_attention(
     """
     with _recording(network) as records:
         memory = network.encode(inputs)
-        previous = None if forecast is None else previous_values(inputs, forecast, network.config.decoder_patch)
+        previous = None
+        if forecast is not None:
+            previous = previous_values(inputs, forecast, network.config.decoder_patch)
         network.decode(memory, inputs, previous)
     return records
 

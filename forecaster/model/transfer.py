@@ -115,8 +115,8 @@ def check_weights(old: Network, new: Network) -> None:
         if tokens.context_tokens > back or tokens.horizon_tokens > ahead:
             faults.append(
                 f"--from: learned positions of the artifact cover {back} + {ahead} tokens of context "
-                f"and horizon, {tokens.context_tokens} + {tokens.horizon_tokens} are needed: take a shorter "
-                "model.context_length or --horizon, or an artifact with other model.positions"
+                f"and horizon, {tokens.context_tokens} + {tokens.horizon_tokens} are needed: take a "
+                "shorter model.context_length or --horizon, or an artifact with other model.positions"
             )
     if faults:
         raise ConfigError("\n".join(faults))
@@ -346,7 +346,7 @@ def freeze_encoder(network: Network) -> None:
 
 
 def adapt(network: Network, rank: int) -> None:
-    """Freezes attention and feed-forward matrices of a network and adds adapters to those that learn."""
+    """Adds adapters to the attention and feed-forward matrices that learn, which then stay as they are."""
     for part in list(network.modules()):
         if isinstance(part, MultiHeadAttention | FeedForward):
             for name, linear in list(part.named_children()):

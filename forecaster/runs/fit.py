@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.config import Config
+from forecaster.config import Config, ModelPlan
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE, rivals_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
@@ -363,7 +363,7 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, resolved, start)
     if resolved.model.head == "negative_binomial":
         refuse_what_is_no_count(panel)
-    check_memory(resolved.model, shape_of(panel, resolved.horizon or 0))
+    check_memory(ModelPlan.of(resolved.model), shape_of(panel, resolved.horizon or 0))
     return resolved, split_panel(panel, resolved)
 
 

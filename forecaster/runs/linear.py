@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import Config
+from forecaster.config import Config, ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
@@ -530,7 +530,7 @@ def bare_network(panel: Panel, config: Config, split: Split) -> Network:
     """Returns a network that knows the scales of the training rows and nothing else."""
     assert config.horizon is not None
     with torch.random.fork_rng(devices=[]):
-        network = Network(bare(config).model, shape_of(panel, config.horizon))
+        network = Network(ModelPlan.of(bare(config).model), shape_of(panel, config.horizon))
     learn_scales(network, panel, split.train_end)
     return network.eval()
 

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from forecaster.config import Config, FitConfig
+from forecaster.config import Config, FitConfig, ModelPlan
 from forecaster.model.heads import pinball
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
@@ -426,7 +426,7 @@ class Trainings:
         parent = start.artifact if start else None
         assert config.horizon is not None
         torch.manual_seed(config.fit.seed)
-        network = Network(config.model, started_shape(panel, config.horizon, parent))
+        network = Network(ModelPlan.of(config.model), started_shape(panel, config.horizon, parent))
         learn_scales(network, panel, split.train_end)
         if start is not None:
             take_weights(network, panel, config, start)

@@ -36,6 +36,7 @@ from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_page
+from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
@@ -165,7 +166,7 @@ class Refits:
     def _made(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
         model = predictor.artifact.config.model
         # What it draws anyway is scored, too.
-        draws = Draws(model.paths, 0) if model.decoder == "autoregressive" else NO_PATHS
+        draws = Draws(NUM_SAMPLES, 0) if model.decoder == "autoregressive" else NO_PATHS
         return predictor.forecasts_at(panel, cutoffs, self._horizon, draws)
 
     def _settle(self, cutoff: int) -> None:

@@ -80,7 +80,6 @@ class TrainingBar(pl.Callback):
         )
         self._task = self._progress.add_task("", total=None, loss="…", name="")
         self._console, self._said = console, time.monotonic()
-        self._most: int | None = None
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Says how large the model is, and shows the bar."""
@@ -95,13 +94,6 @@ class TrainingBar(pl.Callback):
     ) -> None:
         """Moves it."""
         step = trainer.global_step
-        if learner.parts.most != self._most:
-            self._most = learner.parts.most
-            self._console.print(
-                f"out of memory: batches are computed {self._most} windows at a time from step {step} "
-                "on, with the same gradient",
-                highlight=False,
-            )
         if step % 10 == 0:
             self._progress.update(self._task, completed=step, loss=_losses(learner))
 

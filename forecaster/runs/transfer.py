@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from forecaster.config import Config, ModelConfig
+from forecaster.config import Config, ModelConfig, ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.network import Network
 from forecaster.model.embedding import Shape
+from forecaster.model.network import Network
 from forecaster.model.transfer import KINDS, Meaning, Part, adapt, carry, check_weights, freeze_encoder
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
@@ -133,7 +133,7 @@ def check_start(panel: Panel, config: Config, start: Artifact) -> None:
     assert config.horizon is not None
     _check_covariates(panel.schema, start)
     with torch.random.fork_rng(devices=[]):
-        wanted = Network(config.model, started_shape(panel, config.horizon, start))
+        wanted = Network(ModelPlan.of(config.model), started_shape(panel, config.horizon, start))
     check_weights(_network(start), wanted)
 
 

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import torch
 
 from forecaster.config import ModelConfig
-from forecaster.model.network import Network
 from forecaster.model.embedding import Shape
+from forecaster.model.network import Network
 from forecaster.windows.batch import Inputs
 
 CONTEXT, HORIZON = 10, 7  # multiples of neither patch: 4 in the context, 3 in the horizon

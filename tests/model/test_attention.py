@@ -8,8 +8,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from forecaster.config import ModelConfig
 from forecaster.model.attention import MultiHeadAttention, attention_kernel
-from forecaster.model.kernels import local_attention, local_mask, strided_attention
-from forecaster.model.kernels import sampled_keys, sparse_attention
+from forecaster.model.kernels import (
+    local_attention,
+    local_mask,
+    sampled_keys,
+    sparse_attention,
+    strided_attention,
+)
 
 WINDOW, STRIDE, FACTOR, RANK = 3, 4, 1, 2
 CONFIG = ModelConfig(

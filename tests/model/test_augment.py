@@ -6,13 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from forecaster.model.augment import augmented, hidden_steps
 from small_networks import CONTEXT, EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.config import Config, FitConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.predictor import Predictor
-from forecaster.model.augment import augmented, hidden_steps
-from forecaster.model.embedding import previous_values
 from forecaster.model.learner import Learner
 from forecaster.model.loss import _previous
 from forecaster.runs.fit import fit_panel, prepare
@@ -128,7 +127,7 @@ def test_missing_targets_count_in_no_loss_whatever_they_hold(monkeypatch):
         part = Batch(batch.inputs, batch.target.clone(), batch.series, batch.cutoff)
         part.target[1:] = torch.nan
         memory = network.encode(batch.inputs)
-        previous = None if decoder == "direct" else shifted(batch.inputs, part.target, 3)
+        previous = None if decoder == "direct" else previous_values(batch.inputs, part.target, 3)
         raw = network.decode(memory, batch.inputs, previous)
         only = network.head.loss(raw, memory.scale, part.target)[0]
         expected = only.sum() / (~part.target[0].isnan()).sum()
@@ -141,7 +140,7 @@ def test_scheduled_sampling_draws_none_at_the_start_and_its_share_at_the_end(mon
     inputs = make_inputs(PLAIN, batch=3)
     target = 20 + 3 * torch.randn(3, HORIZON, 2)
     batch = Batch(inputs, target, torch.arange(3), torch.arange(3))
-    memory, truth = network.encode(inputs), shifted(inputs, target, 3)
+    memory, truth = network.encode(inputs), previous_values(inputs, target, 3)
     shares = {}
     for share in (0.0, 0.5, 1.0):
         torch.manual_seed(0)

@@ -16,10 +16,9 @@ from small_networks import (
 )
 
 from forecaster.config import ModelConfig
-from forecaster.model.embedding import previous_values
+from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.sampling import prediction_from_paths, uniforms
-from forecaster.model.embedding import Shape
 
 SHAPES = {
     "plain": PLAIN,
@@ -70,7 +69,7 @@ def drawn_in_one_pass(network, inputs, paths):
     memory, found = network.encode(inputs), []
     horizon, channels = paths.shape[2:]
     for number in range(paths.shape[1]):
-        previous = shifted(inputs, paths[:, number], network.decoder_patch)
+        previous = previous_values(inputs, paths[:, number], network.config.decoder_patch)
         raw = network.decode(memory, inputs, previous)
         numbers = uniforms(keys(len(paths)), PATHS, 1, horizon, channels)[:, number]
         found.append(network.head.sample(raw, memory.scale, numbers))
@@ -91,10 +90,10 @@ def test_writing_with_a_cache_is_teacher_forcing_on_what_was_written(shape, sett
 def test_writing_with_a_cache_is_reading_all_that_was_written_again_each_time(settings):
     """The slow twin: before each patch everything so far is decoded anew."""
     network, inputs = follower(EVERYTHING, **settings), make_inputs(EVERYTHING)
-    memory, size = network.encode(inputs), network.decoder_patch
+    memory, size = network.encode(inputs), network.config.decoder_patch
     written = inputs.context.new_full((3, HORIZON, 2), torch.nan)
     for start in range(0, HORIZON, size):
-        raw = network.decode(memory, inputs, shifted(inputs, written, size))
+        raw = network.decode(memory, inputs, previous_values(inputs, written, size))
         written[:, start : start + size] = network.head.mode(raw, memory.scale)[:, start : start + size]
     torch.testing.assert_close(network.greedy(inputs), written, rtol=1e-5, atol=1e-4)
 
@@ -132,11 +131,11 @@ def test_a_token_is_told_of_the_patch_before_it_alone():
     network, inputs = follower(PLAIN), make_inputs(PLAIN)
     memory = network.encode(inputs)
     target = 20 + 3 * torch.randn(3, HORIZON, 2)
-    raw = network.decode(memory, inputs, shifted(inputs, target, 3))
+    raw = network.decode(memory, inputs, previous_values(inputs, target, 3))
     for first in range(HORIZON):
         other = target.clone()
         other[:, first:] += 5.0
-        changed = network.decode(memory, inputs, shifted(inputs, other, 3))
+        changed = network.decode(memory, inputs, previous_values(inputs, other, 3))
         after = 3 * (first // 3 + 1)
         assert torch.equal(changed[:, :after], raw[:, :after])
         assert after > HORIZON - 1 or not torch.equal(changed[:, after:], raw[:, after:])
@@ -149,10 +148,10 @@ def test_what_comes_before_a_patch_by_hand():
     hidden = inputs.observed.clone()
     hidden[0, -3:, 0] = torch.tensor([True, False, True])
     target = torch.tensor([[1.0, torch.nan, 3.0, 4.0]])[..., None].expand(-1, -1, 2)
-    found = shifted(replace(inputs, observed=hidden), target, 3)[0, :, 0]
+    found = previous_values(replace(inputs, observed=hidden), target, 3)[0, :, 0]
     assert found.tolist() == pytest.approx([7, torch.nan, 9, 1, torch.nan, 3], nan_ok=True)
-    assert shifted(inputs, target[:, :0], 12).shape == (1, 12, 2)
-    assert shifted(inputs, target[:, :0], 12)[:, :2].isnan().all()
+    assert previous_values(inputs, target[:, :0], 12).shape == (1, 12, 2)
+    assert previous_values(inputs, target[:, :0], 12)[:, :2].isnan().all()
 
 
 @pytest.mark.parametrize("settings", [{}, VARIANTS["words"]], ids=["numbers", "words"])
@@ -160,7 +159,7 @@ def test_a_missing_previous_value_is_a_learned_token(settings):
     network, inputs = follower(PLAIN, **settings), make_inputs(PLAIN)
     network.requires_grad_(True)
     memory = network.encode(inputs)
-    previous = shifted(inputs, torch.full((3, HORIZON, 2), torch.nan), network.decoder_patch)
+    previous = previous_values(inputs, torch.full((3, HORIZON, 2), torch.nan), network.config.decoder_patch)
     network.decode(memory, inputs, previous)[:, 3:].square().sum().backward()
     if network.words is None:
         assert network.previous_patch.bias.grad.abs().sum() > 0

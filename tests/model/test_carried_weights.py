@@ -8,9 +8,8 @@ from small_networks import EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.errors import ConfigError
 from forecaster.model.attention import MultiHeadAttention
-from forecaster.model.embedding import previous_values
-from forecaster.model.layers import FeedForward
 from forecaster.model.embedding import Shape
+from forecaster.model.layers import FeedForward
 from forecaster.model.transfer import KINDS, Adapted, Meaning, adapt, carry, freeze_encoder, merge
 from forecaster.windows.batch import Inputs
 
@@ -87,7 +86,7 @@ def said(network, inputs):
     previous = None
     if network.config.decoder == "autoregressive":
         truth = torch.linspace(15, 25, HORIZON)[None, :, None].expand(3, -1, inputs.context.shape[2])
-        previous = shifted(inputs, truth, network.decoder_patch)
+        previous = previous_values(inputs, truth, network.config.decoder_patch)
     return network.decode(memory, inputs, previous)
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from forecaster.model.special import count_quantile, incomplete_beta, student_t_quantile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
 from forecaster.model.heads import NegativeBinomialHead, StudentTHead
 from forecaster.model.scaling import Scale
-from forecaster.model.special import count_quantile, incomplete_beta, student_t_quantile
 
 LEVELS = (0.001, 0.1, 0.25, 0.5, 0.9, 0.99, 0.999)
 

@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from forecaster.config import ModelConfig
 from forecaster.evaluation.metrics import pinball
-from forecaster.model.heads import NegativeBinomialHead, StudentTHead
-from forecaster.model.heads import QuantileHead, make_head
+from forecaster.model.heads import (
+    BinnedHead,
+    NegativeBinomialHead,
+    QuantileHead,
+    StudentTHead,
+    Vocabulary,
+    make_head,
+)
 from forecaster.model.scaling import Scale
-from forecaster.model.heads import BinnedHead, Vocabulary
 
 LEVELS = (0.1, 0.25, 0.5, 0.9)
 NINE = tuple(k / 10 for k in range(1, 10))

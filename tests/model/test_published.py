@@ -7,11 +7,10 @@ import torch
 from small_networks import CONTEXT, make_inputs, make_network
 from torch import nn
 
+from forecaster.model.embedding import Shape
 from forecaster.model.kernels import scaled_dot_product_attention
-from forecaster.model.embedding import previous_values
 from forecaster.model.positions import sinusoids
 from forecaster.model.sampling import uniforms
-from forecaster.model.embedding import Shape
 
 HORIZON = 6
 SHAPE = Shape(horizon=HORIZON, channels=1)
@@ -104,7 +103,7 @@ def watched(network, run):
 def taught(network, inputs, target):
     """Raw numbers under teacher forcing."""
     memory = network.encode(inputs)
-    return network.decode(memory, inputs, shifted(inputs, target, 1))
+    return network.decode(memory, inputs, previous_values(inputs, target, 1))
 
 
 def close(found, expected):

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forecaster.model.scaling import Scale
 from forecaster.model.heads import BinnedHead, Vocabulary, Words
+from forecaster.model.scaling import Scale
 
 UNIT = Scale(torch.zeros(1, 1), torch.ones(1, 1))
 FOUR = Vocabulary(4, 2.0)  # bins [−2, −1), [−1, 0), [0, 1), [1, 2]

@@ -90,7 +90,7 @@ def _measure(
 
 def _step(network: Network, batch: Batch, cast: bool) -> float:
     begun = time.perf_counter()
-    total, count = window_losses(network, batch, LossOptions(cast=cast))
+    total, count = window_losses(network, batch, LossOptions(bf16=cast))
     network.zero_grad()
     (total.sum() / count.sum().clamp(min=1)).backward()
     if batch.target.is_cuda:
