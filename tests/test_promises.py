@@ -316,7 +316,7 @@ def test_8_nothing_on_the_way_to_a_forecast_opens_a_pickle(tmp_path, monkeypatch
 
 def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
     # A high rate and no average: the validations waver, and the last is not the best.
-    steps = {"steps": 40, "validate_every": 5, "learning_rate": 0.05, "average_decay": None}
+    steps = {"steps": 40, "validate_every": 5, "learning_rate": 0.05}
     steps |= {"batch_size": 32, "patience": None, "gradient_clip": None, "seed": 2}
     config = tiny.TINY | {"fit": steps}
     model = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
@@ -341,7 +341,7 @@ def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
 
 
 def test_9_patience_ends_a_training_that_gets_no_better():
-    steps = {"steps": 400, "validate_every": 5, "learning_rate": 3.0, "average_decay": None}
+    steps = {"steps": 400, "validate_every": 5, "learning_rate": 3.0}
     steps |= {"batch_size": 32, "patience": 2, "gradient_clip": None}
     model = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY | {"fit": steps}, quiet=True)
     assert model.metrics["steps"] == model.metrics["best_step"] + 2 * 5 < 400

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from forecaster.config import ModelPlan
 from forecaster.model.scaling import Scale
 
-_SMALLEST_STEP = 1e-6  # between two quantiles, scaled units
 _NODES = 32
 _INITIAL_FREEDOM = 10.0
 _LABEL_SMOOTHING = 0.1
@@ -123,12 +122,6 @@ class QuantileHead(Head):
         below = center - F.softplus(raw[..., :m]).flip(-1).cumsum(-1).flip(-1)
         above = center + F.softplus(raw[..., m + 1 :]).cumsum(-1)
         return torch.cat([below, center, above], dim=-1)
-
-    def inverse(self, quantiles: Float[Tensor, "*B Q"]) -> Float[Tensor, "*B Q"]:
-        """Returns the raw numbers of quantiles in scaled units; equal ones are moved apart a little."""
-        steps = inverse_softplus(quantiles.diff(dim=-1).clamp(min=_SMALLEST_STEP))
-        m = self.median
-        return torch.cat([steps[..., :m], quantiles[..., m : m + 1], steps[..., m:]], dim=-1)
 
     def loss(
         self, raw: Float[Tensor, "B T C Q"], scale: Scale, target: Float[Tensor, "B T C"]

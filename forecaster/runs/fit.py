@@ -75,33 +75,6 @@ def sized(config: Config, windows: int) -> Config:
     return config
 
 
-def refuse_what_is_no_count(panel: Panel) -> None:
-    """Raises where a target is negative or not whole.
-
-    Raises:
-        DataError: says how many are, and where the first one is.
-    """
-    wrong, seen, where = 0, 0, ""
-    for rows in blocks(panel.n_rows, panel.n_channels):
-        values = panel.values[rows, : panel.n_channels]
-        real = ~np.isnan(values)
-        odd = real & ((values < 0) | (values != np.floor(values)))
-        if not where and odd.any():
-            row, channel = (int(place) for place in np.argwhere(odd)[0])
-            at = rows.start + row
-            series = int(np.searchsorted(panel.indptr, at, side="right")) - 1
-            where = (
-                f"'{panel.schema.target[channel]}' is {values[row, channel]:g} in series "
-                f"{panel.labels[series]} at {panel.calendar.text(int(panel.time[at]))}"
-            )
-        wrong, seen = wrong + int(odd.sum()), seen + int(real.sum())
-    if wrong:
-        raise DataError(
-            f"{panel.name}: head negative_binomial forecasts counts, but {wrong:,} of {seen:,} values "
-            f"are negative or not whole (first: {where}); set model.head to quantile or student_t"
-        )
-
-
 _CELLS = 1 << 23
 """Of all quantiles looked at; more cutoffs than that are thinned evenly."""
 
@@ -137,8 +110,6 @@ def uncalibrated(config: Config) -> str | None:
     """Returns why quantiles of this kind stay as they are; None = they can be calibrated."""
     if config.fit.calibration is None:
         return "fit.calibration is null"
-    if config.model.head == "negative_binomial":
-        return "the quantiles of counts are whole numbers, which no width can move to an exact share"
     if len(config.model.quantile_levels) == 1:
         return "the median alone has no band"
     return None
@@ -310,8 +281,8 @@ def resolve_config(config: Config, panel: Panel) -> Config:
     season = panel.calendar.season_length
     longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
     # A training window needs a patch of own rows before its horizon; short tables get short patches.
-    word = 1 if model.tokenizes_values else None
-    patch = model.patch or word or min(_patch_for(season), max(1, (longest - config.horizon) // 3))
+    one = 1 if model.tokenizes_values else None
+    patch = model.patch or one or min(_patch_for(season), max(1, (longest - config.horizon) // 3))
     context = model.context_length
     if context is not None and model.patch is None:
         patch = min(patch, context)
@@ -334,7 +305,7 @@ def resolve_config(config: Config, panel: Panel) -> Config:
         },
         model={
             "patch": patch,
-            "decoder_patch": model.decoder_patch or word or min(patch, config.horizon),
+            "decoder_patch": model.decoder_patch or one or min(patch, config.horizon),
             **linear_settings(config, panel, max(2, context)),
         },
     )
@@ -352,7 +323,7 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
 
     Raises:
         ConfigError: settings do not fit the table, each other, or the artifact to start from.
-        DataError: the table is too short, or holds no counts where a head wants them.
+        DataError: the table is too short.
     """
     config = started_config(config, start)
     resolved = resolve_config(config, panel)
@@ -361,8 +332,6 @@ def prepare(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         resolved = sized(resolved, together * len(split_panel(panel, resolved).train))
     if start is not None:
         check_start(panel, resolved, start)
-    if resolved.model.head == "negative_binomial":
-        refuse_what_is_no_count(panel)
     check_memory(ModelPlan.of(resolved.model), shape_of(panel, resolved.horizon or 0))
     return resolved, split_panel(panel, resolved)
 
@@ -378,21 +347,12 @@ def _check_tokens(config: Config) -> None:
             f"model.patch {model.patch} is longer than model.{name} {length}: "
             f"shorten the patch, or lengthen the {name.removesuffix('_length')}"
         )
-    context = -(-length // model.patch)
     ahead = -(-horizon // model.decoder_patch)
     strengths = model.ridge_alpha
     if isinstance(strengths, tuple) and len(strengths) != ahead:
         raise ConfigError(
             f"model: {len(strengths)} values of ridge_alpha for {ahead} horizon patches (horizon "
             f"{horizon} in patches of {model.decoder_patch}): give one for each, or one for all"
-        )
-    covered = model.learned_positions
-    if model.positions == "learned" and covered is not None and covered < context + ahead:
-        raise ConfigError(
-            f"model.learned_positions {covered} do not cover context and horizon: "
-            f"{length} steps in patches of {model.patch} and horizon {horizon} in "
-            f"patches of {model.decoder_patch} are {context} + {ahead} tokens; "
-            f"set it to {context + ahead} or more, or to null"
         )
 
 

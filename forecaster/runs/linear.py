@@ -506,7 +506,7 @@ def settle_linear(panel: Panel, config: Config, split: Split) -> Config:
         split: of this panel.
     """
     model = config.model
-    if model.linear not in ("skip", "blend"):
+    if model.linear != "blend":
         return config
     strengths = _STRENGTHS if model.ridge_alpha is None else ()
     places = [model.linear_phases] if model.linear_phases else [1, *_places(panel, config, split)]

@@ -27,12 +27,8 @@ from forecaster.panel.schema import Schema
 
 FREE = (
     "dropout",
-    "attention_dropout",
-    "stochastic_depth",
     "context_length",
     "attention_length",
-    "paths",
-    "label_smoothing",
 )
 """Settings of `model` that say nothing about weights, so that a config may have its own."""
 _SOLVED = (

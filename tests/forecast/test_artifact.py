@@ -124,7 +124,7 @@ def test_keys_that_an_early_version_did_not_write_have_defaults(saved):
         contract["columns"].pop(key)
     _write(saved, contract | {"columns": contract["columns"] | {"static": ["city"], "layout": "long"}})
     config = json.loads((saved / "config.json").read_text())
-    del config["tracking"], config["fit"]["average_decay"], config["model"]["decoder_mask"]
+    del config["tracking"], config["model"]["decoder_mask"]
     (saved / "config.json").write_text(json.dumps(config))
     forecast = fc.load(saved).predict(tiny.shop(), future=tiny.prices())
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)

@@ -185,12 +185,12 @@ def test_the_truth_is_shown_where_the_table_has_it_and_raises_no_forecast():
 
 
 VARIANTS = {
-    "local": {"attention": "local", "attention_window": 1},
-    "sparse and strided": {"attention": "sparse", "decoder_attention": "strided", "decoder_patch": 2},
-    "low-rank": {"attention": "low_rank", "attention_rank": 3, "cross_attention": "low_rank"},
+    "local": {"attention": "local", "attention_size": 1},
+    "sparse": {"attention": "sparse", "decoder_patch": 2},
+    "low-rank": {"attention": "low_rank", "attention_size": 3},
     "channels": {"channel_attention": True},
-    "autoregressive": {"decoder": "autoregressive", "paths": 6, "decoder_patch": 2},
-    "words": {"head": "binned", "bins": 16, "decoder": "autoregressive", "paths": 4}
+    "autoregressive": {"decoder": "autoregressive", "decoder_patch": 2},
+    "words": {"head": "binned", "decoder": "autoregressive"}
     | {"patch": 1, "decoder_patch": 1, "context_length": 10},
 }
 

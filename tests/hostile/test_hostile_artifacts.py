@@ -115,7 +115,6 @@ BILLIONS = {
     "layers": ("encoder_layers", 10**9, "less than or equal to 1000 (got 1000000000)"),
     "width": ("width", 10**9, "less than or equal to 65536 (got 1000000000)"),
     "context": ("context_length", 10**12, "less than or equal to 1000000 (got 1000000000000)"),
-    "bins": ("bins", 10**9, "less than or equal to 100000"),
 }
 
 

@@ -21,10 +21,10 @@ from forecaster.runs.transfer import Start
 STEPS = 5
 TRICKS = {
     "noise": {
-        "model": {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.4},
+        "model": {"dropout": 0.3},
         "fit": {"noise": 0.3, "patch_masking": 0.4, "lead_decay": 0.9},
     },
-    "no validation": {"fit": {"validation": None, "average_decay": None}},
+    "no validation": {"fit": {"validation": None}},
     "late validation": {"fit": {"validate_every": 3}},
     "patience": {"fit": {"learning_rate": 0.5, "patience": 1, "gradient_clip": None}},
     "draws": {
@@ -32,7 +32,7 @@ TRICKS = {
         "fit": {"scheduled_sampling": 0.7},
     },
     "linear": {
-        "model": {"linear": "skip", "lookbacks": (4, 12), "dropout": 0.2},
+        "model": {"linear": "blend", "lookbacks": (4, 12), "dropout": 0.2},
         "fit": {"linear_rate": 1e-3},
     },
     "members": {

@@ -22,7 +22,7 @@ def test_more_windows_allow_a_larger_network_and_more_steps(windows, width, step
 
 def test_a_chosen_width_is_one_that_heads_divide():
     for heads in range(1, 12):
-        config = NULL.replaced(model={"heads": heads, "positions": "rotary"})
+        config = NULL.replaced(model={"heads": heads})
         for below, width, _ in SIZES:
             found = sized(config, (below or 10**9) - 1).model.width
             assert found % (2 * heads) == 0 and width <= found < width + 2 * heads

@@ -7,7 +7,7 @@ at once, unknown paths with the nearest known one.
     fit.learning_rate: {float: [0.0005, 0.02], log: true}   between two ends, evenly in the logarithm
     model.encoder_layers: {int: [1, 4]}           whole numbers; `step: 2` takes every second
     model.patch: {choice: [null, 8, 24]}          one of these; null as in a config
-    model.bins: {choice: [64, 256], when: {model.head: binned}}   only where an entry above says so
+    model.attention_size: {choice: [16, 64], when: {model.attention: local}}   only where an entry above says so
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from forecaster.runs.tune.entries import Entry, Value, Values, read_entries
 if TYPE_CHECKING:
     from optuna import Trial
 
-_LOSS = ("model.head", "model.bins", "model.bin_limit", "model.label_smoothing")
+_LOSS = ("model.head",)
 """Settings that change what a loss means, so that trials cannot be compared before their end."""
 
 
