@@ -32,11 +32,10 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
-from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import TrainingBar
 from forecaster.runs.tracking.content import curve_points, log_artifact, score_points
 from forecaster.runs.tracking.run import open_run
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 
 MODEL, FLOOR, NAIVE = "forecaster", "floor", "seasonal_naive"
 _BLOCK_CELLS = 1 << 21  # quantiles scored at a time, 16 MB in float64
@@ -177,13 +176,11 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
         config = config.replaced(fit={"validation": 1 - (last + 1) / seen.n_rows})
     resolved, split = prepare(seen, config)
     assert last is None or seen.row_at(split.split).tolist() == [last]
-    watched = Surroundings(callbacks=(TrainingBar(Console(stderr=True)),))
+    watched = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
     floor = artifact.ensemble.linear_only()
     if floor is None:
         return {MODEL: artifact}
-    if resolved.fit.linear_rate is not None:  # the model's maps are no longer the closed form
-        return {MODEL: artifact, FLOOR: fit_floor(seen, resolved, split)}
     return {MODEL: artifact, FLOOR: replace(artifact, ensemble=floor)}
 
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from accuracy import Found, Rows, value
 
-from forecaster.atomic import atomic_file, check_writable
 from forecaster.config import Config, load_config, parse_duration
 from forecaster.errors import ForecasterError
+from forecaster.files import atomic_file, check_writable
 
 ROOT = Path(__file__).parents[1]
 _DRAWS = 2000

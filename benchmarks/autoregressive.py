@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from forecaster.config import ModelConfig
-from forecaster.model.embedding import Shape
+from forecaster.config import ModelPlan
+from forecaster.model.embedding import Shape, previous_values
 from forecaster.model.network import Network
 from forecaster.windows.batch import Inputs
 
@@ -59,7 +59,7 @@ def main() -> None:
 def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network, Inputs]:
     """Returns a decoder of two layers with random weights, and random windows without covariates."""
     torch.manual_seed(0)
-    config = ModelConfig(
+    config = ModelPlan(
         decoder="autoregressive", decoder_layers=2, context_length=context, patch=1, decoder_patch=1
     )
     network = Network(config, Shape(horizon=horizon, channels=1)).eval().to(device)
@@ -89,8 +89,8 @@ def rewritten(network: Network, inputs: Inputs) -> Tensor:
     """Returns the greedy path, the whole prefix decoded at each step."""
     memory = network.encode(inputs)
     written = inputs.context[:, :0]
-    for steps in range(1, inputs.elapsed.shape[1] - network.context_length + 1):
-        seen = network.context_length + steps
+    for steps in range(1, inputs.elapsed.shape[1] - network.config.context_length + 1):
+        seen = network.config.context_length + steps
         so_far = replace(
             inputs,
             known=inputs.known[:, :seen],

@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 from windows import make_panel
 
-from forecaster.config import Config
+from forecaster.config import Config, ModelPlan
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.runs.fit import prepare
-from forecaster.runs.training.train import Surroundings, train
+from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import WindowStore
 
@@ -50,7 +50,7 @@ class Bench:
         self.series = panel.labels
         self.store = WindowStore(panel, model.context_length or 0, 24, np.array([1]))
         torch.manual_seed(0)
-        self.network = Network(model, shape_of(panel, 24))
+        self.network = Network(ModelPlan.of(model), shape_of(panel, 24))
 
     def learner(self) -> Learner:
         return Learner(copy.deepcopy(self.network), self.config.fit, self.series)
@@ -58,7 +58,7 @@ class Bench:
     def fit(self, logger: DummyLogger | None) -> float:
         """Returns seconds per step of `fit_panel`'s training, its first steps left out."""
         clock = Clock()
-        train(self.learner(), self.store, self.split, self.config, Surroundings(logger, (clock,)))
+        train(self.learner(), self.store, self.split, self.config, TrainingContext(logger, (clock,)))
         return clock.seconds_per_step
 
     def bare(self, averaged: bool) -> float:
@@ -75,7 +75,7 @@ class Bench:
             loss = total.sum() / count.sum().clamp(min=1)
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, fit.gradient_clip or 0.0)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             schedule.step()
             if averaged:

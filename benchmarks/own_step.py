@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from forecaster.config import Config, DataConfig
+from forecaster.config import Config, DataConfig, ModelPlan
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.attention import Memory
 from forecaster.model.learner import Learner
@@ -24,7 +24,7 @@ from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import prepare
-from forecaster.runs.training.train import Surroundings, train
+from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import WindowStore
 
@@ -55,11 +55,11 @@ def main() -> None:
     panel = make_panel()
     config = Config().replaced(horizon=HORIZON, model=model | sizes | levels, fit=fit)
     config, split = prepare(panel, config)
-    network = (EncoderOnly if alone else Network)(config.model, shape_of(panel, HORIZON))
+    network = (EncoderOnly if alone else Network)(ModelPlan.of(config.model), shape_of(panel, HORIZON))
     clock = Clock()
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
     learner = Learner(network, config.fit, panel.labels)
-    train(learner, store, split, config, Surroundings(callbacks=(clock,)))
+    train(learner, store, split, config, TrainingContext(callbacks=(clock,)))
     print(json.dumps(clock.milliseconds))
 
 

@@ -29,7 +29,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
 
 TARGET = 0.5  # of the steps that random weights take to their best
@@ -100,7 +100,7 @@ def fitted(panel: Panel, settings: list[str], parent: Artifact | None = None) ->
     curve = Curve()
     config, split = prepare(panel, load_config(None, settings), parent)
     start = None if parent is None else Start(parent)
-    watched = Surroundings(callbacks=(curve,))
+    watched = TrainingContext(callbacks=(curve,))
     return fit_panel(panel, config, split, watched, start), curve
 
 

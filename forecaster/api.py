@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
-    from forecaster.runs.resume.asked import Asked
-    from forecaster.runs.resume.under_way import UnderWay
-    from forecaster.runs.training.devices import Place
+    from forecaster.runs.distributed import DistributedContext
+    from forecaster.runs.resume import FitRequest, ResumableFit
     from forecaster.tuned import Study
 
 
@@ -53,9 +52,8 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
     """
     from forecaster.forecast.artifact import check_target
-    from forecaster.runs.resume.asked import Asked
-    from forecaster.runs.resume.under_way import under_way
-    from forecaster.runs.training.devices import find_place, said_once
+    from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
+    from forecaster.runs.resume import FitRequest, under_way
 
     roles = {name: value for name, value in options.items() if name not in SETTINGS}
     config = config_from(options.get("config"), horizon, roles)
@@ -63,24 +61,31 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
     training = {name: options.get(name) for name in ("checkpoint_every", "precision", "compile")}
     training["budget_seconds"] = parse_duration(options.get("budget"), "--budget")
     config = config.replaced(fit={name: value for name, value in training.items() if value is not None})
-    place = find_place(options.get("devices"), options.get("nodes"))
+    distributed = find_distributed_context(options.get("devices"), options.get("nodes"))
     tables = (options.get("future"), options.get("covariates"), options.get("until"))
-    told = Asked(config, data, *tables, options.get("warm_start"))
+    told = FitRequest(config, data, *tables, options.get("warm_start"))
     out, resume = _path(options.get("out")), _path(options.get("resume"))
     quiet, restart = options.get("quiet", False), options.get("restart", False)
     report = _page(options.get("report"), data)
     if out is None and resume is None:
         if every is not None or restart:
             raise ConfigError("checkpoint_every and restart need out, a folder to save to")
-        return _fitted(told, None, quiet, place, report)
+        return _fitted(told, None, quiet, distributed, report)
     if out is not None:
         check_target(out)
-    with said_once(place), under_way(told, out, resume, restart, place.leads) as begun:
-        return _fitted(begun.asked, begun, quiet, place, report)
+    with (
+        only_rank_zero_prints(distributed),
+        under_way(told, out, resume, restart, distributed.is_main) as begun,
+    ):
+        return _fitted(begun.asked, begun, quiet, distributed, report)
 
 
 def _fitted(
-    asked: Asked, begun: UnderWay | None, quiet: bool, place: Place, report: Path | None
+    asked: FitRequest,
+    begun: ResumableFit | None,
+    quiet: bool,
+    distributed: DistributedContext,
+    report: Path | None,
 ) -> Forecaster:
     """Returns the model of a fit whose folder, if it has one, is claimed."""
     from forecaster.runs.pipeline import run_fit
@@ -90,13 +95,13 @@ def _fitted(
     start = _started_from(asked.start)
     config, panel = _opened(asked)
     out = None if begun is None else begun.folder.out
-    console = Console(quiet=quiet or not place.leads)
-    return Forecaster(run_fit(panel, config, out, console, start, begun, place, report=report))
+    console = Console(quiet=quiet or not distributed.is_main)
+    return Forecaster(run_fit(panel, config, out, console, start, begun, distributed, report=report))
 
 
 def _page(path: str | Path | None, data: object) -> Path | None:
     """Returns where a page goes, once it is sure that it can be written."""
-    from forecaster.atomic import check_writable
+    from forecaster.files import check_writable
     from forecaster.forecast.writer import check_report
 
     if path is None:
@@ -106,7 +111,7 @@ def _page(path: str | Path | None, data: object) -> Path | None:
     return Path(path)
 
 
-def _opened(asked: Asked) -> tuple[Config, Panel]:
+def _opened(asked: FitRequest) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with what a store says."""
     from forecaster.panel.build import open_panel
     from forecaster.panel.store import as_converted
@@ -151,7 +156,7 @@ def tune(
         >>> study.best.fit.learning_rate, study.model          # doctest: +SKIP
     """
     from forecaster.forecast.artifact import check_target
-    from forecaster.runs.resume.asked import Asked
+    from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.wishes import Tables, wishes_of
     from forecaster.tuned import Study
@@ -163,7 +168,7 @@ def tune(
     wishes = wishes_of(trials, {name: value for name, value in options.items() if name not in apart})
     if wishes.out is not None:
         check_target(wishes.out)
-    asked = Asked(config, data, tables.future, tables.covariates, wishes.until)
+    asked = FitRequest(config, data, tables.future, tables.covariates, wishes.until)
     config, panel = _opened(asked)
     console = Console(quiet=options.get("quiet", False))
     outcome, artifact = run_search(panel, tables, config, wishes, console)

@@ -30,7 +30,6 @@ class Reading(TypedDict, total=False):
     delimiter: str
     decimal: str
     time_format: str
-    snap: bool
     on_duplicates: str
     holidays: str
 

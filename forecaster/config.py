@@ -98,9 +98,6 @@ class DataConfig(Section):
     """Decimal mark of numbers in a CSV file. Null = found."""
     time_format: str | None = None
     """How times are written, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = found."""
-    snap: bool = False
-    """Move times that lie off the grid of the step to the nearest place on it.
-    Otherwise they are kept as they are."""
     on_duplicates: Literal["error", "mean", "last"] = "error"
     """What becomes of rows that share series and time but disagree. mean: their mean; last: the
     last one. Rows that agree are one row in any case, and that is said."""
@@ -247,8 +244,8 @@ class ModelConfig(Section):
     def _check_linear(self) -> None:
         if self.head != "quantile" or self.decoder != "direct":
             raise ValueError(
-                f"linear {self.linear} forecasts quantiles of all leads at once, which does not go with "
-                f"head {self.head} and decoder {self.decoder}: take linear none, or head quantile and "
+                "linear blend forecasts quantiles of all leads at once, which does not go with head "
+                f"{self.head} and decoder {self.decoder}: take linear none, or head quantile and "
                 "decoder direct"
             )
         reads = {"lookbacks": self.lookbacks, "linear_lags": self.linear_lags}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.panel import Panel
-    from forecaster.runs.batch.job import Delivered
+    from forecaster.runs.batch_predict import Delivered
     from forecaster.runs.registry.publish import Published
 
 
@@ -63,7 +63,7 @@ class Forecaster:
             covariates: a second table, joined on series and time.
             roles: columns that are called otherwise in this table, in the model's order.
         """
-        from forecaster.forecast.batch.plan import open_for
+        from forecaster.forecast.parts import open_for
 
         return open_for(self.artifact, data, future, covariates, roles)
 
@@ -124,7 +124,7 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch.job import delivered
+        from forecaster.runs.batch_predict import delivered
 
         return delivered(self.artifact, Path(path), data, options)
 

@@ -283,7 +283,7 @@ def test_6_a_model_killed_while_it_is_saved_leaves_the_old_one_whole(tmp_path):
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from forecaster.atomic import atomic_folder\n"
+        "from forecaster.files import atomic_folder\n"
         "with atomic_folder(Path('model'), replaces='contract.json') as folder:\n"
         "    (folder / 'contract.json').write_text('half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

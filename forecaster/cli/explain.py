@@ -37,7 +37,7 @@ def explain(
     Writes attention over real time, layer by layer, and how far the forecast moves when a covariate
     or a part of the past is hidden.
     """
-    from forecaster.atomic import check_writable
+    from forecaster.files import check_writable
     from forecaster.forecast.writer import check_page
 
     check_writable(out, data, future, covariates)

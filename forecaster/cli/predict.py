@@ -12,7 +12,7 @@ from forecaster.cli import imports, options, results
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forecaster.runs.batch.job import Delivered, Engine
+    from forecaster.runs.batch_predict import Delivered, Engine
 
 
 @options.reads_table

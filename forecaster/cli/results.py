@@ -30,7 +30,7 @@ def refuse_unwritable(
     Raises:
         OutputError: a name or folder that cannot be written.
     """
-    from forecaster.atomic import check_writable
+    from forecaster.files import check_writable
     from forecaster.forecast.writer import check_format, check_picture, check_report
 
     for path, check in ((rows, check_format), (picture, check_picture), (page, check_report)):

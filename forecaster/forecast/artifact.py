@@ -32,9 +32,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.atomic import atomic_folder, check_replaceable, check_writable
 from forecaster.config import Config, ModelPlan, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.files import atomic_folder, check_replaceable, check_writable
 from forecaster.forecast.card import card_of
 from forecaster.forecast.contract import (
     CONTRACT,
@@ -56,8 +56,8 @@ from forecaster.panel.schema import Schema
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMAT = 1
-"""The format this version writes; it reads every earlier one."""
+FORMAT = 2
+"""The format that this version writes and reads."""
 _WIDTHS = "calibration.safetensors"
 _FLOAT, _MOST_HEADER = 4, 100_000_000
 
@@ -167,10 +167,11 @@ def load_artifact(path: str | Path) -> Artifact:
     folder = Path(path)
     stored = read_json(folder, CONTRACT)
     found = stored.get("format")
-    if not isinstance(found, int) or not 1 <= found <= FORMAT:
+    if found != FORMAT:
+        earlier = "; commit 85b3fef is the last that reads format 1" if found == 1 else ""
         raise ArtifactError(
-            f"{folder}: artifact format {found!r}; this version reads formats 1 to {FORMAT}: "
-            "upgrade attention-forecaster, or fit the model again"
+            f"{folder}: artifact format {found!r}, this version reads format {FORMAT}: fit the model "
+            f"again (forecaster fit), or take the version that wrote it{earlier}"
         )
     _refuse_other_calibrations(folder, stored.get("calibration"))
     file = folder / "config.json"

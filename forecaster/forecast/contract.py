@@ -171,7 +171,7 @@ def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, 
         raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
     if None in (config.model.context_length, config.model.patch, config.model.decoder_patch):
         raise ValueError("config.json: context_length, patch and decoder_patch must be numbers")
-    if config.model.linear in ("skip", "blend"):
+    if config.model.linear == "blend":
         if not config.model.lookbacks:
             raise ValueError("config.json: a linear forecast needs lookbacks")
         if (config.model.linear_phases or 1) > 1 and not shape.cycles:

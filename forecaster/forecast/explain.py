@@ -37,7 +37,7 @@ from forecaster.windows.store import WindowStore
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_KINDS = {"encoder": "attention", "decoder": "decoder_attention", "cross": "cross_attention"}
+_PARTS = ("encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class AttentionMap:
     layer: int
     """From 1."""
     kind: str
-    """full, local, strided, sparse or low_rank."""
+    """full, local, sparse or low_rank."""
     weights: NDArray[np.float32]
     """[A, query, key]; across channels the mean over tokens."""
     names: tuple[str, ...] | None = None
@@ -175,7 +175,7 @@ def explain(
         median = torch.from_numpy(forecast.median) if follows else None
         looks = record_attention(network, batch.inputs, median)
         others = place if config.channel_attention else None
-        hidden = without_each(batch.inputs, panel, others, network.patch)
+        hidden = without_each(batch.inputs, panel, others, network.config.patch)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
         importance = importance_of(ensemble, batch.inputs, hidden, place, batch.target, key)
     maps = tuple(_map(look, config, panel.schema, place) for look in looks)
@@ -225,22 +225,24 @@ def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.i
 
 
 def _context_tokens(network: Network, observed: NDArray[np.bool_]) -> tuple[Token, ...]:
-    length, patch = len(observed), network.patch
-    first, count = length - network.attention_length, network.context_tokens
+    length, patch = len(observed), network.config.patch
+    first, count = length - network.config.attention_length, network.embedding.context_tokens
     stops = range(length - patch * (count - 1), length + 1, patch)
     spans = [(max(first, stop - patch), stop) for stop in stops]
     return tuple(Token(start, stop, bool(observed[start:stop].any())) for start, stop in spans)
 
 
 def _horizon_tokens(network: Network, steps: int) -> tuple[Token, ...]:
-    starts = range(network.context_length, steps, network.decoder_patch)
-    return tuple(Token(start, min(start + network.decoder_patch, steps), True) for start in starts)
+    starts = range(network.config.context_length, steps, network.config.decoder_patch)
+    return tuple(
+        Token(start, min(start + network.config.decoder_patch, steps), True) for start in starts
+    )
 
 
 def _map(look: AttentionWeights, config: ModelConfig, schema: Schema, channel: int) -> AttentionMap:
     part = look.part.removesuffix(" channels")
     if part == look.part:
-        kind: str = getattr(config, _KINDS[part])
+        kind: str = config.attention if part == "encoder" else "full"
         return AttentionMap(part, look.layer, kind, look.weights[channel].numpy())
     known = schema.known_numeric + schema.known_category
     past = schema.past_numeric + schema.past_category if part == "encoder" else ()
@@ -249,7 +251,7 @@ def _map(look: AttentionWeights, config: ModelConfig, schema: Schema, channel: i
 
 
 def _rollout(maps: tuple[AttentionMap, ...]) -> NDArray[np.float64]:
-    parts = [[one.weights for one in maps if one.part == part] for part in _KINDS]
+    parts = [[one.weights for one in maps if one.part == part] for part in _PARTS]
     return rollout(*parts)
 
 

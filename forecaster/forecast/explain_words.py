@@ -45,7 +45,6 @@ STYLE = ".maps{display:flex;flex-wrap:wrap;gap:.4rem}"
 
 _KINDS = {
     "local": "A token of a local attention meets neighbours alone: the map is a band.",
-    "strided": "A token of a strided attention meets neighbours and every so-manieth token.",
     "sparse": "In a sparse attention a token that does not stand out takes an even share of all: its "
     "row is a plain one.",
     "low_rank": "A low-rank attention has no map of its own: tokens meet mixtures of all others. Its "

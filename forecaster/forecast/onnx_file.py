@@ -27,8 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forecaster.atomic import atomic_file, check_writable
 from forecaster.errors import ConfigError, OutputError
+from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
@@ -185,10 +185,7 @@ def _refuse(artifact: Artifact) -> None:
     reasons = {
         "decoder autoregressive draws sample paths, patch after patch": model.decoder
         == "autoregressive",
-        "head negative_binomial looks for its quantiles step by step": model.head
-        == "negative_binomial",
-        "attention sparse picks tokens by what they hold": "sparse"
-        in (model.attention, model.decoder_attention),
+        "attention sparse selects queries by their values": model.attention == "sparse",
         "channel_attention leaves out the channels that hold nothing": model.channel_attention,
     }
     for reason, found in reasons.items():

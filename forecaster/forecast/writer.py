@@ -10,8 +10,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.atomic import atomic_file
 from forecaster.errors import OutputError
+from forecaster.files import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

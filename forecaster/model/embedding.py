@@ -151,9 +151,7 @@ class Embedding(nn.Module):
         """
         targets, size = inputs.context.shape[2], self.config.decoder_patch
         starts = slice(self.config.context_length, None, size)
-        time = self.time(
-            inputs.elapsed[:, starts], inputs.phase[:, starts], first=self.context_tokens
-        )
+        time = self.time(inputs.elapsed[:, starts], inputs.phase[:, starts], first=self.context_tokens)
         known, apart = self._known(inputs, future=True), self.config.channel_attention
         tokens = time if self.horizon_token is None else self._scaled(self.horizon_token) + time
         if self.horizon_patch is not None:

@@ -346,7 +346,7 @@ def freeze_encoder(network: Network) -> None:
 
 
 def adapt(network: Network, rank: int) -> None:
-    """Adds adapters to the attention and feed-forward matrices that learn, which then stay as they are."""
+    """Adds adapters to the attention and feed-forward matrices that learn, and freezes these."""
     for part in list(network.modules()):
         if isinstance(part, MultiHeadAttention | FeedForward):
             for name, linear in list(part.named_children()):

@@ -26,6 +26,7 @@ from forecaster.panel.holidays import require_holidays, with_holidays
 from forecaster.panel.infer_freq import Parts, find_freq
 from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.one_row_per_series import rows_reasons, unroll
+from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.roles import infer_schema, require_schema
 from forecaster.panel.rows import Rows, main_rows
@@ -100,15 +101,16 @@ def build_panel(
             require_holidays(
                 country, [part for part in (table, covariates, future) if part is not None]
             )
+        order: Order | None = None
         if schema is None:
-            schema = infer_schema(table, data, future, covariates)
+            schema, table, order = infer_schema(table, data, future, covariates)
             if schema.layout == "rows":
                 why = rows_reasons(schema.time, schema.series, schema.target)
                 schema = replace(schema, reasons=schema.reasons | why)
         # Made from the calendar, holidays are no column of any table.
         schema = replace(schema, holidays=None)
         require_schema(schema, table, covariates)
-        rows, calendar = _merged_rows(table, data, schema, covariates, future, notes)
+        rows, calendar = _merged_rows(table, data, schema, order, covariates, future, notes)
         table = replace(table, frame=table.frame.clear())
         panel = replace(_arrays(rows, calendar, table), notes=tuple(notes))
         faults = Faults()
@@ -135,13 +137,14 @@ def _merged_rows(
     table: Table,
     data: DataConfig,
     schema: Schema,
+    order: Order | None,
     covariates: Table | None,
     future: Table | None,
     notes: list[Finding],
 ) -> tuple[Rows, Calendar]:
     """Returns the rows of all tables, and their clock; adds to the notes."""
     faults = Faults()
-    rows = main_rows(table, schema, data)
+    rows = main_rows(table, schema, data, order)
     with faults:
         calendar, regular = clock_of(rows.schema, data, lambda: [layout_of(rows)])
         rows = replace(rows, schema=replace(rows.schema, regular=regular))

@@ -13,7 +13,7 @@ import polars as pl
 from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.schema import Schema
 from forecaster.panel.table import Table
-from forecaster.panel.timestamps import has_clock, integer_format
+from forecaster.panel.timestamps import WrittenTimes, has_clock, integer_format, parse_times
 
 # No caller's column is called so.
 SERIES, TIME = "\0series", "\0time"
@@ -66,16 +66,48 @@ def _has_marks(text: str) -> bool:
     return re.fullmatch(r"[\d.,' +-]*\d[.,][\d.,' ]*", text) is not None
 
 
-def read_times(
-    table: Table, schema: Schema, *, same_clock: bool, time_format: str | None = None
-) -> tuple[Schema, pl.Series]:
+def parsed_table(table: Table, schema: Schema, time_format: str | None = None) -> Table:
+    """Returns the table with its column of times as timestamps, where it is text or dates in digits.
+
+    Args:
+        schema: names the column; its format is tried first.
+        time_format: the declared format, which every value must follow.
+
+    Raises:
+        DataError: the column does not hold times that can be read in one way.
+    """
+    name = schema.time
+    if name is None or table.times is not None:
+        return table
+    column, integer = table.frame[name], table.frame[name].dtype.is_integer()
+    if column.dtype != pl.String and not integer:
+        return table
+    if integer and schema.time_dtype == "integer" and time_format is None:
+        return table
+    hint = time_format or schema.time_format
+    if integer and hint is None:
+        hint = integer_format(column, f"{table.name}, column '{name}'")
+    return parse_time_column(table, name, hint, strict=time_format is not None)
+
+
+def parse_time_column(table: Table, name: str, time_format: str | None, *, strict: bool) -> Table:
+    """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
+    column = table.frame[name]
+    text = column.cast(pl.String)
+    stamps, found = parse_times(text, f"{table.name}, column '{name}'", time_format, strict=strict)
+    # Text takes four times the memory of timestamps. It is kept only where offsets from UTC vary.
+    kept = text if found.endswith("%:z") else None
+    times = WrittenTimes(found, digits=column.dtype.is_integer(), text=kept)
+    return replace(table, frame=table.frame.with_columns(stamps.alias(name)), times=times)
+
+
+def read_times(table: Table, schema: Schema, *, same_clock: bool) -> tuple[Schema, pl.Series]:
     """Returns the schema with the facts of its time column, and the times as int64.
 
     Args:
-        table: holds the column; zeros where there is none.
-        schema: says which.
+        table: with parsed times, see `parsed_table`.
+        schema: names the column; without one, times are zeros.
         same_clock: the schema has the facts already, and the column must agree.
-        time_format: what every value must follow; None = the schema's if it fits, else found.
 
     Raises:
         DataError: a time is missing or unreadable, or of another kind or zone than known so far.
@@ -84,16 +116,12 @@ def read_times(
         return schema, pl.zeros(table.frame.height, dtype=pl.Int64, eager=True).alias(TIME)
     column = table.frame[schema.time]
     where = f"{table.name}, column '{schema.time}'"
-    zone, unit = None, None
-    counted = column.dtype.is_integer() and schema.time_dtype == "integer" and time_format is None
-    if table.is_text(schema.time) or (column.dtype.is_integer() and not counted):
-        kept = "digits" if column.dtype.is_integer() else "string"
-        hint = time_format or schema.time_format
-        if kept == "digits" and hint is None:
-            hint = integer_format(column, where)
-        strict = time_format is not None
-        column, time_format = table.parsed(schema.time, hint, strict=strict)
-        dtype = kept if table.kind != "file" else "datetime" if has_clock(time_format) else "date"
+    zone, unit, time_format = None, None, None
+    counted = column.dtype.is_integer()
+    if table.times is not None:
+        time_format, dtype = table.times.time_format, "digits" if table.times.digits else "string"
+        if table.kind == "file":
+            dtype = "datetime" if has_clock(time_format) else "date"
     elif not counted and column.dtype not in (pl.Date, pl.Datetime):
         raise fault(
             "time",
@@ -126,12 +154,10 @@ def read_times(
     return replace(schema, time_dtype=dtype, **facts), times  # type: ignore[arg-type]
 
 
-def mixed_offsets(table: Table, schema: Schema) -> list[Finding]:
+def mixed_offsets(table: Table) -> list[Finding]:
     """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
-    if schema.time is None or not (schema.time_format or "").endswith("%:z"):
-        return []
-    column = table.frame[schema.time]
-    if column.dtype != pl.String:
+    column = None if table.times is None else table.times.text
+    if column is None:
         return []
     offsets = column.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
     kinds = offsets.unique(maintain_order=True).drop_nulls()
@@ -142,7 +168,7 @@ def mixed_offsets(table: Table, schema: Schema) -> list[Finding]:
         Finding(
             "note",
             "zones",
-            f"times in '{schema.time}' are written with {len(kinds)} offsets from UTC: "
+            f"times in '{column.name}' are written with {len(kinds)} offsets from UTC: "
             f"{', '.join(kinds[:4])}{', ...' if len(kinds) > 4 else ''}",
             "nothing needs doing: all are read as one clock, UTC",
             where=table.place(other + 1),

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from forecaster.atomic import check_replaceable, check_writable
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.files import check_replaceable, check_writable
 from forecaster.panel.build import build_panel, clock_of, layout_of
 from forecaster.panel.cells import SERIES
 from forecaster.panel.dealt import Dealt, Layouts, deal, sample_of
@@ -129,7 +129,7 @@ class _Pieces:
         """Appends every part to the store, and finishes it."""
         with reading(self.scan.name):
             sample = sample_of(self.scan, BLOCK)
-        told = infer_schema(sample, self.data, self.future, self.covariates)
+        told = infer_schema(sample, self.data, self.future, self.covariates).schema
         rows = self.scan.n_rows
         with reading(self.scan.name):
             dealt = deal(
@@ -137,8 +137,9 @@ class _Pieces:
             )
         told = self._with_format(told, dealt)
         keys = () if told.melted else told.series
-        once = told.time is not None and not repeated_rows(
-            sample, keys, told.time, comparable_times(sample, told.time, self.data)
+        once = (
+            told.time is not None
+            and not repeated_rows(*comparable_times(sample, told.time, self.data), keys, told.time)[0]
         )
         surveys = []
         for number in range(len(dealt)):
@@ -202,9 +203,7 @@ class _Pieces:
             once: whether no series and time was twice in the sample.
         """
         table = dealt.table(number)
-        # Times are moved to their grid once the step is known.
-        plain = self.data.model_copy(update={"snap": False})
-        rows = main_rows(table, dealt.roles(told, number), plain)
+        rows = main_rows(table, dealt.roles(told, number), self.data)
         time, indptr = layout_of(rows)
         layout = self.scratch / f"layout-{number}.npz"
         np.savez(layout, time=time, indptr=indptr)
@@ -219,9 +218,9 @@ class _Pieces:
         refuse_errors(rows.notes)
         covariates, future = self._others(table, rows.schema)
         if covariates is not None:
-            rows = with_covariates(rows, covariates, plain)
+            rows = with_covariates(rows, covariates, self.data)
         if future is not None:
-            rows = with_future(rows, future, plain)
+            rows = with_future(rows, future, self.data)
         self._require_static(rows)
         names = (*rows.schema.code_columns, *rows.schema.static_category)
         return _Survey(rows.schema, layout, {n: rows.frame[n].drop_nulls().unique() for n in names})

@@ -80,7 +80,7 @@ def _off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> DataError
         f"{panel.name}: expected steps of {panel.calendar.freq} from "
         f"{text(int(panel.time[panel.indptr[series]]))} in series '{panel.labels[series]}', found "
         f"{text(int(panel.time[row]))} ({int(off.sum())} such rows)",
-        "pass another step with --freq, or move them onto it with --snap"
+        "pass another step with --freq, or round the times to it"
         if declared
         else "correct the time of these rows",
         series=panel.labels[series],

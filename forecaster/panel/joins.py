@@ -12,7 +12,7 @@ from dataclasses import replace
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.panel.cells import SERIES, TIME, read_times, read_values
+from forecaster.panel.cells import SERIES, TIME, parsed_table, read_times, read_values
 from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.repeats import Origin, once, ordered, settled
 from forecaster.panel.roles import require_columns
@@ -90,7 +90,7 @@ def _keyed(
     parts = [table.frame[key].cast(rows.keys[key].dtype, strict=False) for key in shared]
     if timed:
         with faults:
-            parts.append(read_times(table, schema, same_clock=True)[1])
+            parts.append(read_times(parsed_table(table, schema), schema, same_clock=True)[1])
     elif not shared:
         raise fault(
             "keys",
@@ -104,7 +104,7 @@ def _keyed(
         # Rows after the end, in their order: 1, 2, ...
         count = pl.int_range(1, pl.len() + 1)
         given = given.with_columns((count.over(shared) if shared else count).alias(TIME))
-    origin = Origin(table, schema.time, given, rows.keys, rows.grid, is_main=False)
+    origin = Origin(table, schema.time, given, rows.keys, is_main=False)
     frame = given.with_columns(columns)
     numbers = pl.int_range(max(rows.keys.height, 1), dtype=pl.UInt32, eager=True).alias(SERIES)
     index = rows.keys.select(shared).with_columns(numbers) if shared else pl.DataFrame([numbers])
@@ -119,9 +119,6 @@ def _keyed(
             f"{table.name}: none of its {table.frame.height} rows is of a series in the table",
             f"compare the values of {', '.join(shared)}",
         )
-    if timed and rows.grid is not None:
-        times = rows.grid.nearest(frame[SERIES].to_numpy(), frame[TIME].to_numpy())
-        frame = frame.with_columns(pl.Series(TIME, times))
     if not timed:
         return *once(frame, [SERIES], origin, data.on_duplicates), origin
     return *settled(*ordered(frame), origin, data.on_duplicates), origin

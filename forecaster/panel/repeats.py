@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from forecaster.panel.cells import SERIES, TIME
 from forecaster.panel.findings import Finding
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.snap import Grid
 from forecaster.panel.table import Table
 
 _AT = [SERIES, TIME]
@@ -34,8 +33,6 @@ class Origin:
     """The table's rows in its own order: key columns, and `TIME` where the table has times."""
     keys: pl.DataFrame
     """Keys of the numbered series."""
-    grid: Grid | None = None
-    """Where times were moved to, if they were."""
     is_main: bool = True
     """Whether it is the table of the past; findings on another one carry its name."""
 
@@ -43,10 +40,7 @@ class Origin:
         """Returns the rows (counted from 0) that hold a series at a time."""
         at = np.arange(self.given.height)
         if time is not None:
-            times = self.given[TIME].to_numpy()
-            if self.grid is not None:
-                times = self.grid.nearest(np.full(len(times), number), times)
-            at = np.flatnonzero(times == time)
+            at = np.flatnonzero(self.given[TIME].to_numpy() == time)
         found = self.given[at].with_columns(pl.Series("\0row", at))
         shared = [key for key in self.keys.columns if key in self.given.columns]
         if shared:
@@ -62,7 +56,8 @@ class Origin:
         """Returns the time of a row as the caller wrote it; empty where rows have none."""
         if self.time is None or self.time not in self.table.frame.columns:
             return ""
-        return str(self.table.written(self.time, slice(row, row + 1))[0])
+        stamp = self.table.frame[self.time][row : row + 1]
+        return str((stamp if self.table.times is None else self.table.times.written(stamp, row))[0])
 
     def place(self, row: int) -> str:
         """Returns a row (counted from 0) in the words of messages."""

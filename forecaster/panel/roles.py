@@ -24,22 +24,35 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.panel.cells import parse_time_column
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
 from forecaster.panel.freq import parse_freq
 from forecaster.panel.one_row_per_series import looks_rolled
+from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema
 from forecaster.panel.table import Table, did_you_mean, listing
 from forecaster.panel.timestamps import EPOCHS, guess_formats, integer_format, is_time_name
 
 
+class Inferred(NamedTuple):
+    """Roles, and what was computed on the way to them."""
+
+    schema: Schema
+    table: Table
+    """With parsed times where series had to be found."""
+    order: Order | None
+    """Of the rows by series and time; None = not computed."""
+
+
 def infer_schema(
     table: Table, data: DataConfig, future: Table | None = None, covariates: Table | None = None
-) -> Schema:
+) -> Inferred:
     """Returns the roles of a table's columns: what is declared holds, the rest is found.
 
     Frequency and categories stay empty: they are found once times are read. A covariate is known in
@@ -55,7 +68,7 @@ def infer_schema(
 
     Example:
         >>> frame = pl.DataFrame({"day": ["2024-01-01", "2024-01-02"], "sales": [1.0, 2.0]})
-        >>> infer_schema(Table(frame, "shop.csv", "file"), DataConfig()).target
+        >>> infer_schema(Table(frame, "shop.csv", "file"), DataConfig()).schema.target
         ('sales',)
     """
     time, time_reason = find_time(table, data.time)
@@ -66,7 +79,7 @@ def infer_schema(
     if time_format is not None:
         time_reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {time: time_reason} if time is not None else {}
-    series, reason = _series(table, time, declared, data)
+    table, series, reason, order = _series(table, time, declared, data)
     reasons |= dict.fromkeys(series, reason)
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
     for name in date_like(own):
@@ -90,7 +103,7 @@ def infer_schema(
     categorical, coded = find_categorical(pool, judged, data)
     reasons |= {name: f"{reasons[name]}; looks like codes" for name in coded}
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
-    return Schema(
+    schema = Schema(
         time=time,
         time_dtype=time_dtype,
         time_format=time_format,
@@ -105,24 +118,29 @@ def infer_schema(
         reasons=reasons,
         melted=melted,
     )
+    return Inferred(schema, table, order)
 
 
 def _layout(declared: str | None, several: bool) -> str:
     return "rows" if declared == "rows" else "long" if several else declared or "wide"
 
 
-def _series(table: Table, time: str | None, declared: set[str], data: DataConfig) -> tuple[Names, str]:
+def _series(
+    table: Table, time: str | None, declared: set[str], data: DataConfig
+) -> tuple[Table, Names, str, Order | None]:
+    times, order = None, None
     if data.series is not None:
         series, reason = data.series, "declared"
     else:
-        times = None if time is None else comparable_times(table, time, data)
-        series, reason = find_series(table, time, declared, times)
+        if time is not None:
+            table, times = comparable_times(table, time, data)
+        series, reason, order = find_series(table, time, declared, times)
     if data.layout == "wide" and series:
         raise DataError(
             f"{table.name}: layout wide expects one row per time, but {', '.join(series)} names "
             "several series; drop --layout, or pivot the table to one column per series"
         )
-    return series, reason
+    return table, series, reason, order
 
 
 def _constant(table: Table, series: Names, names: list[str]) -> set[str]:
@@ -251,9 +269,9 @@ def time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[str, s
             time_format = integer_format(column, f"{table.name}, column '{time}'")
         if time_format is None:
             return "integer", None
-    if table.is_text(time) or column.dtype.is_integer():
+    if column.dtype == pl.String or column.dtype.is_integer():
         # Whether a file holds dates or stamps is known once it is parsed.
-        kept = "string" if table.is_text(time) else "digits"
+        kept = "digits" if column.dtype.is_integer() else "string"
         return ("datetime" if table.kind == "file" else kept), time_format
     return "date" if column.dtype == pl.Date else "datetime", None
 
@@ -268,24 +286,28 @@ def date_like(frame: pl.DataFrame) -> list[str]:
     ]
 
 
-def comparable_times(table: Table, time: str, data: DataConfig) -> pl.Series | None:
-    """Returns the times of a column as int64; None where they cannot be read, as rows will tell."""
+def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, pl.Series | None]:
+    """Returns the table with parsed times, and the times as int64.
+
+    Where they cannot be read the table is unchanged and times are None; building the rows reports it.
+    """
     column, (kind, time_format) = table.frame[time], time_facts(table, time, data)
-    if table.is_text(time) or (column.dtype.is_integer() and kind != "integer"):
+    if column.dtype == pl.String or (column.dtype.is_integer() and kind != "integer"):
         try:
-            column, _ = table.parsed(time, time_format, strict=data.time_format is not None)
+            table = parse_time_column(table, time, time_format, strict=data.time_format is not None)
         except DataError:
-            return None
+            return table, None
+        column = table.frame[time]
     if column.dtype.is_temporal():
         zone = column.dtype.time_zone if isinstance(column.dtype, pl.Datetime) else None
         column = column.cast(pl.Datetime("us", zone)).to_physical()
-    return None if column.null_count() else column.cast(pl.Int64)
+    return table, None if column.null_count() else column.cast(pl.Int64)
 
 
 def find_series(
     table: Table, time: str | None, taken: set[str], times: pl.Series | None
-) -> tuple[tuple[str, ...], str]:
-    """Returns the smallest set of columns that makes (series, time) unique, and why.
+) -> tuple[tuple[str, ...], str, Order | None]:
+    """Returns the smallest set of columns that makes (series, time) unique, why, and the rows' order.
 
     Text columns are tried before integers, names such as store_id before others, and single columns
     before pairs. Where nothing works, the set that repeats least: the duplicates are then reported.
@@ -302,11 +324,11 @@ def find_series(
     text = [name for name in free if name not in dated and is_text(frame[name])]
     integers = [name for name in free if frame[name].dtype.is_integer()]
     named = [name for name in (*text, *integers) if _names_series(name)]
-    alone = 0 if time is None else repeated_rows(table, (), time, times)
+    alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
         own = [name for name in named if name in text and _repeats(frame[name])]
-        return tuple(own[:1]), "names the series" if own else ""
+        return tuple(own[:1]), "names the series" if own else "", None if own else order
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
     # A few rows that repeat are duplicates to be reported; a further key would only hide them.
@@ -316,35 +338,40 @@ def find_series(
             if nearly and set(nearly) <= set(chosen):
                 continue
             keys = tuple(name for name in frame.columns if name in chosen)
-            repeated = repeated_rows(table, keys, time, times)
+            repeated, order = repeated_rows(table, times, keys, time)
             if repeated == 0 and not nearly:
                 if alone * 100 <= frame.height and not set(keys) & set(named):
-                    return (), ""
-                return keys, f"with {time} it names every row"
+                    return (), "", None
+                return keys, f"with {time} it names every row", order
             if repeated <= max(1, frame.height // 100):
                 nearly = nearly or keys
         if nearly:
-            return nearly, f"with {time} it names nearly every row"
+            return nearly, f"with {time} it names nearly every row", None
     likely = [name for name in dict.fromkeys((*named, *text)) if name in candidates]
     if not likely or alone * 100 <= frame.height:
-        return (), ""
+        return (), "", None
     best = max(likely, key=lambda name: frame.n_unique(subset=[name, time]))
-    return (best,), f"repeats least with {time}"
+    return (best,), f"repeats least with {time}", None
 
 
-def repeated_rows(table: Table, keys: tuple[str, ...], time: str, times: pl.Series | None) -> int:
-    """Returns how many rows have the keys and the time of another; all of them where it is plain.
+def repeated_rows(
+    table: Table, times: pl.Series | None, keys: tuple[str, ...], time: str
+) -> tuple[int, Order | None]:
+    """Returns how many rows have the keys and the time of another, and the rows' order if found.
+
+    Where a sample shows many, it is the number of all rows.
 
     Args:
-        table, keys, time: and columns of it.
-        times: int64, see `comparable_times`.
+        table, times: see `comparable_times`.
+        keys, time: columns of the table.
     """
     columns, height, head = [*keys, time], table.frame.height, table.frame.head(_SAMPLE)
     if head.height - head.n_unique(subset=columns) > max(1, head.height // 100):
-        return height
+        return height, None
     if times is None:
-        return height - table.frame.n_unique(subset=columns)
-    return int(table.order(keys, times).repeated.sum())
+        return height - table.frame.n_unique(subset=columns), None
+    order = find_order(table.frame.select(keys), times.to_numpy())
+    return int(order.repeated.sum()), order
 
 
 def constant_columns(frame: pl.DataFrame, keys: Sequence[str], names: Sequence[str]) -> set[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
 from forecaster.config import DataConfig
@@ -19,15 +18,15 @@ from forecaster.panel.cells import (
     SERIES,
     TIME,
     mixed_offsets,
+    parsed_table,
     read_times,
     read_values,
     require_keys,
 )
 from forecaster.panel.findings import Faults, Finding, fault
-from forecaster.panel.order import find_order
-from forecaster.panel.repeats import Origin, ordered, settled
+from forecaster.panel.order import Order, find_order
+from forecaster.panel.repeats import Origin, settled
 from forecaster.panel.schema import Schema
-from forecaster.panel.snap import Grid, snapped
 from forecaster.panel.table import Table
 
 
@@ -43,17 +42,16 @@ class Rows:
     """With the facts of the time column filled in."""
     notes: tuple[Finding, ...] = ()
     """What was noticed; errors too, so that all faults of rows are told at once."""
-    grid: Grid | None = None
-    """Where times were moved to, with `data.snap`."""
 
 
-def main_rows(table: Table, schema: Schema, data: DataConfig) -> Rows:
+def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | None = None) -> Rows:
     """Returns the rows of the table itself.
 
     Args:
         table: its columns of the schema are all there, covariates of other tables aside.
         schema: roles.
         data: says what becomes of rows that repeat.
+        order: of the rows by the schema's series and time; None = not found yet.
 
     Raises:
         DataError: keys or times are missing or unreadable, or numbers are text: all such faults.
@@ -65,8 +63,8 @@ def main_rows(table: Table, schema: Schema, data: DataConfig) -> Rows:
     columns, faults = [], Faults()
     with faults:
         # A schema with a frequency is that of a model: its clock must be this table's.
-        same_clock, declared = bool(schema.freq), data.time_format
-        schema, times = read_times(table, schema, same_clock=same_clock, time_format=declared)
+        table = parsed_table(table, schema, data.time_format)
+        schema, times = read_times(table, schema, same_clock=bool(schema.freq))
     with faults:
         require_keys(table, keys)
     for name in own:
@@ -77,28 +75,19 @@ def main_rows(table: Table, schema: Schema, data: DataConfig) -> Rows:
     if schema.melted:
         frame, keys = _melted(frame, schema.melted, table), ["channel"]
     given = frame.select(*keys, TIME)
-    if schema.melted or data.snap:
-        # Where times will be moved, series are only brought together.
-        apart = given[TIME].to_numpy()
-        order = find_order(given.select(keys), np.zeros_like(apart) if data.snap else apart)
-    else:
-        order = table.order(keys, times)
-    series, frame = order.keys, order.placed(frame.drop(keys) if data.snap else frame.drop(*keys, TIME))
-    times = frame[TIME] if data.snap else pl.Series(TIME, order.time)
-    frame = frame.with_columns(times, pl.Series(SERIES, order.number))
-    notes, grid = mixed_offsets(table, schema), None
+    if order is None or schema.melted:
+        order = find_order(given.select(keys), given[TIME].to_numpy())
+    series, frame = order.keys, order.placed(frame.drop(*keys, TIME))
+    frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
+    notes = mixed_offsets(table)
     if schema.time is None:
         frame = _numbered_rows(frame, schema.target)
     else:
-        if data.snap:
-            frame, schema, grid, moved = snapped(frame, series, schema, data)
-            notes += moved
-            frame, order = ordered(frame)
-        origin = Origin(table, schema.time, given, series, grid)
+        origin = Origin(table, schema.time, given, series)
         frame, found = settled(frame, order, origin, data.on_duplicates)
         notes += found
     schema = replace(schema, dtypes=_dtypes(table, schema))
-    return Rows(frame, series, schema, tuple(notes), grid)
+    return Rows(frame, series, schema, tuple(notes))
 
 
 def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.DataFrame:

@@ -26,9 +26,9 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from forecaster.atomic import atomic_folder
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
+from forecaster.files import atomic_folder
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
@@ -42,7 +42,7 @@ KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
 _ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
-_REPAIRS = ("snap", "on_duplicates")
+_REPAIRS = ("on_duplicates",)
 """Settings that change the arrays and are no part of a schema."""
 _CYCLES = ("season_length", "periods")
 """Settings that leave the arrays as they are and may be changed."""

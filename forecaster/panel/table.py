@@ -6,15 +6,13 @@ import bisect
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from forecaster.errors import DataError, nearest
 from forecaster.panel.findings import Finding
-from forecaster.panel.order import Order, find_order
-from forecaster.panel.timestamps import parse_times, write_times
+from forecaster.panel.timestamps import WrittenTimes
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class Table:
     """Names and numbers of rows of the files, where several became one table."""
     numbers: pl.Series | None = None
     """Each row's number in the table that this one is a part of; None = it is whole."""
-    _found: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What was last asked, with the answer: roles and rows ask the same, and it takes long."""
+    times: WrittenTimes | None = None
+    """How the column of times was written, once it is parsed; None = it is as it came."""
 
     def place(self, row: int) -> str:
         """Returns a row in the words of messages, with its file where there are several.
@@ -54,46 +52,6 @@ class Table:
         part = bisect.bisect_left(ends, row)
         name, rows = self.parts[part]
         return f"{name} row {row - ends[part] + rows}"
-
-    def parsed(self, name: str, time_format: str | None, *, strict: bool) -> tuple[pl.Series, str]:
-        """Returns a column of text or digits as stamps, and their format: see `parse_times`.
-
-        Raises:
-            DataError: it does not hold times that can be read in one way.
-        """
-        asked = (name, time_format, strict)
-        if self._found.get("times", (None, None))[0] != asked:
-            where = f"{self.name}, column '{name}'"
-            column = self.written(name).cast(pl.String)
-            found = parse_times(column, where, time_format, strict=strict)
-            self._found["times"] = asked, found
-            # The text of a large file takes four times the memory of its stamps. That of several
-            # offsets from UTC is kept, for stamps do not tell them.
-            if self.kind == "file" and self.is_text(name) and not found[1].endswith("%:z"):
-                self._found["text"] = name, found[1]
-                object.__setattr__(self, "frame", self.frame.with_columns(found[0].alias(name)))
-        times: tuple[pl.Series, str] = self._found["times"][1]
-        return times
-
-    def is_text(self, name: str) -> bool:
-        """Whether a column came as text; `parsed` may have put stamps in its place."""
-        return self.frame.schema[name] == pl.String or self._found.get("text", ("",))[0] == name
-
-    def written(self, name: str, rows: slice = slice(None)) -> pl.Series:
-        """Returns rows of a column as they came, stamps in the format that they were read in."""
-        column = self.frame[name][rows]
-        released, time_format = self._found.get("text", ("", ""))
-        return write_times(column, time_format).cast(pl.String) if released == name else column
-
-    def order(self, keys: Sequence[str], times: pl.Series) -> Order:
-        """Returns the order of the rows by key columns and int64 times: see `find_order`."""
-        asked = tuple(keys)
-        known, before, order = self._found.get("order", (None, times, None))
-        if known != asked or not times.equals(before):
-            order = find_order(self.frame.select(keys), times.to_numpy())
-            self._found["order"] = asked, times, order
-        found: Order = order
-        return found
 
 
 def gathered(notes: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import polars as pl
@@ -58,6 +59,23 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
 _CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
+
+
+@dataclass(frozen=True)
+class WrittenTimes:
+    """How a column of times was written before it was parsed."""
+
+    time_format: str
+    digits: bool
+    """Whether it held whole numbers, not text."""
+    text: pl.Series | None = None
+    """The text itself where offsets from UTC vary: timestamps do not keep them."""
+
+    def written(self, stamps: pl.Series, row: int) -> pl.Series:
+        """Returns the timestamps of consecutive rows, the first of which is `row`, as written."""
+        if self.text is not None:
+            return self.text[row : row + len(stamps)]
+        return write_times(stamps, self.time_format)
 
 
 def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float = 0.9) -> list[str]:

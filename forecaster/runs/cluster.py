@@ -21,9 +21,8 @@ from functools import partial
 from typing import Any
 
 from forecaster.errors import ConfigError, ForecasterError, OutputError
-from forecaster.forecast.batch.parts import Record, write_part
-from forecaster.forecast.batch.plan import Plan
-from forecaster.runs.batch.job import Engine
+from forecaster.forecast.parts import PartitionJob, PartRecord, write_part
+from forecaster.runs.batch_predict import Engine
 
 _LONGEST_FOLDER = 40
 """Characters: Ray keeps sockets below its folder, whose path may have 107 in all."""
@@ -51,7 +50,7 @@ class Maker:
 
     def __init__(self, plan: str):
         """Takes the plan as JSON."""
-        self._plan = Plan.from_json(plan)
+        self._plan = PartitionJob.from_json(plan)
         # One lane per actor: Ray counts the cores, and gives each actor one.
         self._predictor, self._panel = self._plan.opened("cpu", 1)
 
@@ -65,7 +64,9 @@ class Maker:
         return {name: [record[name] for record in records] for name in records[0]}
 
 
-def _made_by_ray(address: str | None, plan: Plan, todo: list[int]) -> Iterator[tuple[int, Record]]:
+def _made_by_ray(
+    address: str | None, plan: PartitionJob, todo: list[int]
+) -> Iterator[tuple[int, PartRecord]]:
     with _connected(address) as ray:
         most = max(1, min(int(ray.cluster_resources().get("CPU", 1)), len(todo)))
         blocks = ray.data.from_items(
@@ -81,7 +82,7 @@ def _made_by_ray(address: str | None, plan: Plan, todo: list[int]) -> Iterator[t
         try:
             for row in made.iter_rows():
                 number = row.pop("number")
-                yield number, Record(**row)
+                yield number, PartRecord(**row)
         except ray.exceptions.RayError as error:
             raise _fault(error) from error
 

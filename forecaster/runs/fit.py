@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from forecaster.config import Config, ModelPlan
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import ConfigError
 from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE, rivals_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.calibrate import Held, calibrate
@@ -29,15 +29,14 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.size import check_memory
 from forecaster.model.threads import spare_threads
-from forecaster.panel.arrays import blocks
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
+from forecaster.runs.distributed import joined
+from forecaster.runs.launch import workers
 from forecaster.runs.linear import linear_settings, settle_linear
 from forecaster.runs.members import Trainings, choose_shares, choose_weights, curves_of, found_by
-from forecaster.runs.training.devices import joined
-from forecaster.runs.training.launch import workers
-from forecaster.runs.training.train import ALONE, Surroundings
+from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.transfer import (
     Start,
     ancestry,
@@ -186,7 +185,7 @@ def fit_panel(
     panel: Panel,
     config: Config,
     split: Split,
-    surroundings: Surroundings = ALONE,
+    context: TrainingContext = NO_CONTEXT,
     start: Start | None = None,
 ) -> Artifact:
     """Returns the artifact trained on a panel.
@@ -195,7 +194,7 @@ def fit_panel(
         panel: the table; rows after the holdout date already cut off (`Panel.until`).
         config: resolved by `resolve_config`.
         split: of this panel under this config.
-        surroundings: what the training runs on, and who watches.
+        context: what the training runs on, and who watches.
         start: whose weights come first; None = random ones.
 
     Raises:
@@ -206,20 +205,20 @@ def fit_panel(
     panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
     if parent is not None:
         panel = with_words_of(panel, parent)
-    place = surroundings.place
+    distributed = context.distributed
     config = settle_linear(panel, config, split)
     with (
         torch.random.fork_rng(devices=[]),
-        spare_threads(place.devices),
-        workers(place, panel, config, surroundings.checkpoints) as hand,
-        joined(place),
+        spare_threads(distributed.devices),
+        workers(distributed, panel, config, context.checkpoints) as hand,
+        joined(distributed),
     ):
-        trainings = Trainings(panel, config, surroundings, start, hand)
+        trainings = Trainings(panel, config, context, start, hand)
         config, measured = trainings.settled(config, split)
         members = trainings.members(config, split)
         networks = [member.network for member in members]
-        choose_shares(networks, trainings.store, split, place)
-        weights = choose_weights(networks, trainings.store, split, place)
+        choose_shares(networks, trainings.store, split, distributed)
+        weights = choose_weights(networks, trainings.store, split, distributed)
         artifact = Artifact(
             schema=panel.schema,
             config=config,
@@ -237,7 +236,7 @@ def fit_panel(
             found["seconds_per_step"] = asdict(measured)
         if len(split.validation_windows):
             found |= attention_share(artifact.ensemble, panel, config, split)
-            found["validation"] = _validate(artifact, panel, split, surroundings)
+            found["validation"] = _validate(artifact, panel, split, context)
             if config.fit.refit and not members[-1].ended:
                 members = trainings.refitted(config, members)
                 networks = [member.network for member in members]
@@ -357,7 +356,7 @@ def _check_tokens(config: Config) -> None:
 
 
 def _validate(
-    artifact: Artifact, panel: Panel, split: Split, surroundings: Surroundings
+    artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
 ) -> dict[str, Any]:
     """Returns the scores of the validation windows, of the model and of cheap baselines."""
     watched, _, cutoffs = split.validation.locate(split.validation_windows)
@@ -369,8 +368,8 @@ def _validate(
     if floor is not None:
         alone = Predictor(replace(artifact, ensemble=floor))
         said[RIDGE] = alone.quantiles(panel, series, cutoff)
-    if surroundings.validated is not None:
-        surroundings.validated(
+    if context.validated is not None:
+        context.validated(
             {
                 name: known_forecast(panel, series, cutoff, said[name], levels)
                 for name in (MODEL, RIDGE)

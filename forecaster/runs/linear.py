@@ -600,8 +600,7 @@ def _validated(
         return list(zip(losses, tries, strict=True))
     chosen = [[strengths[k] for k in own.tolist()] for own in judged.argmin(dim=1)]
     settled = [
-        config.replaced(model={"ridge_alpha": own})
-        for config, own in zip(tries, chosen, strict=True)
+        config.replaced(model={"ridge_alpha": own}) for config, own in zip(tries, chosen, strict=True)
     ]
     return list(zip(losses, settled, strict=True))
 

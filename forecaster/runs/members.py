@@ -29,12 +29,12 @@ from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
+from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
+from forecaster.runs.launch import Training
 from forecaster.runs.linear import solve_linear
+from forecaster.runs.precision import Measured, settle_precision
 from forecaster.runs.scales import learn_scales
-from forecaster.runs.training.devices import Place, of_the_first
-from forecaster.runs.training.launch import Training
-from forecaster.runs.training.precision import Measured, settle_precision
-from forecaster.runs.training.train import Surroundings, train
+from forecaster.runs.train import TrainingContext, train
 from forecaster.runs.transfer import Start, started_shape, take_weights
 from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import WindowSequence
@@ -118,37 +118,43 @@ _BATCH = 256
 _ROUNDS, _RATE = 100, 0.5
 
 
-def choose_shares(networks: Sequence[Network], store: WindowStore, split: Split, place: Place) -> None:
+def choose_shares(
+    networks: Sequence[Network], store: WindowStore, split: Split, distributed: DistributedContext
+) -> None:
     """Puts into each network how much of its forecast is attention's, where it has a linear part.
 
     Args:
         networks: trained.
         store, split: of the panel.
-        place: of this process; the first one decides for all that train together.
+        distributed: of this process; the first one decides for all that train together.
     """
     for network in networks:
         if network.linear is None:
             continue
         share = _UNSEEN
         if len(split.validation_windows):
-            share = of_the_first(_share(network, store, split) if place.leads else share, place)
+            share = broadcast_from_rank_zero(
+                _share(network, store, split) if distributed.is_main else share, distributed
+            )
         network.network_weight.fill_(share)
 
 
 def choose_weights(
-    networks: Sequence[Network], store: WindowStore, split: Split, place: Place
+    networks: Sequence[Network], store: WindowStore, split: Split, distributed: DistributedContext
 ) -> list[float]:
     """Returns how much each of some networks counts.
 
     Args:
         networks: trained, their shares chosen.
         store, split: of the panel.
-        place: of this process; the first one decides for all that train together.
+        distributed: of this process; the first one decides for all that train together.
     """
     count = len(networks)
     if count == 1 or not len(split.validation_windows):
         return [1 / count] * count
-    return of_the_first(_weights(networks, store, split) if place.leads else [], place)
+    return broadcast_from_rank_zero(
+        _weights(networks, store, split) if distributed.is_main else [], distributed
+    )
 
 
 def _weights(networks: Sequence[Network], store: WindowStore, split: Split) -> list[float]:
@@ -314,7 +320,7 @@ class Trainings:
         self,
         panel: Panel,
         config: Config,
-        surroundings: Surroundings,
+        context: TrainingContext,
         start: Start | None,
         hand: Hand,
     ):
@@ -323,13 +329,13 @@ class Trainings:
         Args:
             panel: the table.
             config: says how windows are cut out of it.
-            surroundings: what they run on, and who watches.
+            context: what they run on, and who watches.
             start: whose weights come first; None = random ones.
             hand: given each of them before it begins.
         """
         self._begun = time.monotonic()
         self.store: WindowStore = training_store(panel, config)
-        self._panel, self._around, self._start, self._hand = panel, surroundings, start, hand
+        self._panel, self._around, self._start, self._hand = panel, context, start, hand
         self._solved: tuple[Split, dict[str, Tensor]] | None = None
 
     def settled(self, config: Config, split: Split) -> tuple[Config, Measured | None]:
@@ -342,7 +348,9 @@ class Trainings:
         if config.fit.precision != "auto" and config.fit.budget_seconds is None:
             return config, None
         network = self.network(of_member(config, 0), split)
-        config, measured = settle_precision(network, self.store, split, config, self._around.place)
+        config, measured = settle_precision(
+            network, self.store, split, config, self._around.distributed
+        )
         if config.fit.budget_seconds is not None:
             config = self._bounded(config, split)
         self._around.settled(config.fit)
@@ -356,13 +364,19 @@ class Trainings:
         def run(short: Config, pace: Pace) -> None:
             learner = Learner(self.network(short, split), short.fit, self._panel.labels)
             self._hand(Training(learner, split, short, None))
-            train(learner, self.store, split, short, Surroundings(None, (pace,), self._around.place))
+            train(
+                learner,
+                self.store,
+                split,
+                short,
+                TrainingContext(None, (pace,), self._around.distributed),
+            )
 
         pace = measured_pace(of_member(config, 0), run)
         spent = time.monotonic() - self._begun
         trainings = asked.members * (2 if asked.refit and len(split.validation_windows) else 1)
         fit = within_budget(asked, pace, max(0.0, budget - spent) / trainings)
-        fit = of_the_first(fit, self._around.place)
+        fit = broadcast_from_rank_zero(fit, self._around.distributed)
         self._around.say(
             f"budget {budget:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms, "
             + (f"{trainings} trainings take {fit.steps:,} " if trainings > 1 else f"{fit.steps:,} ")

@@ -54,14 +54,14 @@ from forecaster.runs.console import (
     print_start,
     print_tracked,
 )
+from forecaster.runs.distributed import SINGLE_PROCESS, DistributedContext, windows_per_step
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import BufferedLogger, TrainingBar
-from forecaster.runs.resume.under_way import Opened, UnderWay
+from forecaster.runs.resume import Opened, ResumableFit
 from forecaster.runs.tracking.content import log_artifact, score_points
 from forecaster.runs.tracking.run import open_run
-from forecaster.runs.training.devices import SINGLE, Place, windows_per_step
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start, from_scratch, started_config
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Refits:
             raise DataError(
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
-        watched = Surroundings(callbacks=(TrainingBar(self._console),))
+        watched = TrainingContext(callbacks=(TrainingBar(self._console),))
         return fit_panel(seen, config, split, watched)
 
     def _floor(self, artifact: Artifact, until: int) -> Artifact | None:
@@ -243,8 +243,8 @@ def run_fit(
     out: Path | None,
     console: Console,
     start: Artifact | None = None,
-    under_way: UnderWay | None = None,
-    place: Place = SINGLE,
+    under_way: ResumableFit | None = None,
+    distributed: DistributedContext = SINGLE_PROCESS,
     introduced: bool = False,
     report: Path | None = None,
 ) -> Artifact:
@@ -257,7 +257,7 @@ def run_fit(
         console: where to say what happens.
         start: whose weights the training starts from; None = random ones.
         under_way: where checkpoints are kept; None = there are none.
-        place: of this process among those that train together; the first alone speaks and writes.
+        distributed: of this process among those that train together; the first alone speaks and writes.
         introduced: what there is to say about the table has been said.
         report: where the page about the validation windows goes, beside the artifact's own copy.
 
@@ -265,7 +265,7 @@ def run_fit(
         DataError: the audit finds errors, or a resumed fit finds another table.
         ConfigError: settings do not fit the table, each other, or the artifact to start from.
     """
-    if not place.leads:
+    if not distributed.is_main:
         console, out, report = Console(quiet=True), None, None
     config = started_config(config, start)
     panel = with_found_cycles(panel, config)
@@ -275,19 +275,21 @@ def run_fit(
         print_roles(console, panel)
         print_findings(console, found)
     config, split = prepare(panel, config, start)
-    windows_per_step(config, panel.n_channels, place)
+    windows_per_step(config, panel.n_channels, distributed)
     print_plan(console, panel, config, split)
     first = None if start is None else Start(start, partial(print_start, console, panel, split, start))
     say = partial(print_notice, console)
     name = out.name if out else Path(panel.name).stem
     validated: list[Said] = []
-    opening = under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, place)
+    opening = (
+        under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, distributed)
+    )
     with opening as opened, tempfile.TemporaryDirectory() as scratch:
         run = opened.run
-        around = Surroundings(
+        around = TrainingContext(
             logger=BufferedLogger(run) if run.recorded else None,
             callbacks=(TrainingBar(console),),
-            place=place,
+            distributed=distributed,
             checkpoints=opened.checkpoints,
             settled=opened.settled,
             say=say,
@@ -361,9 +363,9 @@ def run_backtest_pipeline(
 
 
 @contextmanager
-def _unkept(config: Config, name: str, place: Place) -> Iterator[Opened]:
+def _unkept(config: Config, name: str, distributed: DistributedContext) -> Iterator[Opened]:
     """Yields the run of a fit that keeps no checkpoints."""
-    enabled = config.tracking.enabled and place.leads
+    enabled = config.tracking.enabled and distributed.is_main
     with open_run(config.tracking.model_copy(update={"enabled": enabled}), name) as run:
         yield Opened(run)
 

@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 
 import forecaster as fc
-import forecaster.forecast.batch.parts as parts
-import forecaster.runs.batch.job  # loads all that a forecast needs
+import forecaster.forecast.parts as parts
+import forecaster.runs.batch_predict  # loads all that a forecast needs
 
 MODEL, STORE, OUT = fc.load(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 FOLDER = OUT.with_name(f"{OUT.name}.parts")
@@ -99,7 +99,7 @@ def half_merged():
 
 def merged():
     """Killed when the file is there, and the parts are too."""
-    parts.Parts.remove = die
+    parts.Partitions.remove = die
 
 
 def half_removed():

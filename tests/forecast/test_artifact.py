@@ -44,7 +44,7 @@ def test_a_saved_model_is_what_the_design_says(saved):
     names = {"contract.json", "config.json", "member-00.safetensors", "metrics.json", "card.md"}
     assert set(tiny.tree(saved)) == names
     contract = _contract(saved)
-    assert contract["format"] == FORMAT == 1
+    assert contract["format"] == FORMAT == 2
     assert contract["columns"]["known"] == ["price"]
     assert contract["columns"]["categories"] == {"city": ["north", "south"]}
     assert contract["columns"]["freq"] == "1d"

@@ -12,7 +12,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.predictor import Predictor
-from forecaster.runs.batch import source
+from forecaster.runs import batch_predict
 
 N_SERIES, N_ROWS = 2100, 16
 """Three blocks, the last of 52 series."""
@@ -140,7 +140,7 @@ def test_a_failure_before_the_first_part_leaves_nothing(tmp_path, table, monkeyp
     def fail(*args):
         raise OutputError("no room")
 
-    monkeypatch.setattr("forecaster.runs.batch.job.write_part", fail)
+    monkeypatch.setattr("forecaster.runs.batch_predict.write_part", fail)
     with pytest.raises(OutputError, match="no room"):
         predict_to(tmp_path / "out.parquet", table)
     assert not list(tmp_path.iterdir())
@@ -227,14 +227,14 @@ def test_a_store_and_a_table_too_large_for_the_memory_give_the_same_bytes(
     fc.convert(table, tmp_path / "store", quiet=True)
     predict_to(tmp_path / "stored.parquet", tmp_path / "store")
     assert (tmp_path / "stored.parquet").read_bytes() == whole
-    monkeypatch.setattr(source, "free_memory", lambda: 1000.0)
-    converted, convert_table = [], source.convert_table
+    monkeypatch.setattr(batch_predict, "free_memory", lambda: 1000.0)
+    converted, convert_table = [], batch_predict.convert_table
 
     def counted(*args, **options):
         converted.append(args)
         return convert_table(*args, **options)
 
-    monkeypatch.setattr(source, "convert_table", counted)
+    monkeypatch.setattr(batch_predict, "convert_table", counted)
     out = tmp_path / "out.parquet"
     with pytest.raises(ConfigError, match="convert it once with forecaster convert"):
         predict_to(out, table, shard=(1, 2))
@@ -253,12 +253,15 @@ def test_the_memory_of_a_table_is_told_by_its_cells_and_by_all_that_is_joined(tm
     text.write_text("day,price\n1,2\n")
     schema = tiny.plain_model().artifact.schema
     assert tight.stat().st_size < rows / 50
-    alone = source.needed_memory(source.Source(tight), schema)
+    alone = batch_predict.needed_memory(batch_predict.Source(tight), schema)
     assert alone == 40 * 3 * rows
-    assert source.needed_memory(source.Source(tight), replace(schema, layout="rows")) == 4 * alone
-    joined = source.Source(tight, future=tight, covariates=text)
-    assert source.needed_memory(joined, schema) == 2 * alone + 4 * text.stat().st_size
-    assert source.needed_memory(source.Source(constant), schema) == 0
+    assert (
+        batch_predict.needed_memory(batch_predict.Source(tight), replace(schema, layout="rows"))
+        == 4 * alone
+    )
+    joined = batch_predict.Source(tight, future=tight, covariates=text)
+    assert batch_predict.needed_memory(joined, schema) == 2 * alone + 4 * text.stat().st_size
+    assert batch_predict.needed_memory(batch_predict.Source(constant), schema) == 0
 
 
 def test_known_covariates_are_asked_of_all_series_before_the_first_part(tmp_path):
@@ -294,7 +297,7 @@ def test_devices_change_no_byte(tmp_path, table, whole):
 
 @pytest.mark.slow
 def test_a_device_whose_process_dies_is_told_in_one_line(tmp_path, table, monkeypatch):
-    monkeypatch.setattr("forecaster.runs.batch.devices._WORKER", "forecaster.no_such_module")
+    monkeypatch.setattr("forecaster.runs.batch_predict._WORKER", "forecaster.no_such_module")
     with pytest.raises(OutputError, match=r"device [01]: its process ended \(.*no_such_module"):
         predict_to(tmp_path / "out.parquet", table, devices=2)
     assert not list(tmp_path.iterdir())

@@ -133,7 +133,7 @@ def test_what_the_network_cannot_use_has_no_importance():
     model = fc.fit(tiny.shop(), horizon=7, known="price", config=attention, quiet=True)
     (network,) = model.artifact.ensemble.members
     # Per step of a context patch: value, visitors, price, with marks; of a horizon patch: price.
-    network.context_patch.weight.view(16, network.patch, -1)[..., 4:] = 0
+    network.embedding.context_patch.weight.view(16, network.config.patch, -1)[..., 4:] = 0
     network.horizon_patch.weight[:] = 0
     found = model.explain(tiny.shop(), series="a", future=tiny.prices())
     change = {one.name: one.change for one in found.importance}
@@ -312,9 +312,9 @@ def test_paths_share_their_random_numbers_among_variants():
     panel = found.forecast.panel.reaching(found.forecast.cutoff, 3)
     from forecaster.windows.store import WindowStore
 
-    store = WindowStore(panel, network.context_length, 3, np.array([1]))
+    store = WindowStore(panel, network.config.context_length, 3, np.array([1]))
     batch = store.batch(found.forecast.series, None, panel.row_at(found.forecast.cutoff))
-    hidden = without_each(batch.inputs, panel, None, network.patch)
+    hidden = without_each(batch.inputs, panel, None, network.config.patch)
     same = [replace(one, inputs=batch.inputs) for one in hidden]
     with torch.inference_mode():
         still = importance_of(

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from forecast import tiny
 
-from forecaster import atomic
+from forecaster import files
 from forecaster.errors import OutputError
 from forecaster.forecast import writer
 
@@ -37,7 +37,7 @@ def folder(request, tmp_path):
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), ValueError("a bug")])
 def test_a_file_whose_writing_fails_is_not_there_and_the_old_one_is(tmp_path, file, fault):
     before = tiny.tree(tmp_path)
-    with pytest.raises((OutputError, ValueError)) as caught, atomic.atomic_file(file) as partial:
+    with pytest.raises((OutputError, ValueError)) as caught, files.atomic_file(file) as partial:
         partial.write_text("half")
         raise fault
     assert tiny.tree(tmp_path) == before
@@ -47,7 +47,7 @@ def test_a_file_whose_writing_fails_is_not_there_and_the_old_one_is(tmp_path, fi
 
 def test_an_interrupted_file_is_not_there(tmp_path, file):
     before = tiny.tree(tmp_path)
-    with pytest.raises(KeyboardInterrupt), atomic.atomic_file(file) as partial:
+    with pytest.raises(KeyboardInterrupt), files.atomic_file(file) as partial:
         partial.write_text("half")
         raise KeyboardInterrupt
     assert tiny.tree(tmp_path) == before
@@ -55,7 +55,7 @@ def test_an_interrupted_file_is_not_there(tmp_path, file):
 
 def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path, file):
     before = file.read_text() if file.exists() else None
-    with atomic.atomic_file(file) as partial:
+    with files.atomic_file(file) as partial:
         partial.write_text("half")
         assert (file.read_text() if file.exists() else None) == before
         partial.write_text("whole")
@@ -65,7 +65,7 @@ def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path, file):
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_folder_whose_writing_fails_is_not_there_and_the_old_one_is(tmp_path, folder, fault):
     before = tiny.tree(tmp_path)
-    writing = atomic.atomic_folder(folder, replaces="contract.json")
+    writing = files.atomic_folder(folder, replaces="contract.json")
     with pytest.raises((OutputError, KeyboardInterrupt)), writing as partial:
         (partial / "contract.json").write_text("half")
         raise fault
@@ -74,7 +74,7 @@ def test_a_folder_whose_writing_fails_is_not_there_and_the_old_one_is(tmp_path, 
 
 def test_a_folder_takes_its_name_only_when_it_is_whole_and_replaces_the_old_one(tmp_path, folder):
     before = tiny.tree(tmp_path)
-    with atomic.atomic_folder(folder, replaces="contract.json") as partial:
+    with files.atomic_folder(folder, replaces="contract.json") as partial:
         (partial / "contract.json").write_text("whole")
         hidden = {name: text for name, text in tiny.tree(tmp_path).items() if name[0] != "."}
         assert hidden == before
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_take_its_name_leaves_the_old_one(tmp_path, monkeyp
     monkeypatch.setattr(type(old), "rename", failing)
     with (
         pytest.raises(OutputError, match="Input/output error"),
-        atomic.atomic_folder(old, replaces="contract.json") as partial,
+        files.atomic_folder(old, replaces="contract.json") as partial,
     ):
         (partial / "contract.json").write_text("whole")
     assert tiny.tree(tmp_path) == before
@@ -112,7 +112,7 @@ def test_a_folder_of_other_work_is_never_replaced(tmp_path):
     for path in (thesis, file):
         with (
             pytest.raises(OutputError, match=f"{path.name}: exists and is not a saved model"),
-            atomic.atomic_folder(path, replaces="contract.json"),
+            files.atomic_folder(path, replaces="contract.json"),
         ):
             pass
     assert tiny.tree(tmp_path) == before
@@ -121,9 +121,9 @@ def test_a_folder_of_other_work_is_never_replaced(tmp_path):
 def test_what_cannot_be_written_is_known_before(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
-    atomic.check_writable(tmp_path / "to" / "be" / "made.csv")
+    files.check_writable(tmp_path / "to" / "be" / "made.csv")
     with pytest.raises(OutputError, match="file is not a folder"):
-        atomic.check_writable(file / "below" / "made.csv")
+        files.check_writable(file / "below" / "made.csv")
     for check, known in ((writer.check_format, "csv or .parquet"), (writer.check_picture, "png, .svg")):
         with pytest.raises(OutputError, match=rf"x\.txt: expected .*\.{known}"):
             check(tmp_path / "x.txt")
@@ -136,7 +136,7 @@ def test_a_folder_without_permission_is_known_before(tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     with pytest.raises(OutputError, match="no permission in"):
-        atomic.check_writable(closed / "made.csv")
+        files.check_writable(closed / "made.csv")
 
 
 def test_rows_are_read_back_as_written(tmp_path):

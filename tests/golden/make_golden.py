@@ -1,6 +1,6 @@
 """Writes a golden artifact: run once when the format changes, commit the folder, never run it again.
 
-    python tests/golden/make_golden.py tests/golden/format-1
+    python tests/golden/make_golden.py tests/golden/format-2
 
 The folder holds the artifact, the table and future it forecasts, and the forecasts of its day. Every
 later version has to load it and forecast the same.

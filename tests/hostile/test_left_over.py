@@ -9,17 +9,17 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
-from forecaster import atomic
+from forecaster import files
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from forecaster import atomic
+from forecaster import files
 path, kind = Path(sys.argv[1]), sys.argv[2]
 if kind == "file":
-    writing = atomic.atomic_file(path)
+    writing = files.atomic_file(path)
 else:
-    writing = atomic.atomic_folder(path, replaces="card", kind="store")
+    writing = files.atomic_folder(path, replaces="card", kind="store")
 with writing as partial:
     (partial if kind == "file" else partial / "card").write_text("half")
     if kind == "swap":
@@ -38,10 +38,10 @@ with writing as partial:
 
 def _write(path, kind) -> None:
     if kind == "file":
-        with atomic.atomic_file(path) as partial:
+        with files.atomic_file(path) as partial:
             partial.write_text("whole")
     else:
-        with atomic.atomic_folder(path, replaces="card", kind="store") as partial:
+        with files.atomic_folder(path, replaces="card", kind="store") as partial:
             (partial / "card").write_text("whole")
 
 
@@ -71,7 +71,7 @@ def test_a_process_killed_between_the_two_names_costs_nothing(tmp_path):
     process = _started(store, "swap")
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL and not store.exists()
-    with pytest.raises(ZeroDivisionError), atomic.atomic_folder(store, "card", "store"):
+    with pytest.raises(ZeroDivisionError), files.atomic_folder(store, "card", "store"):
         raise ZeroDivisionError
     assert tiny.tree(tmp_path) == before
 

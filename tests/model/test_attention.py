@@ -20,10 +20,7 @@ from forecaster.model.kernels import (
 WINDOW, FACTOR, RANK = 3, 1, 2
 SIZES = {"full": None, "local": WINDOW, "sparse": FACTOR, "low_rank": RANK}
 KINDS = [
-    (kind, causal)
-    for kind in SIZES
-    for causal in (False, True)
-    if (kind, causal) != ("low_rank", True)
+    (kind, causal) for kind in SIZES for causal in (False, True) if (kind, causal) != ("low_rank", True)
 ]
 every_kind = pytest.mark.parametrize(("kind", "causal"), KINDS)
 

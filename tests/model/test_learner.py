@@ -17,14 +17,14 @@ from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner, ema_decay, is_out_of_memory
 from forecaster.panel.build import open_panel
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import WindowStore
 
 
 def fitted(panel, config, callbacks=()):
     config, split = prepare(panel, config)
-    return fit_panel(panel, config, split, Surroundings(callbacks=tuple(callbacks)))
+    return fit_panel(panel, config, split, TrainingContext(callbacks=tuple(callbacks)))
 
 
 def weights_of(artifact):

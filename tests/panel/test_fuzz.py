@@ -124,7 +124,7 @@ def mutated(table: bytes, rng: random.Random) -> bytes:
 OPTIONS = [
     *({}, {}, {"target": ("sales",)}, {"time": "row"}, {"layout": "long"}, {"layout": "wide"}),
     *({"layout": "rows"}, {"freq": "1d"}, {"on_duplicates": "mean"}, {"on_duplicates": "last"}),
-    *({"decimal": ","}, {"delimiter": ";"}, {"snap": True}),
+    *({"decimal": ","}, {"delimiter": ";"}),
 ]
 
 

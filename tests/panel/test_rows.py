@@ -13,6 +13,7 @@ from panel.panel_tables import TWO, days, same
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
+from forecaster.panel.cells import parse_time_column
 from forecaster.panel.frames import read_table
 
 
@@ -35,11 +36,10 @@ def test_times_of_a_file_are_told_as_they_were_written(tmp_path, time_format):
     text = pl.Series("when", stamps).dt.strftime(time_format)
     path = tmp_path / "table.csv"
     pl.DataFrame([text, pl.Series("y", [1.0, 2, 3, 4, 5, 6])]).write_csv(path)
-    read = read_table(path, DataConfig())
-    read.parsed("when", None, strict=False)
-    assert read.frame["when"].dtype.is_temporal()
-    assert read.is_text("when")
-    assert read.written("when").to_list() == text.to_list()
+    read = parse_time_column(read_table(path, DataConfig()), "when", None, strict=False)
+    stamps = read.frame["when"]
+    assert stamps.dtype.is_temporal() and not read.times.digits
+    assert read.times.written(stamps, 0).to_list() == text.to_list()
     lines, _ = faults(path, DataConfig(series=()))
     assert f"found 2 that disagree at {text[2]} in all rows (row 3, row 5;" in lines[0]
 

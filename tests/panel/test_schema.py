@@ -33,7 +33,7 @@ LONG = pl.DataFrame(
 
 def infer(frame, future=None, covariates=None, **declared):
     tables = [None if other is None else read_table(other) for other in (future, covariates)]
-    return infer_schema(read_table(frame), DataConfig(**declared), *tables)
+    return infer_schema(read_table(frame), DataConfig(**declared), *tables).schema
 
 
 def refused(message, frame, **declared):

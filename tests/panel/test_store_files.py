@@ -157,10 +157,10 @@ def test_flags_that_contradict_a_store_are_refused_all_at_once_and_others_hold(t
     fine = DataConfig(series=("id",), target=("y",), freq="D", time="day", season_length=3)
     assert open_panel(folder, fine).calendar.season_length == 3
     with pytest.raises(DataError) as caught:
-        open_panel(folder, DataConfig(target=("x",), freq="1h", snap=True), future=TWO)
+        open_panel(folder, DataConfig(target=("x",), freq="1h", on_duplicates="last"), future=TWO)
     lines = str(caught.value).splitlines()
     assert [line.partition(": the")[0].removeprefix(f"{folder}: ") for line in lines] == [
-        "--target x", "--freq 1h", "--snap True",
+        "--target x", "--freq 1h", "--on-duplicates last",
     ]  # fmt: skip
     assert "convert the table again with --target x" in lines[0]
     with pytest.raises(DataError, match=r"takes no further table; convert .* with --future FILE"):

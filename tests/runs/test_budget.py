@@ -13,7 +13,7 @@ from forecaster.errors import ConfigError
 from forecaster.runs import members
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.members import Pace, within_budget
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -39,7 +39,9 @@ def test_steps_are_lowered_to_what_the_time_allows(seconds, validation, steps, e
 
 def fitted(panel, config, said=None):
     config, split = prepare(panel, config)
-    return fit_panel(panel, config, split, Surroundings(say=[].append if said is None else said.append))
+    return fit_panel(
+        panel, config, split, TrainingContext(say=[].append if said is None else said.append)
+    )
 
 
 def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps(

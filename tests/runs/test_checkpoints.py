@@ -13,9 +13,9 @@ import torch
 from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.errors import ArtifactError
+from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.resume.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
 
 STEPS = 5
@@ -119,8 +119,8 @@ def _stopped_at_every_step(folder, fit):
     for processes in range(1, 10 * STEPS):
         files = Checkpoints(folder, "this fit", say=lambda text: None)
         with suppress(_Stopped):
-            around = Surroundings(callbacks=(_OneStep(),), checkpoints=files)
-            return fit(surroundings=around), processes
+            around = TrainingContext(callbacks=(_OneStep(),), checkpoints=files)
+            return fit(context=around), processes
     raise AssertionError("never finished")
 
 
@@ -142,7 +142,7 @@ def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     assert processes == _steps(whole)
     # The last checkpoints hold all of it: nothing is trained again.
     files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
-    again = fit(surroundings=Surroundings(callbacks=(_Never(),), checkpoints=files))
+    again = fit(context=TrainingContext(callbacks=(_Never(),), checkpoints=files))
     _assert_same(again, whole)
 
 
@@ -153,7 +153,7 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_pane
     for _ in range(2):
         told.append(_Told())
         files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
-        fit(surroundings=Surroundings(logger=told[-1], checkpoints=files))
+        fit(context=TrainingContext(logger=told[-1], checkpoints=files))
     assert told[0].points and told[1].points == told[0].points
     assert told[1].finished
 
@@ -173,10 +173,10 @@ def test_stops_between_checkpoints_are_made_up_for(tmp_path, make_panel, make_co
     for step in (1, 4, 4):
         files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
         with pytest.raises(_Stopped):
-            fit(surroundings=Surroundings(callbacks=(_StopAt(step),), checkpoints=files))
+            fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
         assert [step_of(path) for path in checkpoints_in(tmp_path)] == list(range(3, step + 1, 3))
     files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
-    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), fit())
+    _assert_same(fit(context=TrainingContext(checkpoints=files)), fit())
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, STEPS]
 
 
@@ -190,7 +190,7 @@ def small(make_panel, make_config):
 def _run_until(folder, fit, step, say=lambda text: None, identity="this fit"):
     files = Checkpoints(folder, identity, say)
     with pytest.raises(_Stopped):
-        fit(surroundings=Surroundings(callbacks=(_StopAt(step),), checkpoints=files))
+        fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
 
 
 def _cut(path):
@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, monkey
     harm(newest)
     said = []
     files = Checkpoints(tmp_path, "this fit", said.append)
-    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), whole)
+    _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     assert said == [
         f"{newest}: damaged, or no checkpoint; the one before is taken",
         "goes on after step 3",
@@ -262,7 +262,7 @@ def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, s
 
     monkeypatch.setattr(torch, "save", full)
     files = Checkpoints(tmp_path, "this fit", said.append)
-    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), whole)
+    _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     place = tmp_path / "step-00000002.checkpoint"
     assert said == [
         f"no checkpoint: {place}: cannot be written: No space left on device; "
@@ -287,7 +287,7 @@ def test_minutes_are_counted_by_a_clock_that_nobody_sets(
         panel, config, split = _prepared(make_panel, make_config, fit=settings)
         monkeypatch.setattr(time, "time", lambda: float(next(past)))
         files = Steps(tmp_path, "this fit", print)
-        fit_panel(panel, config, split, Surroundings(checkpoints=files))
+        fit_panel(panel, config, split, TrainingContext(checkpoints=files))
         assert kept == expected
 
 
@@ -309,12 +309,12 @@ def test_a_signal_ends_a_training_after_its_step_with_a_checkpoint(tmp_path, sma
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     files = Checkpoints(tmp_path, "this fit", lambda text: None)
     with pytest.raises(ends) as left:
-        fit(surroundings=Surroundings(callbacks=(_Signal(number, step),), checkpoints=files))
+        fit(context=TrainingContext(callbacks=(_Signal(number, step),), checkpoints=files))
     assert getattr(left.value, "code", 143) == 143
     assert step_of(checkpoints_in(tmp_path)[-1]) == step
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
     files = Checkpoints(tmp_path, "this fit", lambda text: None)
-    _assert_same(fit(surroundings=Surroundings(checkpoints=files)), whole)
+    _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
 
 
 def test_the_second_ctrl_c_ends_a_training_at_once(tmp_path, make_panel, make_config):
@@ -329,5 +329,5 @@ def test_the_second_ctrl_c_ends_a_training_at_once(tmp_path, make_panel, make_co
     panel, config, split = _prepared(make_panel, make_config, fit=settings)
     files = Checkpoints(tmp_path, "this fit", lambda text: None)
     with pytest.raises(KeyboardInterrupt):
-        fit_panel(panel, config, split, Surroundings(callbacks=(Twice(),), checkpoints=files))
+        fit_panel(panel, config, split, TrainingContext(callbacks=(Twice(),), checkpoints=files))
     assert checkpoints_in(tmp_path) == []

@@ -17,9 +17,9 @@ from pytorch_lightning.trainer.connectors import accelerator_connector
 from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
+from forecaster.runs.distributed import DistributedContext, find_distributed_context, windows_per_step
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training.devices import Place, find_place, windows_per_step
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"
@@ -56,24 +56,31 @@ def told(monkeypatch, variables):
 
 
 def test_without_a_launcher_one_device_is_alone_and_several_are_started():
-    assert find_place(None, None) == Place()
-    place = find_place(3, 1)
-    assert (place.rank, place.world, place.launches, place.leads) == (0, 3, True, True)
-    assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", place.meeting)
+    assert find_distributed_context(None, None) == DistributedContext()
+    distributed = find_distributed_context(3, 1)
+    assert (distributed.rank, distributed.world, distributed.launches, distributed.is_main) == (
+        0,
+        3,
+        True,
+        True,
+    )
+    assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", distributed.meeting)
 
 
 def test_a_process_of_torchrun_joins_the_others_without_being_told_how_many(monkeypatch):
     told(monkeypatch, TORCHRUN | {"LOCAL_WORLD_SIZE": "2"})
-    expected = Place(rank=3, local_rank=1, devices=2, nodes=2, meeting="env://")
-    assert find_place(None, None) == find_place(2, 2) == expected
-    assert not expected.leads
+    expected = DistributedContext(rank=3, local_rank=1, devices=2, nodes=2, meeting="env://")
+    assert find_distributed_context(None, None) == find_distributed_context(2, 2) == expected
+    assert not expected.is_main
 
 
 def test_a_task_of_slurm_joins_the_others_where_several_devices_are_asked_for(monkeypatch):
     told(monkeypatch, SLURM | {"SLURM_JOB_NODELIST": "node[3-4]", "SLURM_JOB_ID": "17"})
-    expected = Place(rank=3, local_rank=1, devices=2, nodes=2, meeting="tcp://node3:29517")
-    assert find_place(2, 2) == expected
-    assert find_place(None, None) == Place()  # tasks that have nothing to do with each other
+    expected = DistributedContext(rank=3, local_rank=1, devices=2, nodes=2, meeting="tcp://node3:29517")
+    assert find_distributed_context(2, 2) == expected
+    assert (
+        find_distributed_context(None, None) == DistributedContext()
+    )  # tasks that have nothing to do with each other
 
 
 @pytest.mark.parametrize(
@@ -89,7 +96,7 @@ def test_a_task_of_slurm_joins_the_others_where_several_devices_are_asked_for(mo
 def test_numbers_that_contradict_each_other_are_refused(monkeypatch, variables, asked, expected):
     told(monkeypatch, variables)
     with pytest.raises(ConfigError, match=expected):
-        find_place(*asked)
+        find_distributed_context(*asked)
 
 
 def test_more_devices_than_there_are_gpus_are_refused(monkeypatch):
@@ -98,20 +105,20 @@ def test_more_devices_than_there_are_gpus_are_refused(monkeypatch):
     with pytest.raises(
         ConfigError, match=r"--devices 2: this machine has 1 CUDA device; ask for as many"
     ):
-        find_place(2, None)
+        find_distributed_context(2, None)
 
 
 def test_a_batch_that_cannot_be_shared_evenly_is_refused_with_the_numbers(make_config):
     config = make_config(4, fit={"batch_size": 32})
-    assert windows_per_step(config, 3, Place(devices=4)) == 8
+    assert windows_per_step(config, 3, DistributedContext(devices=4)) == 8
     with pytest.raises(
         ConfigError, match=r"batch_size 32 cannot be shared .* 3 devices: take a multiple of 3"
     ):
-        windows_per_step(config, 3, Place(devices=3))
+        windows_per_step(config, 3, DistributedContext(devices=3))
     together = make_config(4, fit={"batch_size": 32}, model={"channel_attention": True})
     expected = r"batch_size 32 \(10 windows of 3 channels\) .* 4 devices: take a multiple of 12"
     with pytest.raises(ConfigError, match=expected):
-        windows_per_step(together, 3, Place(devices=4))
+        windows_per_step(together, 3, DistributedContext(devices=4))
 
 
 def test_the_refusal_comes_before_any_process_is_started(tmp_path, monkeypatch, capsys):
@@ -132,7 +139,9 @@ def weights(artifact):
 
 def fitted(panel, config, devices):
     config, split = prepare(panel, config)
-    return fit_panel(panel, config, split, Surroundings(place=find_place(devices, None)))
+    return fit_panel(
+        panel, config, split, TrainingContext(distributed=find_distributed_context(devices, None))
+    )
 
 
 @pytest.mark.slow

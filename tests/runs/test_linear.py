@@ -43,7 +43,7 @@ def floor_of(panel, config):
 def windows_of(panel, split, network, horizon):
     """Yields, per training row, its context, known covariates, targets in scaled units and cutoff."""
     series, channel, cutoff = split.train.locate(np.arange(len(split.train)))
-    length, targets = network.context_length, panel.n_channels
+    length, targets = network.config.context_length, panel.n_channels
     for s, c, at in zip(series, channel, cutoff, strict=True):
         rows = np.arange(at - length + 1, at + horizon + 1)
         own = (rows >= panel.indptr[s]) & (rows < panel.indptr[s + 1])
@@ -67,8 +67,11 @@ def seasonal_distance(context, steps):
 def slow_ridge(rows, network, lookback, lead, strength, seen_known, apart=None):
     """The maps of one lead: one equation per window whose target is there, solved at once."""
     features, targets, weights = [], [], []
-    loc, scale = network.embedding.known_scaler.loc.numpy(), network.embedding.known_scaler.scale.numpy()
-    length = network.context_length
+    loc, scale = (
+        network.embedding.known_scaler.loc.numpy(),
+        network.embedding.known_scaler.scale.numpy(),
+    )
+    length = network.config.context_length
     for context, known, target in rows:
         tail = context[-lookback:]
         level = np.nanmean(tail) if not np.isnan(tail).all() else 0.0
@@ -309,9 +312,7 @@ def test_without_validation_quarters_of_the_training_choose(make_panel, make_flo
     assert model.linear_phases == 1 and len(model.ridge_alpha) == 2
 
 
-def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(
-    make_panel, make_config, tmp_path
-):
+def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, make_config, tmp_path):
     panel = make_panel(2, 90, known=1, categories=True)
     config, split = prepare(panel, make_config(4, model={"linear": "blend"}))
     artifact = fit_panel(panel, config, split)

@@ -14,10 +14,10 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
 from forecaster.runs import members as members_runs
+from forecaster.runs.distributed import SINGLE_PROCESS
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.members import best_weights, choose_shares, choose_weights
-from forecaster.runs.training.devices import SINGLE
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.windows.index import WindowIndex
 from forecaster.windows.store import training_store
 
@@ -26,7 +26,7 @@ LINEAR = {"linear": "blend", "lookbacks": (4, 12)}
 
 def fitted(panel, config, *callbacks):
     config, split = prepare(panel, config)
-    return fit_panel(panel, config, split, Surroundings(callbacks=callbacks))
+    return fit_panel(panel, config, split, TrainingContext(callbacks=callbacks))
 
 
 def same(one, other):
@@ -195,7 +195,7 @@ def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
     for share in members_runs.SHARES:
         network.network_weight.fill_(share)
         losses[share] = slow_losses(artifact, network, panel, split)
-    choose_shares([network], store, split, SINGLE)
+    choose_shares([network], store, split, SINGLE_PROCESS)
     best = min(losses.values(), key=np.sum)
     assert len(best) > 3
     near = [
@@ -227,9 +227,9 @@ def test_without_validation_a_share_is_one_half_and_weights_are_equal(two):
     artifact, _, store, split = two
     unwatched = replace(split, validation_windows=split.validation_windows[:0])
     networks = list(artifact.ensemble.members)
-    choose_shares(networks, store, unwatched, SINGLE)
+    choose_shares(networks, store, unwatched, SINGLE_PROCESS)
     assert [float(network.network_weight) for network in networks] == [0.5, 0.5]
-    assert choose_weights(networks, store, unwatched, SINGLE) == [0.5, 0.5]
+    assert choose_weights(networks, store, unwatched, SINGLE_PROCESS) == [0.5, 0.5]
 
 
 def test_weights_prefer_the_better_member_and_lie_half_way_to_equal_ones(two):
@@ -238,7 +238,7 @@ def test_weights_prefer_the_better_member_and_lie_half_way_to_equal_ones(two):
     with torch.no_grad():
         bad.network_weight.fill_(1.0)
         bad.output.bias.add_(3.0)
-    weights = choose_weights([good, bad], store, split, SINGLE)
+    weights = choose_weights([good, bad], store, split, SINGLE_PROCESS)
     assert sum(weights) == pytest.approx(1)
     assert 0.6 < weights[0] <= 0.75 and weights[1] >= 0.25
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from forecaster.config import ModelPlan
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
+from forecaster.runs import precision
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training import precision
-from forecaster.runs.training.precision import Measured
+from forecaster.runs.precision import Measured
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
 
@@ -38,10 +39,10 @@ def test_the_loss_of_products_in_bfloat16_is_float32_and_near(make_panel, make_c
     panel = make_panel(2, 60, known=1)
     config, split = prepare(panel, make_config(4, model=model | {"patch": 2, "width": 32}))
     torch.manual_seed(0)
-    network = Network(config.model, shape_of(panel, 4))
+    network = Network(ModelPlan.of(config.model), shape_of(panel, 4))
     torch.nn.init.normal_(network.output.weight, std=0.3)
     batch = next(iter(TrainingStream(training_store(panel, config), split.train, 32, seed=0)))
-    full, cast = (window_losses(network, batch, LossOptions(cast=cast)) for cast in (False, True))
+    full, cast = (window_losses(network, batch, LossOptions(bf16=cast)) for cast in (False, True))
     assert cast[0].dtype == cast[1].dtype == torch.float32
     assert not torch.equal(full[0], cast[0]) and torch.equal(full[1], cast[1])
     torch.testing.assert_close(cast[0].mean(), full[0].mean(), rtol=0.01, atol=0)

@@ -18,7 +18,7 @@ import forecaster as fc
 from forecaster.errors import ArtifactError, ConfigError, DataError, FitError, OutputError
 from forecaster.model.learner import Learner
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.resume.folder import claimed
+from forecaster.runs.resume import claimed
 
 STEPS = 8
 FIT = {"steps": STEPS, "batch_size": 32, "validate_every": 3, "checkpoint_every": 2}
@@ -229,7 +229,7 @@ def test_a_fit_that_fails_before_its_first_checkpoint_leaves_nothing(place, stop
 
 def test_a_fit_into_the_folder_of_another_is_refused_with_its_process(place):
     holder = (
-        "import sys; from pathlib import Path; from forecaster.runs.resume.folder import claimed\n"
+        "import sys; from pathlib import Path; from forecaster.runs.resume import claimed\n"
         "with claimed(Path('model')): print('held', flush=True); sys.stdin.read()\n"
     )
     other = subprocess.Popen(

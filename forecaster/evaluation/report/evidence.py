@@ -33,7 +33,7 @@ _FEWEST_PAIRS = 8  # below, a correlation says nothing
 
 
 @dataclass(frozen=True)
-class Place:
+class DistributedContext:
     """Where to find one channel of one forecast."""
 
     forecast: int
@@ -85,11 +85,11 @@ class Evidence:
         """[T] times of all cutoffs, rising."""
         return np.unique(self.cutoff[self.cutoff != NO_TIME])
 
-    def place(self, window: int, channel: int) -> Place:
+    def place(self, window: int, channel: int) -> DistributedContext:
         """Returns where window `window` of all lies."""
         for number, forecast in enumerate(self.forecasts):
             if window < len(forecast.series):
-                return Place(number, window, channel)
+                return DistributedContext(number, window, channel)
             window -= len(forecast.series)
         raise IndexError(window)
 

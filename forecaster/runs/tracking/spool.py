@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
-from forecaster.atomic import atomic_file
+from forecaster.files import atomic_file
 from forecaster.runs.tracking.entries import Entry
 from forecaster.runs.tracking.identity import Identity
 

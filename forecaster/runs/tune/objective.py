@@ -35,7 +35,7 @@ from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking.content import score_points
 from forecaster.runs.tracking.sweep import open_trial
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.entries import Values
 from forecaster.runs.tune.plan import Metric, SweepPlan
 from forecaster.runs.tune.pruning import PruneBehind
@@ -107,7 +107,7 @@ class Objective:
                 trial.set_user_attr(REFUSED, str(error))
                 raise TrialPruned(str(error)) from None
             logger = BufferedLogger(run) if run.recorded else None
-            artifact = fit_panel(self._seen, config, split, Surroundings(logger, watch))
+            artifact = fit_panel(self._seen, config, split, TrainingContext(logger, watch))
             trial.set_user_attr("steps", artifact.metrics["steps"])
             if any(pruning.step is not None for pruning in watch):
                 raise TrialPruned(f"behind others at step {artifact.metrics['steps']}")

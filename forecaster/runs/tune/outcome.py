@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.atomic import atomic_file
 from forecaster.config import Config
 from forecaster.errors import FitError
+from forecaster.files import atomic_file
 from forecaster.runs.tune.objective import PRESET, REFUSED
 from forecaster.runs.tune.plan import SweepPlan
 from forecaster.runs.tune.space import Space, apply

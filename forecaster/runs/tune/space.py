@@ -7,7 +7,7 @@ at once, unknown paths with the nearest known one.
     fit.learning_rate: {float: [0.0005, 0.02], log: true}   between two ends, evenly in the logarithm
     model.encoder_layers: {int: [1, 4]}           whole numbers; `step: 2` takes every second
     model.patch: {choice: [null, 8, 24]}          one of these; null as in a config
-    model.attention_size: {choice: [16, 64], when: {model.attention: local}}   only where an entry above says so
+    model.attention_size: {choice: [16, 64], when: {model.attention: local}}   conditional
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ sys.path[:] = [path for path in sys.path if path and not (Path(path) / hidden).e
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """The surroundings of a server that has MLflow and torch, but not our package."""
+    """The context of a server that has MLflow and torch, but not our package."""
     hidden = folder / "hidden"
     hidden.mkdir(exist_ok=True)
     (hidden / "sitecustomize.py").write_text(HIDDEN)

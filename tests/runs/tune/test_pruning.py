@@ -12,9 +12,9 @@ import pytest
 
 from forecaster.config import Config
 from forecaster.panel.panel import Panel
+from forecaster.runs.distributed import find_distributed_context
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training.devices import find_place
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.objective import Objective
 from forecaster.runs.tune.plan import SweepPlan
 from forecaster.runs.tune.pruning import PruneBehind, first_rung, pruner_of
@@ -96,7 +96,7 @@ def test_of_several_members_the_first_one_alone_is_compared(make_panel, make_con
     fit = {"members": 2, "refit": True, "steps": 6, "validate_every": 3, "patience": None}
     trial = study.ask()
     config, split = prepare(panel, make_config(4, fit=fit))
-    artifact = fit_panel(panel, config, split, Surroundings(callbacks=(PruneBehind(trial),)))
+    artifact = fit_panel(panel, config, split, TrainingContext(callbacks=(PruneBehind(trial),)))
     told = study.trials[0].intermediate_values
     assert [*told.items()] == [tuple(point) for point in artifact.metrics["curves"]["validation_loss"]]
 
@@ -107,7 +107,7 @@ def test_a_process_that_was_started_without_a_watcher_stops_too(make_panel, make
     study = optuna.create_study(pruner=ALWAYS)
     watch, panel = PruneBehind(study.ask()), make_panel(n_rows=120)
     config, split = prepare(panel, config)
-    around = Surroundings(callbacks=(watch,), place=find_place(2, None))
+    around = TrainingContext(callbacks=(watch,), distributed=find_distributed_context(2, None))
     assert fit_panel(panel, config, split, around).metrics["steps"] == watch.step == 3
     assert study.trials[0].intermediate_values.keys() == {3}
 
@@ -116,9 +116,9 @@ _RANK = """
 import os, sys, optuna
 from forecaster.config import Config
 from forecaster.panel.build import open_panel
-from forecaster.runs.training.devices import find_place
+from forecaster.runs.distributed import find_distributed_context
 from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.training.train import Surroundings
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.pruning import PruneBehind
 
 fit = {"steps": 9, "validate_every": 2, "batch_size": 8}
@@ -133,7 +133,7 @@ if os.environ["RANK"] == "0":
     report = trial.report
     trial.report = lambda loss, step: (reports.append(step), report(loss, step))
 watch = PruneBehind(trial)
-around = Surroundings(callbacks=(watch,), place=find_place(2, None))
+around = TrainingContext(callbacks=(watch,), distributed=find_distributed_context(2, None))
 steps = fit_panel(panel, config, split, around).metrics["steps"]
 if trial:
     study.tell(trial, state=optuna.trial.TrialState.PRUNED)

@@ -62,7 +62,7 @@ def test_a_path_that_cannot_be_searched_is_named_with_the_nearest(path, said):
         ("fit.weight_decay", {"float": [0, 1], "log": True}, "log: there is no logarithm of 0"),
         ("fit.batch_size", {"int": [8, 64], "step": 8, "log": True}, "step 8 and log exclude"),
         ("fit.batch_size", {"int": [8, 64], "step": 0}, "step: expected a whole number of at least 1"),
-        ("fit.weight_decay", {"float": [0.1, 1], "step": 2}, "unknown option 'step' beside float; known are"),
+        ("fit.weight_decay", {"float": [0.1, 1], "step": 2}, "unknown option 'step' beside float"),
         ("fit.weight_decay", {"float": ["5e-4", 1]}, "YAML takes 5e-4 for text, write 0.0005"),
         ("fit.weight_decay", [0.1, 0.2], "expected one of {float: [low, high]}, {int: [low, high]}"),
         ("fit.weight_decay", {"float": [0, 1], "choice": [1]}, "expected one of {float: [low, high]}"),
@@ -75,16 +75,19 @@ def test_an_entry_that_the_schema_or_the_form_refuses_says_why(path, form, said)
 
 
 def test_a_condition_on_what_is_not_there_or_never_so_is_refused():
-    size = {"choice": [64]}
+    path, size = "model.attention_size", {"choice": [64]}
     kind = {"choice": ["full", "sparse"]}
-    assert _faults(model__attention_size=size | {"when": {"model.attention": "local"}}) == [
-        "model.attention_size: when: 'model.attention' is no entry above this one"
+    wrong, never = (
+        {**size, "when": {name: "local"}} for name in ("model.attentions", "model.attention")
+    )
+    assert _faults(model__attention_size=never) == [
+        f"{path}: when: 'model.attention' is no entry above this one"
     ]
-    assert _faults(model__attention=kind, model__attention_size=size | {"when": {"model.attentions": "local"}}) == [
-        "model.attention_size: when: 'model.attentions' is no entry above this one, did you mean 'model.attention'?"
+    assert _faults(model__attention=kind, model__attention_size=wrong) == [
+        f"{path}: when: 'model.attentions' is no entry above this one, did you mean 'model.attention'?"
     ]
-    assert _faults(model__attention=kind, model__attention_size=size | {"when": {"model.attention": "local"}}) == [
-        "model.attention_size: when: 'model.attention' is never 'local'"
+    assert _faults(model__attention=kind, model__attention_size=never) == [
+        f"{path}: when: 'model.attention' is never 'local'"
     ]
 
 
@@ -138,7 +141,9 @@ def test_a_conditional_entry_is_proposed_where_it_applies_and_nowhere_else():
 
 
 def test_numbers_end_where_they_are_said_to_and_steps_are_kept():
-    space = Space({"fit.batch_size": {"int": [8, 31], "step": 8}, "fit.weight_decay": {"float": [0.1, 0.2]}})
+    space = Space(
+        {"fit.batch_size": {"int": [8, 31], "step": 8}, "fit.weight_decay": {"float": [0.1, 0.2]}}
+    )
     many = _proposed(space, seed=1, count=80)
     assert {values["fit.batch_size"] for values in many} == {8, 16, 24}
     assert all(0.1 <= values["fit.weight_decay"] <= 0.2 for values in many)
@@ -159,7 +164,9 @@ def test_the_preset_is_the_config_where_the_space_holds_it():
 
 
 def test_true_is_not_one():
-    space = Space({"model.channel_attention": {"choice": [True, False]}, "fit.batch_size": {"choice": [1, 2]}})
+    space = Space(
+        {"model.channel_attention": {"choice": [True, False]}, "fit.batch_size": {"choice": [1, 2]}}
+    )
     assert space.preset(Config().replaced(fit={"batch_size": 1}))["fit.batch_size"] == 1
     assert not space.entries[0].holds(1) and space.entries[0].holds(True)
 

@@ -18,7 +18,7 @@ import torch
 from forecaster.config import Config
 from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
-from forecaster.runs.training.devices import Place, of_the_first, windows_per_step
+from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero, windows_per_step
 from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.split import Split
@@ -46,7 +46,7 @@ class Measured:
 
 
 def settle_precision(
-    network: Network, store: WindowStore, split: Split, config: Config, place: Place
+    network: Network, store: WindowStore, split: Split, config: Config, distributed: DistributedContext
 ) -> tuple[Config, Measured | None]:
     """Returns the config with a precision that is no longer "auto", and what was measured for that.
 
@@ -56,15 +56,15 @@ def settle_precision(
         network: about to be trained.
         store, split: its windows.
         config: resolved but for the precision.
-        place: of this process, which has met the others.
+        distributed: of this process, which has met the others.
     """
     if config.fit.precision != "auto":
         return config, None
     measured = None
-    if place.leads:
-        windows = windows_per_step(config, network.shape.channels, place)
+    if distributed.is_main:
+        windows = windows_per_step(config, network.shape.channels, distributed)
         measured = _measure(network, store, split, config, windows)
-    measured = of_the_first(measured, place)
+    measured = broadcast_from_rank_zero(measured, distributed)
     fit = config.fit.model_copy(update={"precision": measured.chosen if measured else "full"})
     return config.model_copy(update={"fit": fit}), measured
 

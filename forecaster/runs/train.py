@@ -23,16 +23,15 @@ from pytorch_lightning.strategies import DDPStrategy
 from forecaster.config import Config, FitConfig
 from forecaster.forecast.forecast import Forecast
 from forecaster.model.learner import KeepBest, Learner
-from forecaster.runs.resume.checkpoints import Checkpoints
-from forecaster.runs.resume.watch import Checkpointing
-from forecaster.runs.training.devices import SINGLE, Place, windows_per_step
+from forecaster.runs.checkpoints import Checkpointing, Checkpoints
+from forecaster.runs.distributed import SINGLE_PROCESS, DistributedContext, windows_per_step
 from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class TrainingContext:
     """What a training runs on and who watches it: nothing of it changes what is learned."""
 
     logger: Logger | None = None
@@ -40,7 +39,7 @@ class Surroundings:
     callbacks: tuple[pl.Callback, ...] = ()
     """See the training from inside, as a progress bar does; of this process, the others may have none.
     One that sets `should_stop` after a validation stops all."""
-    place: Place = SINGLE
+    distributed: DistributedContext = SINGLE_PROCESS
     """Where this process stands among those that train together; they have met (`devices.joined`)."""
     checkpoints: Checkpoints | None = None
     """Where checkpoints lie; the newest is where the training goes on."""
@@ -52,12 +51,12 @@ class Surroundings:
     """Receives the forecasts of the validation windows, by model."""
 
 
-ALONE = Surroundings()
-"""One device, nobody watching."""
+NO_CONTEXT = TrainingContext()
+"""One device, no logger, no checkpoints."""
 
 
 def train(
-    learner: Learner, store: WindowStore, split: Split, config: Config, surroundings: Surroundings
+    learner: Learner, store: WindowStore, split: Split, config: Config, context: TrainingContext
 ) -> KeepBest:
     """Trains a learner; its `average` then holds the weights to keep.
 
@@ -66,15 +65,15 @@ def train(
         store: of the panel's windows.
         split: which windows train and which are watched.
         config: resolved.
-        surroundings: what the training runs on, and who watches.
+        context: what the training runs on, and who watches.
 
     Raises:
         FitError: the loss is not finite; names the series.
     """
-    place = surroundings.place
-    if place.rank:  # each its own dropout
-        torch.manual_seed(config.fit.seed + place.rank)
-    best, files = KeepBest(config.fit.patience), surroundings.checkpoints
+    distributed = context.distributed
+    if distributed.rank:  # each its own dropout
+        torch.manual_seed(config.fit.seed + distributed.rank)
+    best, files = KeepBest(config.fit.patience), context.checkpoints
     watch = [] if files is None else [Checkpointing(files, config.fit)]
     validates = len(split.validation_windows) > 0
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -83,7 +82,7 @@ def train(
         warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
         warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
         trainer = pl.Trainer(
-            **_hardware(place),
+            **_hardware(distributed),
             max_steps=config.fit.steps,
             max_epochs=-1,
             val_check_interval=min(config.fit.validate_every, config.fit.steps) if validates else None,
@@ -91,14 +90,14 @@ def train(
             limit_val_batches=None if validates else 0,
             num_sanity_val_steps=0,
             gradient_clip_val=config.fit.gradient_clip,
-            logger=surroundings.logger or False,
-            callbacks=[best, *watch, *surroundings.callbacks],
+            logger=context.logger or False,
+            callbacks=[best, *watch, *context.callbacks],
             plugins=files and [files],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        windows = windows_per_step(config, learner.network.shape.channels, place)
+        windows = windows_per_step(config, learner.network.shape.channels, distributed)
         data = WindowDataModule(store, split, windows, config.fit.seed)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
@@ -118,17 +117,17 @@ def train(
     return best
 
 
-def _hardware(place: Place) -> dict[str, Any]:
+def _hardware(distributed: DistributedContext) -> dict[str, Any]:
     """Returns what Lightning is told of the devices."""
-    if place.world == 1:
+    if distributed.world == 1:
         return {"accelerator": "auto", "devices": 1}
     return {
         "accelerator": "cuda" if torch.cuda.is_available() else "cpu",
-        "devices": place.devices,
-        "num_nodes": place.nodes,
+        "devices": distributed.devices,
+        "num_nodes": distributed.nodes,
         "use_distributed_sampler": False,  # the windows are shared out already
         # All processes hold the same buffers, since none changes in training.
-        "strategy": _Together(cluster_environment=_Met(place), broadcast_buffers=False),
+        "strategy": _Together(cluster_environment=_Met(distributed), broadcast_buffers=False),
     }
 
 
@@ -142,9 +141,9 @@ class _Together(DDPStrategy):
 class _Met(ClusterEnvironment):
     """Tells Lightning of processes that run already and have met."""
 
-    def __init__(self, place: Place):
+    def __init__(self, distributed: DistributedContext):
         super().__init__()
-        self._place = place
+        self._place = distributed
 
     @property
     def creates_processes_externally(self) -> bool:

@@ -1,15 +1,4 @@
-"""A folder of parts: what is there is whole, and of the same result.
-
-What comes in: blocks of series, forecast by whatever process. What goes out: one Parquet file per block
-beside a record of what it holds, and at the end all of them as one file. Promised: a part appears whole
-or not at all; what another model, other data or other arguments made is refused; what is counted is
-what is written; the merged file depends on none of who made which part, when, and how often it began.
-
-    terms.json                  what every part agrees on
-    part-000017.parquet .json   block 17; its record, written after it: counts, sha256
-    manifest.json               all records, once all parts are there and are left as such
-    panel/ model/               while other processes need them
-"""
+"""Partitions of a batch forecast: one file per block of series, written by any process, then merged."""
 
 from __future__ import annotations
 
@@ -18,17 +7,149 @@ import io
 import json
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forecaster.atomic import atomic_file
+import torch
+
+from forecaster.config import config_from
 from forecaster.errors import OutputError
-from forecaster.forecast.batch.plan import Plan
+from forecaster.files import atomic_file
+from forecaster.forecast.ahead import BLOCK, Task
+from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.paths import Draws
 from forecaster.forecast.predictor import Predictor
+from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
+
+
+@dataclass(frozen=True)
+class PartitionJob:
+    """All that a process needs to make parts."""
+
+    parts: str
+    """Folder of the parts."""
+    task: Task
+    """What is asked of every series."""
+    n_series: int
+    """Of the whole panel."""
+    model: str = ""
+    """Folder of the model, where other processes are to load it."""
+    store: str = ""
+    """Folder of the panel as a store, where other processes are to open it."""
+    roles: Mapping[str, Any] = field(default_factory=dict)
+    """What was said of the table's columns and of how it is read."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Partitions of the whole result."""
+        return -(-self.n_series // BLOCK)
+
+    def series_of(self, number: int) -> tuple[int, int]:
+        """Returns the first series of a block, and the one after its last."""
+        return number * BLOCK, min((number + 1) * BLOCK, self.n_series)
+
+    def to_json(self) -> str:
+        """Returns the plan as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> PartitionJob:
+        """Returns the plan that `to_json` wrote."""
+        told = json.loads(text)
+        task = told.pop("task")
+        return cls(**told, task=Task(**(task | {"draws": Draws(**task["draws"])})))
+
+    def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
+        """Returns the model on a device and the panel, in a process that has neither.
+
+        Args:
+            device: as torch names it.
+            lanes: batches worked on at a time; None = as many as there are cores.
+        """
+        artifact = load_artifact(self.model)
+        panel = open_for(artifact, self.store, None, None, self.roles)
+        return Predictor(artifact, device, lanes), panel
+
+
+def open_for(
+    artifact: Artifact,
+    data: object,
+    future: object | None,
+    covariates: object | None,
+    roles: Mapping[str, Any],
+) -> Panel:
+    """Returns a table opened with a model's roles, categories and frequency.
+
+    Args:
+        artifact: the model.
+        data: path, glob, frame or store.
+        future: covariates known in advance.
+        covariates: a second table, joined on series and time.
+        roles: columns that are called otherwise in this table, in the model's order.
+    """
+    told = config_from(None, None, roles).data
+    schema = artifact.schema.renamed(told)
+    # What the fit was told holds, unless this table is said to be written otherwise.
+    reading = artifact.config.replaced(data=told.model_dump(include=set(roles))).data
+    return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
+
+
+def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str, Any]:
+    """Returns what two parts of one result have to agree on, by the name it has in messages.
+
+    Args:
+        artifact: the model.
+        panel: all series.
+        task: what is asked of each.
+        device: what kind forecasts them; another rounds otherwise.
+    """
+    text = panel.calendar.text
+    return {
+        "format": 1,
+        "model": digest_of(artifact),
+        "data": _digest(panel.fingerprint(), _without_reasons(panel)),
+        "series": panel.n_series,
+        "block": BLOCK,
+        "cutoff": "own" if task.cutoff is None else text(task.cutoff),
+        "horizon": task.horizon,
+        "samples": task.draws.samples,
+        "seed": task.draws.seed,
+        "device": torch.device(device).type,
+        "torch": torch.__version__,
+    }
+
+
+def digest_of(artifact: Artifact) -> str:
+    """Returns a sha256 of all of a model that its forecasts depend on."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(artifact.ensemble.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
+    settings = artifact.config.model_dump(mode="json")
+    columns = artifact.schema.to_dict() | {"reasons": None}
+    made_of = {name: settings[name] for name in ("model", "target")}
+    said = (artifact.ensemble.weights, asdict(artifact.shape), made_of, columns)
+    digest.update(_digest(*said).encode())
+    return digest.hexdigest()
+
+
+def _without_reasons(panel: Panel) -> dict[str, Any]:
+    return panel.schema.to_dict() | {"reasons": None}
+
+
+def _digest(*parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def folder_of(out: Path) -> Path:
+    """Returns where the parts of a file lie."""
+    return out.with_name(f"{out.name}.parts")
+
 
 _TERMS, MANIFEST = "terms.json", "manifest.json"
 SHARED = ("panel", "panel.source.json", "model")
@@ -36,7 +157,7 @@ SHARED = ("panel", "panel.source.json", "model")
 
 
 @dataclass(frozen=True)
-class Record:
+class PartRecord:
     """What a part holds."""
 
     part: str
@@ -58,7 +179,7 @@ def part_name(number: int) -> str:
     return f"part-{number:06d}.parquet"
 
 
-def forecast_block(predictor: Predictor, panel: Panel, number: int, plan: Plan) -> Forecast:
+def forecast_block(predictor: Predictor, panel: Panel, number: int, plan: PartitionJob) -> Forecast:
     """Returns the forecast of one block: the same bits in any process.
 
     Args:
@@ -70,7 +191,7 @@ def forecast_block(predictor: Predictor, panel: Panel, number: int, plan: Plan) 
     return predictor.forecast(panel.between(*plan.series_of(number)), plan.task)
 
 
-def write_part(predictor: Predictor, panel: Panel, number: int, plan: Plan) -> Record:
+def write_part(predictor: Predictor, panel: Panel, number: int, plan: PartitionJob) -> PartRecord:
     """Forecasts one block and writes its part, whole or not at all; any process may.
 
     Args:
@@ -90,7 +211,7 @@ def write_part(predictor: Predictor, panel: Panel, number: int, plan: Plan) -> R
     with atomic_file(part) as partial:
         partial.write_bytes(content.getbuffer())
     sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
-    record = Record(part.name, *counts_of(forecast), rows.height, sha256)
+    record = PartRecord(part.name, *counts_of(forecast), rows.height, sha256)
     _write_json(part.with_suffix(".json"), asdict(record))
     return record
 
@@ -106,7 +227,7 @@ def counts_of(forecast: Forecast) -> tuple[int, int, str]:
     return len(forecast.series), len(reasons), reasons[0] if reasons else ""
 
 
-class Parts:
+class Partitions:
     """The folder of the parts of one result."""
 
     def __init__(self, folder: Path, n_blocks: int):
@@ -118,7 +239,7 @@ class Parts:
         """Whether some result was begun in the folder."""
         return (self.folder / _TERMS).is_file()
 
-    def begin(self, terms: Mapping[str, Any], numbers: Iterable[int]) -> dict[int, Record]:
+    def begin(self, terms: Mapping[str, Any], numbers: Iterable[int]) -> dict[int, PartRecord]:
         """Returns the records of the parts that are there already, by block; a damaged one is not.
 
         Args:
@@ -154,7 +275,7 @@ class Parts:
             raise OutputError(f"{out}: cannot be written: {error.strerror}") from error
         self.remove()
 
-    def leave(self, terms: Mapping[str, Any], records: Iterable[Record]) -> Path:
+    def leave(self, terms: Mapping[str, Any], records: Iterable[PartRecord]) -> Path:
         """Returns the manifest of the parts, written beside them.
 
         Args:
@@ -181,10 +302,10 @@ class Parts:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _finished(self, number: int) -> Record | None:
+    def _finished(self, number: int) -> PartRecord | None:
         part = self.folder / part_name(number)
         try:
-            record = Record(**json.loads(part.with_suffix(".json").read_text(encoding="utf-8")))
+            record = PartRecord(**json.loads(part.with_suffix(".json").read_text(encoding="utf-8")))
             with part.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""One of several processes that make parts: `python -m forecaster.runs.batch.worker`.
+"""One of several processes that make parts: `python -m forecaster.runs.batch_worker`.
 
 What comes in, as one line of JSON on standard input: a plan, numbers of blocks, a device. What goes
 out: a line [number, record] per part. When standard input ends, whoever started this is gone, and it
@@ -24,10 +24,9 @@ def main() -> int:
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_watch, daemon=True).start()
     said, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no record
-    from forecaster.forecast.batch.parts import write_part
-    from forecaster.forecast.batch.plan import Plan
+    from forecaster.forecast.parts import PartitionJob, write_part
 
-    plan = Plan.from_json(order["plan"])
+    plan = PartitionJob.from_json(order["plan"])
     try:
         predictor, panel = plan.opened(order["device"], order["lanes"])
         for number in order["blocks"]:

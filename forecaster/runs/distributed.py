@@ -1,7 +1,8 @@
 """Where a process stands among those that train together, and how they meet.
 
 What comes in: how many devices and machines were asked for, and what a launcher has put into the
-environment. What goes out: a `Place`, and a process group for as long as the training lasts. Promised:
+environment. What goes out: a `DistributedContext`, and a process group for as long as the training
+lasts. Promised:
 numbers that contradict each other are refused; a process that dies ends the others with one line.
 
     torchrun, and whatever sets its variables   joined, always
@@ -33,7 +34,7 @@ _SLURM_PORT = 29500
 
 
 @dataclass(frozen=True)
-class Place:
+class DistributedContext:
     """One process among all that train together."""
 
     rank: int = 0
@@ -55,16 +56,16 @@ class Place:
         return self.devices * self.nodes
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process speaks and writes."""
         return self.rank == 0
 
 
-SINGLE = Place()
+SINGLE_PROCESS = DistributedContext()
 """One device, nobody else."""
 
 
-def find_place(devices: int | None, nodes: int | None) -> Place:
+def find_distributed_context(devices: int | None, nodes: int | None) -> DistributedContext:
     """Returns where this process stands.
 
     Args:
@@ -77,14 +78,16 @@ def find_place(devices: int | None, nodes: int | None) -> Place:
     asked = (devices or 1) * (nodes or 1)
     if all(name in os.environ for name in _TORCHRUN):
         world, local = _number("WORLD_SIZE"), _number("LOCAL_WORLD_SIZE", devices or 1)
-        found = Place(
+        found = DistributedContext(
             _number("RANK"), _number("LOCAL_RANK"), local, max(1, world // local), meeting="env://"
         )
         by = f"torchrun started {found.nodes} x {local} processes"
     elif asked > 1 and _number("SLURM_NTASKS", 1) > 1 and "SLURM_PROCID" in os.environ:
         world, machines = _number("SLURM_NTASKS"), _number("SLURM_NNODES", 1)
-        place = _number("SLURM_PROCID"), _number("SLURM_LOCALID", 0)
-        found = Place(*place, max(1, world // machines), machines, meeting=_slurm_meeting())
+        distributed = _number("SLURM_PROCID"), _number("SLURM_LOCALID", 0)
+        found = DistributedContext(
+            *distributed, max(1, world // machines), machines, meeting=_slurm_meeting()
+        )
         by = f"SLURM started {world} tasks on {machines} nodes"
     elif (nodes or 1) > 1:
         raise ConfigError(
@@ -92,7 +95,7 @@ def find_place(devices: int | None, nodes: int | None) -> Place:
             "with torchrun or srun"
         )
     else:
-        found = Place(devices=asked, meeting=_meeting(asked), launches=asked > 1)
+        found = DistributedContext(devices=asked, meeting=_meeting(asked), launches=asked > 1)
         by, world = "", asked
     told = (devices or found.devices, nodes or found.nodes)
     if found.world != world or told != (found.devices, found.nodes):
@@ -104,48 +107,48 @@ def find_place(devices: int | None, nodes: int | None) -> Place:
     return found
 
 
-def windows_per_step(config: Config, channels: int, place: Place) -> int:
+def windows_per_step(config: Config, channels: int, distributed: DistributedContext) -> int:
     """Returns how many windows a process takes at each step.
 
     Args:
         config: its batch size counts channel-windows, of all processes together.
         channels: of a series.
-        place: of this process.
+        distributed: of this process.
 
     Raises:
         ConfigError: they cannot be shared out evenly.
     """
     size, together = config.fit.batch_size, channels if config.model.channel_attention else 1
     windows = max(1, size // together)
-    if windows % place.world:
+    if windows % distributed.world:
         of = f" ({windows} windows of {together} channels)" if together > 1 else ""
         raise ConfigError(
-            f"fit.batch_size {size}{of} cannot be shared evenly by {place.world} devices: "
-            f"take a multiple of {place.world * together}"
+            f"fit.batch_size {size}{of} cannot be shared evenly by {distributed.world} devices: "
+            f"take a multiple of {distributed.world * together}"
         )
-    return windows // place.world
+    return windows // distributed.world
 
 
 @contextmanager
-def joined(place: Place) -> Iterator[None]:
+def joined(distributed: DistributedContext) -> Iterator[None]:
     """Lets the processes of a training meet for the length of a block.
 
     Raises:
         FitError: not all of them came, or one of them went away.
     """
-    if place.world == 1:
+    if distributed.world == 1:
         yield
         return
-    from torch import distributed
+    import torch
 
-    device = _device(place)
-    who = f"process {place.rank + 1} of {place.world}"
+    device = _device(distributed)
+    who = f"process {distributed.rank + 1} of {distributed.world}"
     try:
-        distributed.init_process_group(
+        torch.distributed.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            init_method=place.meeting,
-            rank=place.rank,
-            world_size=place.world,
+            init_method=distributed.meeting,
+            rank=distributed.rank,
+            world_size=distributed.world,
             timeout=_PATIENCE,
             device_id=device if device.type == "cuda" else None,
         )
@@ -160,38 +163,42 @@ def joined(place: Place) -> Iterator[None]:
         lost.told_elsewhere = False  # the other one cannot
         raise lost from error
     finally:
-        distributed.destroy_process_group()
+        torch.distributed.destroy_process_group()
 
 
-def of_the_first(value: Value, place: Place) -> Value:
+def broadcast_from_rank_zero(value: Value, distributed: DistributedContext) -> Value:
     """Returns the value that the first of the processes has; all of them have met.
 
     Those that this process has started are handed what they need.
     """
-    if place.world == 1 or place.launches:
+    if distributed.world == 1 or distributed.launches:
         return value
-    from torch import distributed
+    import torch
 
     sent = [value]
-    distributed.broadcast_object_list(sent, device=_device(place))
+    torch.distributed.broadcast_object_list(sent, device=_device(distributed))
     return sent[0]
 
 
 @contextmanager
-def said_once(place: Place) -> Iterator[None]:
+def only_rank_zero_prints(distributed: DistributedContext) -> Iterator[None]:
     """Marks faults that another process of this machine meets too, so that it alone tells them."""
     try:
         yield
     except ForecasterError as error:
         if error.told_elsewhere is None:
-            error.told_elsewhere = place.local_rank > 0
+            error.told_elsewhere = distributed.local_rank > 0
         raise
 
 
-def _device(place: Place) -> torch.device:
+def _device(distributed: DistributedContext) -> torch.device:
     import torch
 
-    return torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    return (
+        torch.device("cuda", distributed.local_rank)
+        if torch.cuda.is_available()
+        else torch.device("cpu")
+    )
 
 
 def _number(name: str, default: int | None = None) -> int:
@@ -222,25 +229,26 @@ def _slurm_meeting() -> str:
     return f"tcp://{host}:{port}"
 
 
-def _require_devices(place: Place) -> None:
-    if place.world == 1:
+def _require_devices(distributed: DistributedContext) -> None:
+    if distributed.world == 1:
         return
     import torch
 
-    there = torch.cuda.device_count() if torch.cuda.is_available() else place.devices
-    if there < place.devices:
+    there = torch.cuda.device_count() if torch.cuda.is_available() else distributed.devices
+    if there < distributed.devices:
         raise ConfigError(
-            f"--devices {place.devices}: this machine has {there} CUDA device{'s' * (there != 1)}; "
-            "ask for as many, or hide them (CUDA_VISIBLE_DEVICES='') to train on the processor"
+            f"--devices {distributed.devices}: this machine has {there} CUDA "
+            f"device{'s' * (there != 1)}; ask for as many, or hide them "
+            "(CUDA_VISIBLE_DEVICES='') to train on the processor"
         )
 
 
 def _is_loss(error: RuntimeError) -> bool:
     """Whether an error says that another process is gone; gloo's own are plain RuntimeErrors."""
-    from torch import distributed
+    import torch
 
     words = ("gloo", "closed by peer", "reset by peer", "NCCL", "timed out", "Broken pipe")
-    return isinstance(error, distributed.DistError) or any(word in str(error) for word in words)
+    return isinstance(error, torch.distributed.DistError) or any(word in str(error) for word in words)
 
 
 def _line(error: BaseException) -> str:

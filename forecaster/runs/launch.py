@@ -29,8 +29,8 @@ from forecaster.errors import FitError
 from forecaster.model.learner import Learner
 from forecaster.panel.panel import Panel
 from forecaster.panel.store import writing
-from forecaster.runs.resume.checkpoints import Checkpoints
-from forecaster.runs.training.devices import Place
+from forecaster.runs.checkpoints import Checkpoints
+from forecaster.runs.distributed import DistributedContext
 from forecaster.windows.split import Split
 
 READY = b"ready\n"
@@ -44,7 +44,7 @@ _GRACE_SECONDS = 30.0
 class Work:
     """What a process begins with; arrays with a row per row lie in a store that all of them map."""
 
-    place: Place
+    distributed: DistributedContext
     config: Config
     store: Path
     checkpoints: tuple[Path, str] | None
@@ -81,28 +81,31 @@ class _Worker:
 
 @contextmanager
 def workers(
-    place: Place, panel: Panel, config: Config, checkpoints: Checkpoints | None
+    distributed: DistributedContext, panel: Panel, config: Config, checkpoints: Checkpoints | None
 ) -> Iterator[Callable[[Training], None]]:
     """Keeps the other processes of a fit running for the length of a block, and hands them work.
 
     Args:
-        place: of this process; nothing is started where a launcher has.
+        distributed: of this process; nothing is started where a launcher has.
         panel, config: what is trained on.
         checkpoints: of the fit.
 
     Raises:
         FitError: one of them died.
     """
-    if not place.launches:
+    if not distributed.launches:
         yield lambda training: None
         return
     with tempfile.TemporaryDirectory(prefix="forecaster-") as scratch:
         files = checkpoints and (checkpoints.folder, checkpoints.identity)
-        work = Work(place, config, Path(scratch) / "panel", files)
+        work = Work(distributed, config, Path(scratch) / "panel", files)
         with writing(work.store) as store:
             store.append(panel)
             store.finish(config.data, ())
-        started = [_start(replace(work, place=_other(place, n))) for n in range(1, place.world)]
+        started = [
+            _start(replace(work, distributed=_other(distributed, n)))
+            for n in range(1, distributed.world)
+        ]
         done = threading.Event()
         try:
             for worker in started:
@@ -120,19 +123,19 @@ def workers(
                 _end(worker.process)
 
 
-def _other(place: Place, rank: int) -> Place:
-    return replace(place, rank=rank, local_rank=rank, launches=False)
+def _other(distributed: DistributedContext, rank: int) -> DistributedContext:
+    return replace(distributed, rank=rank, local_rank=rank, launches=False)
 
 
 def _start(work: Work) -> _Worker:
-    name = f"process {work.place.rank + 1} of {work.place.world}"
-    log = work.store.with_name(f"{work.place.rank}.log")
+    name = f"process {work.distributed.rank + 1} of {work.distributed.world}"
+    log = work.store.with_name(f"{work.distributed.rank}.log")
     # -P: a file in the working folder must not stand in for a module of Python's own.
     here = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "forecaster.runs.training.worker"],
+            [sys.executable, "-P", "-m", "forecaster.runs.train_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

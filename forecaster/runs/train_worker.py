@@ -18,10 +18,10 @@ from typing import Any
 from forecaster.errors import ForecasterError
 from forecaster.model.threads import spare_threads
 from forecaster.panel.store import open_store
-from forecaster.runs.resume.checkpoints import Checkpoints
-from forecaster.runs.training.devices import joined
-from forecaster.runs.training.launch import LENGTH_BYTES, READY, Training, Work
-from forecaster.runs.training.train import Surroundings, train
+from forecaster.runs.checkpoints import Checkpoints
+from forecaster.runs.distributed import joined
+from forecaster.runs.launch import LENGTH_BYTES, READY, Training, Work
+from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.store import WindowStore, training_store
 
 
@@ -62,7 +62,7 @@ def main() -> int:
     os.dup2(2, 1)
     inbox.waits = False  # for the others to meet, which may never come
     try:
-        with spare_threads(work.place.devices), joined(work.place):
+        with spare_threads(work.distributed.devices), joined(work.distributed):
             inbox.waits = True
             while training := inbox.next():
                 inbox.waits = False
@@ -75,7 +75,7 @@ def main() -> int:
 
 def _train(training: Training, work: Work, files: Checkpoints | None, store: WindowStore) -> None:
     kept = None if files is None or training.name is None else files.within(training.name)
-    around = Surroundings(place=work.place, checkpoints=kept)
+    around = TrainingContext(distributed=work.distributed, checkpoints=kept)
     train(training.learner, store, training.split, training.config, around)
 
 

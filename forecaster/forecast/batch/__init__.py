@@ -1,1 +1,0 @@
-"""Forecasts of many series in parts: each part whole or not there, none made twice."""

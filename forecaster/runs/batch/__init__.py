@@ -1,1 +1,0 @@
-"""Forecasts of whole tables, of any size, into files: opened, shared out, made, put together."""

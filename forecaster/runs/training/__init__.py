@@ -1,1 +1,0 @@
-"""A training: Lightning around a learner, on one device or on several that have met."""
