@@ -63,7 +63,7 @@ def test_an_ensemble_forecasts_the_weighted_mean_of_its_members_from_one_folder(
     artifact = fitted(panel, make_config(4, fit=fit, model=LINEAR))
     artifact.save(tmp_path / "model")
     loaded = load_artifact(tmp_path / "model")
-    assert [member.attention_length for member in loaded.ensemble.members] == [12, 8, 12]
+    assert [member.config.attention_length for member in loaded.ensemble.members] == [12, 8, 12]
     assert same(loaded.ensemble, artifact.ensemble)
     assert loaded.ensemble.weights == artifact.ensemble.weights
     expected = sum(
