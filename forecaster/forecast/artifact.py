@@ -95,7 +95,7 @@ class Artifact:
     @property
     def context_length(self) -> int:
         """The longest lookback of all members."""
-        return max(member.config.context_length for member in self.ensemble.members)  # type: ignore[type-var, return-value]
+        return max(member.config.context_length for member in self.ensemble.members)  # type: ignore[union-attr, type-var, return-value]
 
     def save(
         self,

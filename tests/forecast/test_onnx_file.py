@@ -153,7 +153,7 @@ def test_the_command_says_what_it_wrote_and_nothing_else(tmp_path, capfd):
     ("model", "reason"),
     [
         ({"decoder": "autoregressive"}, "model.decoder autoregressive draws sample paths"),
-        ({"attention": "sparse"}, "model.attention sparse picks tokens by what they hold"),
+        ({"attention": "sparse"}, "model.attention sparse selects queries by their values"),
         ({"channel_attention": True}, "model.channel_attention leaves out the channels"),
     ],
 )

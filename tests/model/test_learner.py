@@ -200,7 +200,7 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
     assert groups[0]["weight_decay"] == 0.05 and groups[1]["weight_decay"] == 0.0
     assert sum(len(group["params"]) for group in groups) == len(list(network.parameters()))
     assert {"output.weight", "encoder.0.attention.query.weight"} <= names
-    assert not any(word in name for name in names for word in ("bias", "norm", "embedding", "token"))
+    assert not any(word in name for name in names for word in ("bias", "norm", "_embedding", "token"))
 
 
 def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
