@@ -26,7 +26,7 @@ from forecaster.config import Config
 from forecaster.errors import DataError
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.metrics import pinball
-from forecaster.evaluation.scales import mase_scales
+from forecaster.evaluation.scales import scales_at
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.categories import recoded
@@ -123,7 +123,7 @@ def followed(panel: Panel, cutoff: Rows, horizon: int) -> NDArray[np.float32]:
     return actual
 
 
-def compared(
+def compare(
     tasks: Sequence[Task], config: Config, seeds: int, metrics: Sequence[str], stage: str
 ) -> Found:
     """Returns the scores of all models on tasks of one data set, each with a fit of its own.
@@ -178,7 +178,7 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     assert last is None or seen.row_at(split.split).tolist() == [last]
     watched = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
-    floor = artifact.ensemble.linear_only()
+    floor = artifact.ensemble.floor()
     if floor is None:
         return {MODEL: artifact}
     return {MODEL: artifact, FLOOR: replace(artifact, ensemble=floor)}
@@ -212,7 +212,7 @@ def scored(task: Task, forecast: Says, metrics: Iterable[str], levels: Sequence[
     Args:
         task: with the truth.
         forecast: of all its windows.
-        metrics: of mse, mae, smape, mase, sql, wql, all as `forecaster.evaluation.metrics` has them.
+        metrics: of mse, mae, smape, mase, sql, wql, all defined as in `forecaster.evaluation.metrics`.
         levels: of its quantiles; the median among them.
     """
     count, horizon, channels = task.actual.shape
@@ -274,7 +274,7 @@ def _scales(task: Task, part: slice) -> Floats:
     """[n, 1, C]: the in-sample seasonal error of all that came before each cutoff."""
     panel, season = task.panel, task.seasons[0]
     values = panel.values[:, : panel.n_channels]
-    scale = mase_scales(values, panel.indptr, task.cutoff[part], season, task.series[part])
+    scale = scales_at(values, panel.indptr, task.cutoff[part], season, task.series[part]).mase
     return scale[:, None]
 
 

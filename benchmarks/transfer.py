@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from forecaster.config import Config, load_config
-from forecaster.evaluation.metrics import wql
+from forecaster.evaluation.metrics import pinball
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
@@ -54,7 +54,9 @@ class Curve(pl.Callback):
                 quantiles.append(network(batch.to(learner.device).inputs)[:, :, 0].cpu().numpy())
                 actual.append(batch.target[:, :, 0].numpy())
         levels = network.config.quantile_levels
-        score = wql(np.concatenate(actual), np.concatenate(quantiles), levels)
+        truth = np.concatenate(actual)
+        loss = pinball(truth, np.concatenate(quantiles), levels).mean(axis=-1)
+        score = float(np.nansum(loss) / np.nansum(np.abs(truth)))
         self.points.append((learner.global_step, score))
 
     @property

@@ -17,10 +17,10 @@ import epf
 import ett
 import m4
 import panels
+from evaluation import textbook_metrics as metrics
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError
-from forecaster.evaluation import metrics
 
 DATA = Path(__file__).parents[2] / "shared" / "datasets"
 LEVELS = Config().model.quantile_levels

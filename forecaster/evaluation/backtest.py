@@ -1,11 +1,9 @@
-"""Rolling cutoffs: forecasts made then, compared with what followed.
+"""Rolling-origin evaluation: forecasts at past cutoffs, compared with the actuals that followed.
 
-What comes in: a panel, the cutoffs, and a function that makes forecasts at them. What goes out: a row
-per (series, cutoff, channel, lead) with the truth beside it, and scores of the model and of the
-baselines over the same cells. Promised: baselines are always in the table; no cell is dropped in
-silence; beside the forecasts themselves, memory does not grow with leads, levels and models.
+Baselines are always in the table; no cell is dropped silently; beside the forecasts themselves, memory does
+not grow with leads, levels and models.
 
-Axes: N forecast (series at one cutoff) · H lead · C channel · Q quantile level.
+Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile level · G group · K cutoff · S series.
 """
 
 from __future__ import annotations
@@ -15,34 +13,40 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import DataError
-from forecaster.evaluation.bootstrap import Skill
-from forecaster.evaluation.groups import Axis, rows_at, skills_over, table_by, truth_of
-from forecaster.evaluation.rivals import BASELINES, rivals_at, tallies_of
-from forecaster.evaluation.rivals import MODEL as MODEL
-from forecaster.evaluation.rivals import NAIVE as NAIVE
-from forecaster.evaluation.scales import Scales
-from forecaster.evaluation.tally import Scores, Tally, joined, names_of
-from forecaster.evaluation.verdict import verdict_of
+from forecaster.errors import ConfigError, DataError
+from forecaster.evaluation.bootstrap import Skill, paired_skills
+from forecaster.evaluation.comparison import (
+    BASELINES,
+    MODEL,
+    NAIVE,
+    baselines_at,
+    tally_models,
+    verdict,
+)
+from forecaster.evaluation.metrics import Scores, Tally, concatenate
+from forecaster.evaluation.scales import Floats, Scales
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.writer import write_rows
+from forecaster.forecast.writer import check_report, write_page, write_rows
 from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.frames import frame_of, to_kind
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import NO_TIME, Panel
 
 if TYPE_CHECKING:
-    from forecaster.evaluation.report.origin import Origin
+    from forecaster.evaluation.report_data import ReportContext
 
-Said = Mapping[str, Forecast]
-"""By model, the forecast of all series at one cutoff: "forecaster", and rivals that were fitted."""
+Int64 = NDArray[np.int64]
+Axis = Literal["series", "lead", "cutoff", "channel"]
 
-_PART_CELLS = 1 << 23  # quantiles of a model that are worked on at a time: 32 MB
-_MOST_BYTES = 1 << 28  # of quantiles of all cutoffs that stay in RAM
+ForecastsByModel = Mapping[str, Forecast]
+"""Forecasts of all series at one cutoff: "forecaster", and baselines that were fitted."""
+
+_BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 32 MB
+_RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapped files
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,19 +54,19 @@ class Backtest:
     """Forecasts of a known past, with their scores."""
 
     forecasts: tuple[Forecast, ...]
-    """One per cutoff, each with the truth that followed."""
+    """One per cutoff, each with its actuals."""
     scores: dict[str, Scores]
-    """By model, ours first: all metrics, and the skill against seasonal naive with its interval."""
+    """By model, "forecaster" first: all metrics, and the skill over seasonal naive with its interval."""
     scored: int
     """Cells (series, cutoff, channel, lead) that were scored."""
     unscored: int
-    """Cells without a truth or without a forecast: in the rows, not in the scores."""
+    """Cells without an actual or without a forecast: in the rows, not in the scores."""
     tallies: Mapping[str, Tally] = field(default_factory=dict)
-    """By model, what the scores follow from; windows as in `forecasts`, one after the other."""
+    """By model, the sums behind the scores; windows in the order of `forecasts`."""
     scales: Scales | None = None
-    """What scaled metrics of these windows divide by."""
-    origin: Origin | None = None
-    """How it came about, for its report; None = nobody said."""
+    """Denominators of the scaled metrics of these windows."""
+    report_context: ReportContext | None = None
+    """Command, model and table for the report; None = unknown."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
@@ -79,42 +83,74 @@ class Backtest:
 
     @property
     def frame(self) -> Any:
-        """The rows as the kind of frame the caller came with (a file gives polars)."""
+        """The rows as the caller's kind of frame (polars for a file)."""
         return to_kind(self.rows, self.forecasts[0].panel.kind)
 
     @property
     def summary(self) -> Any:
-        """A row per model with all its scores, as the kind of frame the caller came with."""
+        """A row per model with all its scores, as the caller's kind of frame."""
         columns: dict[str, list[Any]] = {"model": list(self.scores)}
-        for name in names_of(self.scores.values()):
+        for name in _names_of(self.scores.values()):
             columns[name] = [scores.get(name, np.nan) for scores in self.scores.values()]
         return to_kind(frame_of(columns), self.forecasts[0].panel.kind)
 
     def by(self, axis: Axis) -> Any:
-        """Returns a row per (series, lead, cutoff or channel) and model with the metrics of its cells.
+        """A row per (series, lead, cutoff or channel) and model with the metrics of its cells.
 
         Args:
             axis: "series" (keyed in the caller's own columns), "lead", "cutoff" or "channel".
 
         Returns:
-            The caller's kind of frame: what the row is about, `model`, `cells` (how many were scored),
-            and the metrics; null where nothing was scored.
+            The caller's kind of frame: key columns, `model`, `cells` (number scored) and the metrics;
+            null where nothing was scored.
 
         Raises:
             ConfigError: there is no such axis.
             DataError: a key column has the name of a metric.
         """
-        return table_by(self.forecasts, self.tallies, axis)
+        panel = self.forecasts[0].panel
+        keys, scores = self._grouped(axis)
+        models, groups = list(scores), len(scores[MODEL]["cells"])
+        columns: dict[str, Any] = {"model": models * groups}
+        for name in _names_of(scores.values()):
+            columns[name] = np.stack([one[name] for one in scores.values()], axis=1).ravel()
+        for name in keys:
+            if name in columns:
+                raise DataError(f"{panel.name}: column '{name}' is also a result's; rename it")
+        each = np.repeat(np.arange(groups), len(models))
+        columns = {name: key[each] for name, key in keys.items()} | columns
+        return to_kind(frame_of(columns).fill_nan(None), panel.kind)
 
-    def skill(self, model: str = MODEL, rival: str = NAIVE) -> Skill:
-        """Returns 1 − WQL / WQL of a rival, with its 95 % bootstrap interval (`paired_skills`)."""
-        pair = {name: self.tallies[name] for name in (model, rival)}
-        return skills_over(self.forecasts, pair, rival)[model]
+    def _grouped(self, axis: str) -> tuple[dict[str, Any], dict[str, dict[str, Floats]]]:
+        """Key columns of the groups along an axis, and by model the metrics of each group."""
+        panel, horizon = self.forecasts[0].panel, self.forecasts[0].time.shape[1]
+        if axis == "lead":
+            lead = np.arange(1, horizon + 1, dtype=np.int32)
+            return {"lead": lead}, {name: one.by_lead() for name, one in self.tallies.items()}
+        if axis == "channel":
+            targets = np.array(panel.schema.target, dtype=object)
+            return {"channel": targets}, {name: one.by_channel() for name, one in self.tallies.items()}
+        if axis not in get_args(Axis):
+            raise ConfigError(f"by {axis!r}: expected one of {', '.join(get_args(Axis))}")
+        series, cutoff = _windows(self.forecasts)
+        groups, group = np.unique(series if axis == "series" else cutoff, return_inverse=True)
+        keys: dict[str, Any]
+        if axis == "cutoff":
+            keys = {"cutoff": panel.stamps(groups, "cutoff")}
+        else:
+            keys = {name: panel.keys[name][groups] for name in panel.keys.columns}
+            keys = keys or {"series": np.array(panel.labels, dtype=object)[groups]}
+        return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
+
+    def skill(self, model: str = MODEL, baseline: str = NAIVE) -> Skill:
+        """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`)."""
+        pair = {name: self.tallies[name] for name in (model, baseline)}
+        return _skills(self.forecasts, pair, baseline)[model]
 
     @property
     def verdict(self) -> str:
-        """One sentence that says whether the model is worth having."""
-        return verdict_of(self.scores)
+        """One sentence: whether the model is better than seasonal naive and the other baselines."""
+        return verdict(self.scores)
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.
@@ -125,19 +161,18 @@ class Backtest:
         write_rows(self.rows, Path(path))
 
     def report(self, path: str | Path) -> None:
-        """Writes a page for a browser that needs no other file: verdict, scores, pictures, settings.
+        """Writes one self-contained HTML page: verdict, scores, pictures, settings.
 
         Raises:
             OutputError: the name does not end in .html, or the file cannot be written.
         """
-        from forecaster.evaluation.report.page import page_of
-        from forecaster.forecast.writer import check_report, write_page
+        from forecaster.evaluation.report import render_report
 
         check_report(Path(path))
-        write_page(page_of(self), Path(path))
+        write_page(render_report(self), Path(path))
 
     def plot(self, series: str | None = None) -> Any:
-        """Returns a figure of the last cutoff's forecast with the truth.
+        """A figure of the last cutoff's forecast with the actuals.
 
         Args:
             series: the key of one series; None = the first few.
@@ -146,11 +181,11 @@ class Backtest:
 
 
 def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None = None) -> list[int]:
-    """Returns the times of cutoffs, rising; the last leaves exactly one horizon of truth.
+    """Times of cutoffs, rising; the last leaves exactly one horizon of actuals.
 
     Args:
         panel: the table.
-        windows: how many cutoffs.
+        windows: number of cutoffs.
         horizon: steps forecast at each.
         stride: steps between cutoffs; None = the horizon, so that windows do not overlap.
 
@@ -162,121 +197,166 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
         raise DataError(f"{panel.name}: no target is observed, nothing to compare forecasts with")
     end = int(panel.time[last[last >= 0]].max())
     spacing = stride or horizon
-    reach = horizon + spacing * (windows - 1)
+    needed = horizon + spacing * (windows - 1)
     begin = int(panel.time.min())
     steps = int(panel.calendar.steps(np.array([begin]), np.array([end]))[0])
-    held = int((panel.calendar.before(end, max(1, steps + 1)) > begin).sum())
-    if reach > held:
-        fit = max(0, (held - horizon) // spacing + 1)
+    available = int((panel.calendar.before(end, max(1, steps + 1)) > begin).sum())
+    if needed > available:
+        fit = max(0, (available - horizon) // spacing + 1)
         advice = f"{fit:,} fit, use --windows {fit}" if fit else "not one fits, take a longer table"
         raise DataError(
             f"{panel.name}: {windows:,} windows of horizon {horizon:,}, {spacing:,} steps apart, reach "
-            f"back {reach:,} steps, the table begins at {panel.calendar.text(begin)}, {held + 1:,} "
+            f"back {needed:,} steps, the table begins at {panel.calendar.text(begin)}, {available + 1:,} "
             f"steps before its last target; {advice}"
         )
-    past = panel.calendar.before(end, reach)
+    past = panel.calendar.before(end, needed)
     return [int(time) for time in past[: -horizon + 1 or None : spacing]]
 
 
 def run_backtest(
     cutoffs: Sequence[int],
-    forecasts_at: Callable[[Sequence[int]], Iterable[Said]],
+    forecasts_at: Callable[[Sequence[int]], Iterable[ForecastsByModel]],
     baselines: Sequence[str] = BASELINES,
 ) -> Backtest:
-    """Returns forecasts and scores at rolling cutoffs.
+    """Forecasts and scores at rolling cutoffs.
 
     Args:
-        cutoffs: times of the last steps that may be seen, rising.
-        forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with the truth
-            beside them; called with all cutoffs in turn, as many at a time as memory is bounded for.
-        baselines: which stand beside the model.
+        cutoffs: times of the last steps that may be read, rising.
+        forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with actuals;
+            called with as many cutoffs at a time as bounded memory allows.
+        baselines: to score beside the model.
     """
     kept: list[Forecast] = []
     parts: list[_Part] = []
-    shelf = _Shelf(len(cutoffs))
+    storage = _ForecastStorage(len(cutoffs))
     size = 0
-    waiting = list(cutoffs)
-    while waiting:
-        # How many cells a cutoff has is known after the first.
-        count = max(1, _PART_CELLS // size) if size else 1
-        said = list(forecasts_at(waiting[:count]))
-        first, waiting = said[0][MODEL], waiting[count:]
+    remaining = list(cutoffs)
+    while remaining:
+        # The number of cells per cutoff is known after the first.
+        count = max(1, _BLOCK_CELLS // size) if size else 1
+        made = list(forecasts_at(remaining[:count]))
+        first, remaining = made[0][MODEL], remaining[count:]
         size = first.quantiles.size + (0 if first.paths is None else first.paths.size)
-        parts += _parts(said, baselines)
-        # Paths are many times as large as quantiles, and have done their part.
-        kept += [shelf.put(replace(one[MODEL], paths=None)) for one in said]
-    return _scored(kept, parts)
+        parts += _tally_parts(made, baselines)
+        # Sample paths are many times as large as quantiles, and are scored by now.
+        kept += [storage.keep(replace(one[MODEL], paths=None)) for one in made]
+    return _combine(kept, parts)
 
 
-def score_forecasts(said: Sequence[Said], baselines: Sequence[str] = BASELINES) -> Backtest:
-    """Returns the scores of forecasts that have their truth beside them.
-
-    Args:
-        said: of any windows; the cutoffs of one forecast may differ from series to series.
-        baselines: which stand beside the model.
-    """
-    parts = [part for one in said for part in _parts([one], baselines)]
-    return _scored([one[MODEL] for one in said], parts)
+def score_forecasts(
+    forecasts: Sequence[ForecastsByModel], baselines: Sequence[str] = BASELINES
+) -> Backtest:
+    """Scores of forecasts that hold their actuals; cutoffs may differ from series to series."""
+    parts = [part for one in forecasts for part in _tally_parts([one], baselines)]
+    return _combine([one[MODEL] for one in forecasts], parts)
 
 
-class _Shelf:
-    """Where the forecasts of many cutoffs are kept: in RAM, or in unnamed files where they are many."""
+def actual_of(forecast: Forecast) -> NDArray[np.float32]:
+    """[N, H, C] the actuals that a backtest's forecasts always hold."""
+    assert forecast.actual is not None
+    return forecast.actual
+
+
+class _ForecastStorage:
+    """Keeps the forecasts of many cutoffs: in RAM, or in unnamed files where they are large."""
 
     def __init__(self, cutoffs: int):
-        self._cutoffs, self._put = cutoffs, 0
+        self._cutoffs, self._kept = cutoffs, 0
         self._arrays: dict[str, NDArray[Any]] = {}
 
-    def put(self, forecast: Forecast) -> Forecast:
-        """Returns the forecast, its arrays moved to files where those of all cutoffs are large."""
-        if forecast.quantiles.nbytes * self._cutoffs <= _MOST_BYTES:
+    def keep(self, forecast: Forecast) -> Forecast:
+        if forecast.quantiles.nbytes * self._cutoffs <= _RAM_BYTES:
             return forecast
         moved: dict[str, Any] = {}
         for name in ("quantiles", "actual", "time"):
             own = getattr(forecast, name)
             if name not in self._arrays:
                 self._arrays[name] = empty_mapped((self._cutoffs, *own.shape), own.dtype)
-            moved[name] = self._arrays[name][self._put]
+            moved[name] = self._arrays[name][self._kept]
             moved[name][...] = own
-        self._put += 1
+        self._kept += 1
         return replace(forecast, **moved)
 
 
 class _Part(NamedTuple):
-    """What was found at some cutoffs."""
-
     tallies: dict[str, Tally]
     scales: Scales
 
 
-def _parts(said: Sequence[Said], baselines: Sequence[str]) -> Iterator[_Part]:
-    """Yields what forecasts sum to, in their order; those of the same panel together."""
-    for _, group in groupby(said, key=lambda one: id(one[MODEL].panel)):
+def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> Iterator[_Part]:
+    """Yields tallies and scales of forecasts, in their order; forecasts of one panel together."""
+    for _, group in groupby(made, key=lambda one: id(one[MODEL].panel)):
         some = list(group)
-        mine = [one[MODEL] for one in some]
-        panel, horizon = mine[0].panel, mine[0].time.shape[1]
-        series, cutoff, actual = (
-            np.concatenate(parts)
-            for parts in zip(*((one.series, one.cutoff, truth_of(one)) for one in mine), strict=True)
-        )
-        at = rows_at(panel, series, cutoff)
-        beside = rivals_at(panel, series, at, horizon, mine[0].levels, baselines)
+        model = [one[MODEL] for one in some]
+        panel, horizon, levels = model[0].panel, model[0].time.shape[1], model[0].levels
+        series, cutoff = _windows(model)
+        actual = np.concatenate([actual_of(one) for one in model])
+        rows = _last_rows(panel, series, cutoff)
+        beside = baselines_at(panel, series, rows, horizon, levels, baselines)
         quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
-        paths = None if mine[0].paths is None else np.concatenate([one.paths for one in mine])
-        together = {MODEL: quantiles.pop(MODEL), **beside.quantiles, **quantiles}
-        tallies = tallies_of(actual, together, mine[0].levels, beside.scales, paths)
-        yield _Part(tallies, beside.scales)
+        paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
+        ordered = {MODEL: quantiles.pop(MODEL), **beside.quantiles, **quantiles}
+        yield _Part(tally_models(actual, ordered, levels, beside.scales, paths), beside.scales)
 
 
-def _scored(forecasts: Sequence[Forecast], parts: Sequence[_Part]) -> Backtest:
-    tallies = {name: joined([part.tallies[name] for part in parts]) for name in parts[0].tallies}
-    skills = skills_over(forecasts, tallies, NAIVE)
+def _combine(forecasts: Sequence[Forecast], parts: Sequence[_Part]) -> Backtest:
+    tallies = {name: concatenate([part.tallies[name] for part in parts]) for name in parts[0].tallies}
+    skills = _skills(forecasts, tallies, NAIVE)
     scores: dict[str, Scores] = {}
-    for name, mine in tallies.items():
-        skill, low, high = skills[name]
-        scores[name] = mine.overall() | {"skill": skill, "skill_low": low, "skill_high": high}
-    scales = Scales(
-        *(np.concatenate(all_of) for all_of in zip(*(p.scales for p in parts), strict=True))
-    )
+    for name, one in tallies.items():
+        gain, low, high = skills[name]
+        scores[name] = one.overall() | {"skill": gain, "skill_low": low, "skill_high": high}
+    scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
-    cells = sum(truth_of(one).size for one in forecasts)
+    cells = sum(actual_of(one).size for one in forecasts)
     return Backtest(tuple(forecasts), scores, scored, cells - scored, tallies, scales)
+
+
+def _skills(
+    forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], baseline: str
+) -> dict[str, Skill]:
+    """Skill of each model over one of them in WQL, with its bootstrap interval."""
+    series, cutoff = _windows(forecasts)
+    times, number = np.unique(cutoff, return_inverse=True)
+    owners, owner = np.unique(series, return_inverse=True)
+    shape = (len(times), len(owners))
+    cell = number * shape[1] + owner
+
+    def grid(one: Tally) -> Floats:
+        sums = np.bincount(cell, one.windows["pinball"].sum(axis=1), shape[0] * shape[1])
+        return sums.reshape(shape).astype(np.float64)
+
+    losses = {name: grid(one) for name, one in tallies.items()}
+    return paired_skills(losses, losses[baseline], _overlap(forecasts, times[times != NO_TIME]))
+
+
+def _overlap(forecasts: Sequence[Forecast], times: Int64) -> int:
+    """Number of neighbouring cutoffs that forecast a common step."""
+    if len(times) < 2:
+        return 1
+    gap = int(forecasts[0].panel.calendar.steps(times[:-1], times[1:]).min())
+    horizon: int = forecasts[0].time.shape[1]
+    return -(-horizon // max(1, gap))
+
+
+def _windows(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:
+    """[N] series and [N] cutoff of all windows."""
+    return (
+        np.concatenate([one.series for one in forecasts]),
+        np.concatenate([one.cutoff for one in forecasts]),
+    )
+
+
+def _last_rows(panel: Panel, series: Int64, time: Int64) -> Int64:
+    """[N] last row of each window's series with time ≤ the cutoff, or the row before its first."""
+    low, high = panel.indptr[series].copy(), panel.indptr[series + 1].copy()
+    while (left := np.flatnonzero(low < high)).size:
+        middle = (low[left] + high[left]) // 2
+        later = panel.time[middle] > time[left]
+        high[left[later]] = middle[later]
+        low[left[~later]] = middle[~later] + 1
+    return low - 1
+
+
+def _names_of(scores: Iterable[Mapping[str, object]]) -> list[str]:
+    return list(dict.fromkeys(name for one in scores for name in one))

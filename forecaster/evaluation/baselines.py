@@ -1,25 +1,16 @@
-"""Forecasts that any model has to beat: naive, seasonal naive and drift, each with quantiles.
+"""Baseline forecasts with quantiles: naive, seasonal naive and drift, vectorised over series and cutoffs.
 
-Comes in: the flat store of a panel and pairs (series, cutoff). Goes out: quantiles of the leads
-after each cutoff.
+All share one signature: baseline(values, indptr, cutoff, series, horizon, …, levels) → quantiles.
 
-The contract of every baseline here, said once:
+- values: [row, channel] data units, NaN = missing; consecutive rows of a series are one step apart
+- indptr: [series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1
+- cutoff: [n] global row of the last step that may be read; indptr[s] − 1 = no history yet
+- series: [n] number of the series of each cutoff
+- quantiles: [n, horizon, channel, level] data units; NaN where nothing is observed up to the cutoff
 
-    baseline(values, indptr, cutoff, series, horizon, …, levels) → quantiles
-
-- `values` [row, channel] float32 in data units, NaN = missing; consecutive rows of a series are
-  one step apart.
-- `indptr` [series + 1] int64; series s owns the rows indptr[s] … indptr[s + 1] − 1.
-- `cutoff` [n] int64: the global row of the last step that may be read, inclusive; indptr[s] − 1
-  says that the series has no history yet. `series` [n] int64 names its series.
-- `quantiles` [n, horizon, channel, level] float32 in data units; NaN where the channel has no
-  observed value up to the cutoff.
-
-Promised: no row after a cutoff and no row of another series is read, and a forecast is bit-equal
-whatever else the same call asks for.
-
-Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels, P = phases of the
-season that the leads meet, min(m, H), with m = season_length.
+No row after a cutoff and no row of another series is read; a forecast is bit-equal whatever else the
+same call computes. Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels,
+P = min(m, H) phases of the season that the leads meet, with m = season_length.
 """
 
 from collections.abc import Sequence
@@ -28,7 +19,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.changes import BLOCK_CELLS, Floats, Rows, Values, change_sums, seasonal_sums
+from forecaster.evaluation.scales import BLOCK_CELLS, Floats, Rows, Values, change_sums, seasonal_sums
 
 
 def seasonal_naive(
@@ -56,7 +47,7 @@ def seasonal_naive(
     >>> seasonal_naive(store, indptr, cutoff, series, 3, 2, [0.5])[0, :, 0, 0].tolist()
     [3.0, 5.0, 3.0]
     """
-    _check(indptr, cutoff, series, horizon, season_length, levels)
+    _check_request(indptr, cutoff, series, horizon, season_length, levels)
     point = _last_of_phase(values, indptr[series], cutoff, horizon, season_length)
     spread = _residual_rms(values, indptr, cutoff, series, season_length)
     growth = np.sqrt(np.arange(horizon) // season_length + 1.0)
@@ -98,13 +89,16 @@ def drift(
     >>> drift(store, indptr, cutoff, series, 2, [0.5])[0, :, 0, 0].tolist()
     [9.0, 11.0]
     """
-    _check(indptr, cutoff, series, horizon, 1, levels)
+    _check_request(indptr, cutoff, series, horizon, 1, levels)
     shape = (len(cutoff), values.shape[1])
     begin, end, channel = (
         np.broadcast_to(array, shape).ravel()
         for array in (indptr[series][:, None], cutoff[:, None], np.arange(shape[1]))
     )
-    first, last = _look(values, begin, end, channel, -1), _look(values, end, begin, channel, 1)
+    first, last = (
+        _find_observed(values, begin, end, channel, -1),
+        _find_observed(values, end, begin, channel, 1),
+    )
     ends = (_values_at(values, row, channel).reshape(shape).astype(np.float64) for row in (first, last))
     low, high = ends
     span = (last - first).reshape(shape)
@@ -129,7 +123,7 @@ def gaussian(
     return result
 
 
-def _check(
+def _check_request(
     indptr: Rows,
     cutoff: Rows,
     series: Rows,
@@ -161,48 +155,46 @@ def _last_of_phase(
         np.broadcast_to(array, shape).ravel()
         for array in (latest[:, :, None], begin[:, None, None], np.arange(shape[2]))
     )
-    rows = _look(values, row, first, channel, season_length)
+    rows = _find_observed(values, row, first, channel, season_length)
     point = _values_at(values, rows, channel).reshape(shape)
     pair, _, gone = lacking = np.nonzero(np.isnan(point))
     if pair.size and season_length > 1:
-        # The last value is the same at each phase: look it up once per (pair, channel).
-        asked, place = np.unique(pair * shape[2] + gone, return_inverse=True)
-        n, c = np.divmod(asked, max(1, shape[2]))
-        last = _look(values, cutoff[n], begin[n], c, 1)
+        # The last value is the same for each phase: look it up once per (pair, channel).
+        wanted, place = np.unique(pair * shape[2] + gone, return_inverse=True)
+        n, c = np.divmod(wanted, max(1, shape[2]))
+        last = _find_observed(values, cutoff[n], begin[n], c, 1)
         point[lacking] = _values_at(values, last, c)[place]
     return point[:, np.arange(horizon) % season_length]
 
 
-def _look(values: Values, row: Rows, stop: Rows, channel: Rows, step: int) -> Rows:
+def _find_observed(values: Values, row: Rows, stop: Rows, channel: Rows, step: int) -> Rows:
     """[i]: the first row at which the channel is observed of row, row − step, … up to stop, else −1.
 
-    A negative step looks ahead. Most are found at once; for the rest the reach doubles, so a channel
-    that is empty over a million rows costs twenty rounds, not a million.
+    A negative step searches forward. Most are found at once; for the rest the search range doubles, so a
+    channel that is empty over a million rows costs twenty rounds, not a million.
     """
     side = 1 if step > 0 else -1
     found = np.full(len(row), -1, np.int64)
     pending = np.flatnonzero(side * (row - stop) >= 0)
-    tried, reach = 0, 1
+    tried, width = 0, 1
     while pending.size:
-        rows = row[pending, None] - step * np.arange(tried, tried + reach)
+        rows = row[pending, None] - step * np.arange(tried, tried + width)
         own = side * (rows - stop[pending, None]) >= 0
         seen = values[np.where(own, rows, stop[pending, None]), channel[pending, None]]
         observed = own & ~np.isnan(seen)
         hit = observed.any(axis=1)
         found[pending[hit]] = rows[hit, observed[hit].argmax(axis=1)]
-        tried += reach
+        tried += width
         pending = pending[~hit]
         pending = pending[side * (row[pending] - step * tried - stop[pending]) >= 0]
-        reach = max(1, min(2 * reach, BLOCK_CELLS // max(1, pending.size)))
+        width = max(1, min(2 * width, BLOCK_CELLS // max(1, pending.size)))
     return found
 
 
 def _values_at(values: Values, row: Rows, channel: Rows) -> Values:
     """The values of rows, NaN where a row is −1."""
-    found: Values = (
-        values[np.maximum(row, 0), channel] if len(values) else np.zeros(len(row), np.float32)
-    )
-    return np.where(row < 0, np.float32(np.nan), found)
+    at: Values = values[np.maximum(row, 0), channel] if len(values) else np.zeros(len(row), np.float32)
+    return np.where(row < 0, np.float32(np.nan), at)
 
 
 def _residual_rms(

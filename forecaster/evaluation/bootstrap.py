@@ -1,7 +1,4 @@
-"""How sure a skill is: the paired bootstrap of models' losses.
-
-What comes in: the losses of models on the same windows. What goes out: skills and the intervals they
-could as well have had. Promised: the same losses give the same interval.
+"""Paired two-way block bootstrap of the skill of one model over another.
 
 Axes: K cutoff · S series.
 """
@@ -25,37 +22,31 @@ _BLOCK_CELLS = 1 << 16  # of draws and series together: what stays in the cache 
 
 
 class Skill(NamedTuple):
-    """1 − loss / rival's loss; NaN = not defined."""
+    """1 − loss / loss of the baseline; NaN = not defined."""
 
     skill: float
     low: float
     high: float
 
-    @property
-    def sure(self) -> bool:
-        """Whether the interval leaves out 0, where both are equally good."""
-        return self.low > 0 or self.high < 0
 
+def paired_skills(losses: Mapping[str, Floats], baseline: Floats, overlap: int = 1) -> dict[str, Skill]:
+    """Skill of each model over a baseline, with its 95 % bootstrap interval; deterministic.
 
-def paired_skills(losses: Mapping[str, Floats], rival: Floats, overlap: int = 1) -> dict[str, Skill]:
-    """Returns the skill of each model over a rival, with its bootstrap interval.
-
-    Cutoffs and series are drawn anew, each with replacement and both at once, so that what all series
-    share at a cutoff, and what a series shares at all cutoffs, widens the interval as it should; a
-    draw takes the losses of all models. Cutoffs whose horizons overlap are drawn as neighbours, in
-    circular blocks. A single window has no interval.
+    Cutoffs and series are resampled with replacement, both at once, so that errors shared by all series
+    at a cutoff, or by one series at all cutoffs, widen the interval; all models share each draw. Cutoffs
+    whose horizons overlap are drawn in circular blocks. A single window has no interval.
     Source: Owen 2007 (both at once); Politis and Romano 1992 (circular blocks).
 
     Args:
         losses: by model, [K, S] summed over the scored cells of a window; 0 where there are none.
-        rival: [K, S] the same of the rival.
+        baseline: [K, S] the same of the baseline.
         overlap: neighbouring cutoffs, rising in time, that a block holds.
 
-    >>> loss, rival = np.array([[1.0], [1.0]]), np.array([[2.0], [2.0]])
-    >>> paired_skills({"ours": loss}, rival)["ours"]
+    >>> loss, baseline = np.array([[1.0], [1.0]]), np.array([[2.0], [2.0]])
+    >>> paired_skills({"ours": loss}, baseline)["ours"]
     Skill(skill=0.5, low=0.5, high=0.5)
     """
-    cutoffs, series = rival.shape
+    cutoffs, series = baseline.shape
     random = np.random.default_rng(_SEED)
     drawn: dict[str, list[Floats]] = {name: [] for name in losses}
     left = DRAWS if cutoffs * series > 1 else 0
@@ -63,11 +54,13 @@ def paired_skills(losses: Mapping[str, Floats], rival: Floats, overlap: int = 1)
         size = min(left, max(1, _BLOCK_CELLS // (series + cutoffs)))
         times = _block_counts(random, size, cutoffs, min(overlap, cutoffs))
         often = _block_counts(random, size, series, 1)
-        theirs = ((times @ rival) * often).sum(axis=1)
+        baseline_loss = ((times @ baseline) * often).sum(axis=1)
         for name, loss in losses.items():
-            drawn[name].append(_ratio(((times @ loss) * often).sum(axis=1), theirs))
+            drawn[name].append(_ratio(((times @ loss) * often).sum(axis=1), baseline_loss))
         left -= size
-    return {name: _skill(_ratio(loss.sum(), rival.sum()), drawn[name]) for name, loss in losses.items()}
+    return {
+        name: _skill(_ratio(loss.sum(), baseline.sum()), drawn[name]) for name, loss in losses.items()
+    }
 
 
 def _skill(skill: Floats, drawn: Sequence[Floats]) -> Skill:
@@ -87,7 +80,7 @@ def _block_counts(random: np.random.Generator, draws: int, size: int, block: int
     return np.bincount(cell.ravel(), minlength=draws * size).reshape(draws, size).astype(np.float64)
 
 
-def _ratio(loss: NDArray[np.floating] | float, rival: NDArray[np.floating] | float) -> Floats:
-    """1 − loss / rival, NaN where the rival has no loss."""
-    below = np.asarray(rival, np.float64)
+def _ratio(loss: NDArray[np.floating] | float, baseline: NDArray[np.floating] | float) -> Floats:
+    """1 − loss / baseline, NaN where the baseline has no loss."""
+    below = np.asarray(baseline, np.float64)
     return 1 - np.divide(loss, below, out=np.full_like(below, np.nan), where=below > 0)

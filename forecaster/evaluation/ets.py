@@ -1,13 +1,11 @@
-"""A light ETS: exponential smoothing with a damped trend and a season, for many series at once.
+"""Exponential smoothing with a damped trend and a season (ETS), vectorised over series and cutoffs.
 
-Comes in and goes out what `baselines.py` says of all baselines. A handful of smoothing parameters is
-tried, with and without a season, and each series keeps those with the least squared one-step error in
-its past: one pass over the rows for all series together, no optimiser. Promised: what `baselines.py`
-promises; and the cost of a cutoff is bounded, whatever the history: it reads its last 1,024 to 2,048
-rows (4 to 8 seasons where these are more).
+Signature as in `baselines.py`. A fixed grid of smoothing parameters is tried, with and without a season;
+each series keeps the one with the least squared one-step error: one pass over the rows for all series, no
+optimiser. A cutoff reads its last 1,024 to 2,048 rows (4 to 8 seasons where these are more).
 
-Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels, P = candidates, T = rows
-of a stretch, X = (stretch, channel), m = season_length.
+Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels, P = candidates, T = rows of
+a stretch, X = (stretch, channel), m = season_length.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from forecaster.evaluation.baselines import gaussian, naive
-from forecaster.evaluation.changes import Floats, Rows, Values
+from forecaster.evaluation.scales import Floats, Rows, Values
 
 _ROWS = 1024
 _BLOCK_CELLS = 1 << 22  # of rows and channels, and of states, held at a time: 32 MB an array
@@ -52,7 +50,7 @@ _SEASONAL = (
 
 
 class _State(NamedTuple):
-    """What the smoothing of some pairs ended with, under the candidate each of them chose."""
+    """Smoothing state of some pairs after their cutoffs, under the chosen candidate."""
 
     level: Floats
     trend: Floats
@@ -91,7 +89,7 @@ def ets(
     >>> ets(store, indptr, cutoff, series, 2, 1, [0.1, 0.5])[0, :, 0].tolist()
     [[2.0, 2.0], [2.0, 2.0]]
     """
-    quantiles = naive(values, indptr, cutoff, series, horizon, levels)  # checks what came in, too
+    quantiles = naive(values, indptr, cutoff, series, horizon, levels)  # validates the arguments, too
     candidates = _PLAIN + (_SEASONAL if season_length > 1 else ())
     damped = np.cumsum([[one.damping**k for one in candidates] for k in range(1, horizon + 1)], axis=0)
     growth = _growth(candidates, damped, season_length)
@@ -101,8 +99,8 @@ def ets(
         point = state.level[:, None] + damped[:, state.chosen].swapaxes(0, 1) * state.trend[:, None]
         point += np.moveaxis(state.season[..., lead % season_length], -1, 1)
         spread = np.sqrt(state.variance)[:, None] * growth[:, state.chosen].swapaxes(0, 1)
-        made = gaussian(point, spread, levels)
-        quantiles[pairs] = np.where(np.isnan(made), quantiles[pairs], made)
+        smoothed = gaussian(point, spread, levels)
+        quantiles[pairs] = np.where(np.isnan(smoothed), quantiles[pairs], smoothed)
     return quantiles
 
 
@@ -121,12 +119,12 @@ def _stretches(
 ) -> Iterator[tuple[Rows, Floats, tuple[Rows, Rows]]]:
     """Yields pairs, the rows [T, X] of the stretches they share, and each pair's stretch and place.
 
-    A stretch begins at a row that its series and the cutoff decide, one to two reaches before it, so
-    neighbouring cutoffs share a pass and a forecast does not depend on what else is asked for.
+    A stretch begins one to two spans before the cutoff, at a row that depends on series and cutoff only:
+    neighbouring cutoffs share a pass, and a forecast does not depend on what else the call computes.
     """
-    reach, channels = max(_ROWS, 4 * season_length), values.shape[1]
+    span, channels = max(_ROWS, 4 * season_length), values.shape[1]
     begin = indptr[series]
-    start = begin + np.maximum((cutoff - begin) // reach - 1, 0) * reach
+    start = begin + np.maximum((cutoff - begin) // span - 1, 0) * span
     some = np.flatnonzero(cutoff >= begin)
     begins, owner = np.unique(start[some], return_inverse=True)
     lengths = np.zeros(len(begins), np.int64)
@@ -154,13 +152,13 @@ def _smoothed(
     """Returns the state of each pair after its cutoff, from one pass over the rows."""
     stretch, place = where
     alpha, beta, phi, gamma = (part[:, None] for part in np.array(candidates).T)
-    level, season = _begun(rows, candidates, season_length)
+    level, season = _initial_state(rows, candidates, season_length)
     trend, whole, late = (np.zeros_like(level) for _ in range(3))
     seen, seen_late = (np.zeros(rows.shape[1], np.int64) for _ in range(2))
     unlike = np.where(np.arange(len(candidates)) < len(_PLAIN), 0.0, np.inf)[:, None, None]
     order = np.argsort(place, kind="stable")
     bounds = np.searchsorted(place[order], np.arange(len(rows) + 1))
-    found: list[_State] = []
+    states: list[_State] = []
     for t, row in enumerate(rows):
         real = row == row
         now = season[t % season_length]
@@ -186,12 +184,14 @@ def _smoothed(
         turn = (t + 1 + np.arange(season_length)) % season_length
         ahead_by_phase = season[turn[:, None, None], chosen, at].transpose(1, 2, 0)
         variance = np.where(seen[at] > 0, least, np.nan)
-        found.append(_State(level[chosen, at], trend[chosen, at], ahead_by_phase, chosen, variance))
+        states.append(_State(level[chosen, at], trend[chosen, at], ahead_by_phase, chosen, variance))
     back = np.argsort(order, kind="stable")
-    return _State(*(np.concatenate(parts)[back] for parts in zip(*found, strict=True)))
+    return _State(*(np.concatenate(parts)[back] for parts in zip(*states, strict=True)))
 
 
-def _begun(rows: Floats, candidates: Sequence[_Candidate], season_length: int) -> tuple[Floats, Floats]:
+def _initial_state(
+    rows: Floats, candidates: Sequence[_Candidate], season_length: int
+) -> tuple[Floats, Floats]:
     """Level [P, X] and season [m, P, X] before the first row."""
     real = ~np.isnan(rows)
     first = np.take_along_axis(rows, real.argmax(axis=0)[None], 0)[0]

@@ -1,116 +1,77 @@
-"""How far forecasts are from the truth.
+"""Every metric of the package, defined once, over any group of forecasts.
 
-Comes in: numpy arrays of actuals and forecasts in data units. Goes out: one number per call (from
-`pinball` and `crps`: an array), in float64. What scaled metrics divide by is in `scales.py`.
+`tally` reduces forecasts to sums per window and per lead; a metric is a ratio of such sums, so any group
+of windows is scored without the forecasts. A missing actual is not scored; a missing forecast of an
+observed actual is an error. A mean is one sum over one count of scored cells, never a mean of means
+(RMSSE excepted, by its definition); where no cell is scored it is NaN.
 
-Promised:
-- a NaN actual is not scored, whatever the forecast says there;
-- a NaN forecast of a real actual is a `ValueError`: no window is dropped in silence;
-- a mean is one sum over one count of scored cells, never a mean of means, unless the definition
-  says so (`rmsse`); where no cell is scored it is NaN.
-
-Axes: N = any number of leading axes (series, cutoff, channel, …), H = leads, Q = quantile levels.
-Actuals and point forecasts are [N, H], quantiles [N, H, Q], scales [N] or anything that broadcasts
-to it. e = actual − forecast.
+Axes: N window (a series at one cutoff) · C channel · H lead · Q quantile level · S sample path · G group.
+e = forecast − actual, forecast = the median; all sums are float64.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from forecaster.evaluation.scales import Floats, Scales
 
+Sums = Mapping[str, Floats]
+Scores = dict[str, float]
 
-def mae(actual: ArrayLike, forecast: ArrayLike) -> float:
-    """Mean absolute error, Σ|e| / count, in data units. Axes [N, H].
+_BLOCK_CELLS = 1 << 13  # with nine levels 600 kB an array in float64: blocks stay in the cache
 
-    >>> mae([1.0, 2.0, float("nan")], [2.0, 4.0, 9.0])
-    1.5
-    """
-    y, f = _scored(actual, forecast)
-    return _mean(np.abs(y - f))
-
-
-def mse(actual: ArrayLike, forecast: ArrayLike) -> float:
-    """Mean squared error, Σe² / count, in squared data units. Axes [N, H].
-
-    >>> mse([1.0, 2.0], [2.0, 4.0])
-    2.5
-    """
-    y, f = _scored(actual, forecast)
-    return _mean((y - f) ** 2)
-
-
-def rmse(actual: ArrayLike, forecast: ArrayLike) -> float:
-    """Root of the mean squared error, √(Σe² / count), in data units. Axes [N, H].
-
-    >>> rmse([0.0, 0.0], [1.0, 7.0])
-    5.0
-    """
-    return float(np.sqrt(mse(actual, forecast)))
-
-
-def bias(actual: ArrayLike, forecast: ArrayLike) -> float:
-    """Mean of forecast − actual, in data units: above 0 when we forecast too much. Axes [N, H].
-
-    >>> bias([1.0, 2.0], [2.0, 4.0])
-    1.5
-    """
-    y, f = _scored(actual, forecast)
-    return _mean(f - y)
-
-
-def smape(actual: ArrayLike, forecast: ArrayLike) -> float:
-    """Mean symmetric percentage error, 200·|e| / (|y| + |f|), 0 to 200 percent. Axes [N, H].
-
-    0/0 counts as 0. Source: the M4 competition (Makridakis, Spiliotis, Assimakopoulos 2020).
-
-    >>> smape([100.0, 0.0], [300.0, 0.0])
-    50.0
-    """
-    y, f = _scored(actual, forecast)
-    size = np.abs(y) + np.abs(f)
-    return _mean(np.divide(200 * np.abs(y - f), size, out=np.zeros_like(size), where=size > 0))
+DESCRIPTIONS = {
+    "MAE": "mean absolute error of the median, in data units",
+    "RMSE": "root mean squared error of the median, in data units: large errors count more",
+    "MSE": "mean squared error of the median, in squared data units",
+    "MASE": "mean absolute error / in-sample error of seasonal naive: below 1 is better than it",
+    "RMSSE": "mean over windows of the root mean squared error / in-sample root mean squared step",
+    "sMAPE": "mean of 200·|error| / (|actual| + |forecast|), percent; 0/0 counts as 0",
+    "WQL": "weighted quantile loss: all quantiles; large series count more",
+    "SQL": "scaled quantile loss: quantile loss / in-sample error of seasonal naive; all series count alike",
+    "CRPS": "continuous ranked probability score of the sample paths, in data units",
+    "CRPS_quantiles": "mean quantile loss, in data units: approaches the CRPS as levels grow in number",
+    "bias": "mean of forecast − actual, in data units: above 0 is too high",
+    "skill": "1 − WQL / WQL of seasonal naive: above 0 is better than seasonal naive",
+}
 
 
 def pinball(actual: ArrayLike, quantiles: ArrayLike, levels: Sequence[float]) -> Floats:
-    """Quantile loss of each cell, 2·max(τe, (τ − 1)e), e = y − q_τ, in data units.
+    """Quantile loss of each cell, 2·max(τ(y − q), (τ − 1)(y − q)), in data units.
 
-    [N, H] and [N, H, Q] → [N, H, Q], NaN where the actual is. The factor 2 makes the loss of the
-    median its absolute error. Source: Koenker and Bassett 1978; factor as in fev-bench 2025.
+    [...] and [..., Q] → [..., Q]; NaN where the actual is. The factor 2 makes the loss of the median
+    its absolute error. Source: Koenker and Bassett 1978; factor as in fev-bench 2025.
+
+    Raises:
+        ValueError: shapes or levels do not fit, or a quantile of an observed actual is NaN.
 
     >>> pinball([10.0], [[8.0, 12.0]], [0.1, 0.9]).round(6).tolist()
     [[0.4, 0.4]]
     """
-    y = np.asarray(actual, np.float64)
-    q, tau = _checked_quantiles(y, quantiles, levels)
-    _refuse_missing(y[..., None], q)
+    y, q = np.asarray(actual, np.float64), np.asarray(quantiles, np.float64)
+    tau = np.asarray(levels, np.float64)
+    if tau.ndim != 1 or not ((tau > 0) & (tau < 1)).all():
+        raise ValueError(f"quantile levels between 0 and 1 expected, found {levels}")
+    if q.shape != (*y.shape, len(tau)):
+        raise ValueError(f"quantiles of shape {(*y.shape, len(tau))} expected, found {q.shape}")
+    _check_complete(y[..., None], q)
     error = y[..., None] - q
     loss: Floats = 2 * np.maximum(tau * error, (tau - 1) * error)
     return loss
 
 
-def wql(actual: ArrayLike, quantiles: ArrayLike, levels: Sequence[float]) -> float:
-    """Weighted quantile loss: Σ pinball, averaged over levels, / Σ|y|; no unit. Axes [N, H, Q].
-
-    NaN where all actuals are 0. Source: Salinas et al. 2020 (DeepAR), the ρ-risk, mean over levels.
-
-    >>> round(wql([10.0], [[8.0, 12.0]], [0.1, 0.9]), 6)
-    0.04
-    """
-    loss = pinball(actual, quantiles, levels).mean(axis=-1)
-    total = float(np.nansum(np.abs(np.asarray(actual, np.float64))))
-    return float(np.nansum(loss)) / total if total > 0 else float("nan")
-
-
 def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
     """Continuous ranked probability score of each cell, E|X − y| − ½·E|X − X′|, in data units.
 
-    [N, H] and [N, H, S] → [N, H], NaN where the actual is; X and X′ are any two of the S draws, the
-    same one included: the integral of (share of draws ≤ x − 1{y ≤ x})² over x. Where there are only
-    quantiles, the mean of `pinball` over evenly spaced levels approaches it as they grow in number.
-    Source: Gneiting and Raftery 2007.
+    [...] and [..., S] → [...]; NaN where the actual is. X and X′ are any two of the S draws, the same
+    one included. Source: Gneiting and Raftery 2007.
+
+    Raises:
+        ValueError: shapes do not fit, or a draw of an observed actual is NaN.
 
     >>> crps([1.0], [[0.0, 4.0]]).tolist()
     [1.0]
@@ -118,83 +79,15 @@ def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
     y, x = np.asarray(actual, np.float64), np.sort(np.asarray(paths, np.float64), axis=-1)
     if x.shape[:-1] != y.shape or not x.shape[-1]:
         raise ValueError(f"draws of shape {(*y.shape, 'S')} expected, found {x.shape}")
-    _refuse_missing(y[..., None], x)
+    _check_complete(y[..., None], x)
     draws = x.shape[-1]
     rank = 2 * np.arange(1, draws + 1) - draws - 1
     score: Floats = np.abs(x - y[..., None]).mean(axis=-1) - (x @ rank) / draws**2
     return score
 
 
-def coverage(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Share of actuals with lower ≤ actual ≤ upper, 0 to 1. Axes [N, H].
-
-    >>> coverage([1.0, 5.0], [0.0, 0.0], [2.0, 2.0])
-    0.5
-    """
-    y, low, high = _scored(actual, lower, upper)
-    return _mean((low <= y) & (y <= high))
-
-
-def interval_width(actual: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Mean of upper − lower over the cells that `coverage` scores, in data units. Axes [N, H].
-
-    >>> interval_width([1.0, float("nan")], [0.0, 0.0], [2.0, 9.0])
-    2.0
-    """
-    _, low, high = _scored(actual, lower, upper)
-    return _mean(high - low)
-
-
-def mase(actual: ArrayLike, forecast: ArrayLike, scale: ArrayLike) -> float:
-    """Mean of |e| / scale over scored cells; no unit. Axes [N, H], scale [N].
-
-    Rows whose scale is NaN (see `mase_scale`) are left out; a NaN forecast there is still a fault.
-    Source: Hyndman and Koehler 2006.
-
-    >>> mase([[1.0, 2.0], [5.0, 5.0]], [[2.0, 4.0], [0.0, 0.0]], [3.0, float("nan")])
-    0.5
-    """
-    y = np.asarray(actual, np.float64)
-    size = _cell_scale(scale, y)
-    error, size = np.abs(np.subtract(*_scored(y, forecast))), size[~np.isnan(y)]
-    return _mean((error / size)[~np.isnan(size)])
-
-
-def rmsse(actual: ArrayLike, forecast: ArrayLike, scale: ArrayLike) -> float:
-    """Mean over rows of √(mean over leads of e²) / scale; no unit. Axes [N, H], scale [N].
-
-    The scale is `rmsse_scale`'s. Here the definition is a mean over rows of a root over leads.
-    Rows without a scored lead, or whose scale is NaN, are left out.
-    Source: the M5 competition (Makridakis, Spiliotis, Assimakopoulos 2022).
-
-    >>> rmsse([[0.0, 0.0]], [[1.0, 7.0]], [2.5])
-    2.0
-    """
-    y, f = np.asarray(actual, np.float64), np.asarray(forecast, np.float64)
-    _scored(y, f)  # for its faults: the cells have to stay in their rows here
-    size = _cell_scale(scale, y)[..., 0]
-    count = (~np.isnan(y)).sum(axis=-1)
-    squares = np.nansum((y - f) ** 2, axis=-1)
-    used = (count > 0) & ~np.isnan(size)
-    return _mean(np.sqrt(squares[used] / count[used]) / size[used])
-
-
-def sql(actual: ArrayLike, quantiles: ArrayLike, levels: Sequence[float], scale: ArrayLike) -> float:
-    """Mean of pinball / scale over scored cells and levels; no unit. Axes [N, H, Q], scale [N].
-
-    The scale is `mase_scale`'s; rows where it is NaN are left out, as in `mase`. Source: fev-bench
-    (Shchur et al. 2025), the scaled quantile loss.
-
-    >>> sql([[10.0]], [[[6.0]]], [0.5], [2.0])
-    2.0
-    """
-    y = np.asarray(actual, np.float64)
-    loss = pinball(y, quantiles, levels).mean(axis=-1) / _cell_scale(scale, y)
-    return _mean(loss[~np.isnan(loss)])
-
-
 def skill(score: float, baseline: float) -> float:
-    """1 − score / baseline: the share of the baseline's error that is gone; NaN for baseline 0.
+    """1 − score / baseline; NaN for a baseline of 0.
 
     >>> skill(3.0, 4.0)
     0.25
@@ -202,45 +95,171 @@ def skill(score: float, baseline: float) -> float:
     return 1 - score / baseline if baseline != 0 else float("nan")
 
 
-def _scored(actual: ArrayLike, *forecasts: ArrayLike) -> list[Floats]:
-    """The scored cells of the actual and of each forecast, as flat float64 arrays."""
+def describe(metric: str) -> str:
+    """One line that says what a metric is; empty for an unknown name."""
+    kind, _, band = metric.partition("_")
+    if kind == "coverage" and band:
+        return f"share of actuals within the {band} % band: should be {band} %"
+    if kind == "width" and band:
+        return f"mean width of the {band} % band, in data units"
+    return DESCRIPTIONS.get(metric, "")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums of one model's forecasts, from which every metric of any group follows."""
+
+    windows: Sums
+    """By name, [N, C]: summed over leads."""
+    leads: Sums
+    """By name, [H, C]: summed over windows."""
+    band: int
+    """Nominal coverage of the outermost quantiles, percent."""
+
+    def overall(self) -> Scores:
+        """Metrics over all windows, leads and channels."""
+        found = self.by_group(np.zeros(len(self.windows["cells"]), np.int64), 1)
+        return {name: float(score[0]) for name, score in found.items() if name != "cells"}
+
+    def by_channel(self) -> dict[str, Floats]:
+        """`cells` and the metrics of each channel, [C]."""
+        return _metrics({name: sums.sum(axis=0) for name, sums in self.windows.items()}, self.band)
+
+    def by_lead(self) -> dict[str, Floats]:
+        """`cells` and the metrics of each lead, [H]."""
+        return _metrics({name: sums.sum(axis=1) for name, sums in self.leads.items()}, self.band)
+
+    def by_group(self, group: NDArray[np.int64], groups: int) -> dict[str, Floats]:
+        """`cells` and the metrics of groups of windows, [G]; group: [N], or [N, C] per channel."""
+        per_channel = group if group.ndim == 2 else group[:, None]
+        owner = np.broadcast_to(per_channel, self.windows["cells"].shape).ravel()
+        summed = {
+            name: np.bincount(owner, sums.ravel(), groups).astype(np.float64)
+            for name, sums in self.windows.items()
+        }
+        return _metrics(summed, self.band)
+
+
+def concatenate(tallies: Sequence[Tally]) -> Tally:
+    """The tally of all windows from those of parts, in their order."""
+    first = tallies[0]
+    return Tally(
+        {name: np.concatenate([part.windows[name] for part in tallies]) for name in first.windows},
+        {name: np.sum([part.leads[name] for part in tallies], axis=0) for name in first.leads},
+        first.band,
+    )
+
+
+def tally(
+    actual: NDArray[np.floating],
+    quantiles: NDArray[np.floating],
+    levels: Sequence[float],
+    scales: Scales,
+    paths: NDArray[np.floating] | None = None,
+) -> Tally:
+    """Sums of one model's forecasts.
+
+    Args:
+        actual: [N, H, C] data units; NaN = not scored.
+        quantiles: [N, H, C, Q] data units; finite wherever the actual is.
+        levels: [Q] rising, 0.5 among them.
+        scales: of the windows.
+        paths: [N, S, H, C] joint sample paths, if any.
+
+    Raises:
+        ValueError: a quantile of a scored cell is NaN.
+    """
+    n, horizon, channels = actual.shape
+    step = max(1, _BLOCK_CELLS // max(1, horizon * channels))
+    windows: dict[str, list[Floats]] = {}
+    leads: dict[str, Floats] = {}
+    for start in range(0, max(n, 1), step):
+        block = slice(start, start + step)
+        drawn = None if paths is None else paths[block]
+        cells = _cells(actual[block], quantiles[block], levels, scales.select(block), drawn)
+        for name, cell in cells:
+            windows.setdefault(name, []).append(cell.sum(axis=1))
+            leads[name] = leads.get(name, 0.0) + cell.sum(axis=0)
+    sums = {name: np.concatenate(parts) for name, parts in windows.items()}
+    # RMSSE takes its root per window; at a single lead that is the absolute error.
+    rooted = sums["rooted_rows"] > 0
+    mean = sums["squared"] / np.maximum(sums["cells"], 1)
+    sums["rooted"] = np.where(rooted, np.sqrt(mean) / np.where(rooted, scales.rmsse, 1), 0.0)
+    sums["rooted_rows"] = rooted.astype(np.float64)
+    return Tally(sums, leads, round(100 * (levels[-1] - levels[0])))
+
+
+def _cells(
+    actual: NDArray[np.floating],
+    quantiles: NDArray[np.floating],
+    levels: Sequence[float],
+    scales: Scales,
+    paths: NDArray[np.floating] | None,
+) -> Iterator[tuple[str, Floats]]:
+    """Yields by name [N, H, C]: what each cell adds to a sum, 0 where it adds nothing."""
     y = np.asarray(actual, np.float64)
-    others = [np.asarray(forecast, np.float64) for forecast in forecasts]
-    for other in others:
-        if other.shape != y.shape:
-            raise ValueError(f"a forecast of shape {y.shape} expected, found {other.shape}")
-        _refuse_missing(y, other)
-    observed = ~np.isnan(y)
-    return [array[observed] for array in (y, *others)]
+    scored = ~np.isnan(y)
+    loss = pinball(y, quantiles, levels).mean(axis=-1)
+    median = np.asarray(quantiles[..., list(levels).index(0.5)], np.float64)
+    low, high = (np.asarray(quantiles[..., end], np.float64) for end in (0, -1))
+    error, size = median - y, np.abs(y) + np.abs(median)
+
+    def masked(cells: Floats, where: NDArray[np.bool_] = scored) -> Floats:
+        return np.where(where, cells, 0.0)
+
+    yield "cells", scored.astype(np.float64)
+    yield "actual", masked(np.abs(y))
+    yield "absolute", masked(np.abs(error))
+    yield "squared", masked(error**2)
+    yield "signed", masked(error)
+    relative = np.divide(200 * np.abs(error), size, out=np.zeros_like(size), where=size > 0)
+    yield "relative", masked(relative)
+    yield "pinball", masked(loss)
+    yield "inside", masked(((low <= y) & (y <= high)).astype(np.float64))
+    yield "width", masked(high - low)
+    mase, rmsse = scales.mase[:, None], scales.rmsse[:, None]
+    scaled = scored & (mase > 0)
+    yield "scaled_cells", scaled.astype(np.float64)
+    yield "scaled_absolute", masked(np.abs(error) / np.where(mase > 0, mase, 1), scaled)
+    yield "scaled_pinball", masked(loss / np.where(mase > 0, mase, 1), scaled)
+    rooted = scored & (rmsse > 0)
+    yield "rooted_rows", rooted.astype(np.float64)
+    yield "rooted", masked(np.abs(error) / np.where(rmsse > 0, rmsse, 1), rooted)
+    if paths is not None:
+        yield "crps", masked(crps(np.where(scored, y, 0.0), np.moveaxis(paths, 1, -1)))
 
 
-def _refuse_missing(actual: Floats, forecast: Floats) -> None:
-    dropped = int((np.isnan(forecast) & ~np.isnan(actual)).sum())
-    if dropped:
+def _metrics(sums: Sums, band: int) -> dict[str, Floats]:
+    """Every metric from sums over a group; NaN where nothing of the group is scored."""
+
+    def mean(name: str, count: str = "cells") -> Floats:
+        total, number = np.asarray(sums[name]), np.asarray(sums[count])
+        return np.where(number > 0, total / np.where(number > 0, number, 1), np.nan)
+
+    found = {
+        "cells": np.asarray(sums["cells"]).astype(np.int64),
+        "MAE": mean("absolute"),
+        "RMSE": np.sqrt(mean("squared")),
+        "MSE": mean("squared"),
+        "MASE": mean("scaled_absolute", "scaled_cells"),
+        "RMSSE": mean("rooted", "rooted_rows"),
+        "sMAPE": mean("relative"),
+        "WQL": mean("pinball", "actual"),
+        "SQL": mean("scaled_pinball", "scaled_cells"),
+        "CRPS_quantiles": mean("pinball"),
+        "bias": mean("signed"),
+        f"coverage_{band}": mean("inside"),
+        f"width_{band}": mean("width"),
+    }
+    if "crps" in sums:
+        found["CRPS"] = mean("crps")
+    return found
+
+
+def _check_complete(actual: Floats, forecast: Floats) -> None:
+    missing = int((np.isnan(forecast) & ~np.isnan(actual)).sum())
+    if missing:
         raise ValueError(
-            f"a forecast of each real actual expected, found {dropped} NaN: "
-            "make the actual NaN where an entry is not to be scored"
+            f"a forecast of each observed actual expected, found {missing} NaN: "
+            "make the actual NaN where a cell is not to be scored"
         )
-
-
-def _checked_quantiles(
-    actual: Floats, quantiles: ArrayLike, levels: Sequence[float]
-) -> tuple[Floats, Floats]:
-    q, tau = np.asarray(quantiles, np.float64), np.asarray(levels, np.float64)
-    if tau.ndim != 1 or not ((tau > 0) & (tau < 1)).all():
-        raise ValueError(f"quantile levels between 0 and 1 expected, found {levels}")
-    if q.shape != (*actual.shape, len(tau)):
-        raise ValueError(f"quantiles of shape {(*actual.shape, len(tau))} expected, found {q.shape}")
-    return q, tau
-
-
-def _cell_scale(scale: ArrayLike, actual: Floats) -> Floats:
-    """[N] → [N, H]: the scale of each cell. Raises where one is not above 0."""
-    size = np.asarray(scale, np.float64)
-    if (size <= 0).any():
-        raise ValueError(f"a scale above 0, or NaN, expected, found {np.nanmin(size)}")
-    return np.broadcast_to(size[..., None], actual.shape)
-
-
-def _mean(cells: NDArray[np.float64] | NDArray[np.bool_]) -> float:
-    return float(cells.sum() / cells.size) if cells.size else float("nan")

@@ -1,128 +1,139 @@
-"""What scaled metrics divide by: how much a series changes over a season, in its own history.
+"""In-sample scales of MASE and RMSSE: how much a series changes from season to season.
 
-What comes in: a history, or the flat store of a panel and cutoffs. What goes out: scales in data units;
-NaN where there is nothing to scale by. Promised: no row after a cutoff is read.
+Sums run over pairs of rows one season apart, both observed, up to each cutoff. No row after a cutoff
+and no row of another series is read; memory is bounded; a result is bit-equal whatever else the same
+call computes.
 
-Axes: N = n = pairs (series, cutoff), C = channel.
+Axes: n = pairs (series, cutoff), C = channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from forecaster.evaluation.changes import change_sums
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Values = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+BLOCK_CELLS = 1 << 16  # rows × channels in memory at a time: they stay in the processor's cache
 
 
 class Scales(NamedTuple):
-    """What the scaled metrics of each window and channel divide by, data units; NaN = nothing."""
+    """Denominators of the scaled metrics, data units; NaN where a history has no change to scale by."""
 
     mase: Floats
-    """[N, C] `mase_scale`."""
+    """[n, C] mean |y_t − y_{t−m}|."""
     rmsse: Floats
-    """[N, C] `rmsse_scale`."""
+    """[n, C] root mean (y_t − y_{t−1})²."""
 
-    def of(self, windows: slice) -> Scales:
-        """Returns those of some windows."""
+    def select(self, windows: slice) -> Scales:
+        """Returns the scales of some windows."""
         return Scales(self.mase[windows], self.rmsse[windows])
 
 
-def mase_scale(history: ArrayLike, season_length: int) -> float:
-    """Mean |y_t − y_{t−m}| over pairs both observed, in data units: the in-sample seasonal error.
+def scales_at(
+    values: Values, indptr: Rows, ends: Rows, season_length: int, series: Rows | None = None
+) -> Scales:
+    """Scales of many histories of a flat store.
 
-    `history` is one series, rows up to the cutoff, NaN = missing. Without any pair m apart, the
-    season is 1. NaN where there is no pair at all, or the mean is 0 (nothing to scale by).
-    Source: Hyndman and Koehler 2006.
-
-    >>> mase_scale([1.0, 2.0, 4.0, 7.0], season_length=2)
-    4.0
-    """
-    return _scale(np.abs(_differences(history, season_length)))
-
-
-def rmsse_scale(history: ArrayLike, season_length: int = 1) -> float:
-    """Root mean (y_t − y_{t−m})², with the rules of `mase_scale`, in data units.
-
-    >>> round(rmsse_scale([0.0, 1.0, 8.0]), 6)
-    5.0
-    """
-    return float(np.sqrt(_scale(_differences(history, season_length) ** 2)))
-
-
-def mase_scales(
-    values: NDArray[np.float32],
-    indptr: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    season_length: int,
-    series: NDArray[np.int64] | None = None,
-) -> Floats:
-    """`mase_scale` of many histories of a flat store, in data units.
+    Without any pair a season apart, the season is 1. NaN where there is no pair at all, or all
+    changes are 0. Source: Hyndman and Koehler 2006 (MASE); the M5 competition (RMSSE).
 
     Args:
-        values: [row, channel]; NaN = missing.
+        values: [row, C]; NaN = missing.
         indptr: [series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1.
-        ends: [n]; the global row of the last step that may be read, inclusive.
-        season_length: steps between the rows compared.
-        series: [n]; the series of each end. Left out: one end per series, in order.
-
-    Returns:
-        [n, channel] float64, NaN by the rules of `mase_scale`.
+        ends: [n] global row of the last step that may be read, inclusive.
+        season_length: steps between the rows that MASE compares.
+        series: [n] series of each end; None: one end per series, in order.
 
     >>> store = np.array([[1.0], [2.0], [4.0], [7.0], [5.0], [5.5]], np.float32)
-    >>> mase_scales(store, np.array([0, 4, 6]), np.array([3, 5]), season_length=2).tolist()
+    >>> scales_at(store, np.array([0, 4, 6]), np.array([3, 5]), season_length=2).mase.tolist()
     [[4.0], [0.5]]
     """
-    return _mean_sizes(values, indptr, ends, season_length, series, np.abs)
-
-
-def rmsse_scales(
-    values: NDArray[np.float32],
-    indptr: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    season_length: int = 1,
-    series: NDArray[np.int64] | None = None,
-) -> Floats:
-    """`rmsse_scale` of many histories of a flat store, as `mase_scales`.
-
-    >>> store = np.array([[0.0], [1.0], [8.0]], np.float32)
-    >>> rmsse_scales(store, np.array([0, 3]), np.array([2])).tolist()
-    [[5.0]]
-    """
-    return np.sqrt(_mean_sizes(values, indptr, ends, season_length, series, np.square))
-
-
-def _mean_sizes(
-    values: NDArray[np.float32],
-    indptr: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    season_length: int,
-    series: NDArray[np.int64] | None,
-    size: Callable[[Floats], Floats],
-) -> Floats:
-    """[n, channel]: mean size of seasonal changes, NaN where there is none or all are 0."""
     if series is None:
         series = np.arange(len(indptr) - 1, dtype=np.int64)
-    total, count = change_sums(values, indptr, ends, series, season_length, size)
-    scale = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    return np.where(scale > 0, scale, np.nan)
+
+    def mean(season: int, size: Callable[[Floats], Floats]) -> Floats:
+        total, count = change_sums(values, indptr, ends, series, season, size)
+        scale = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        return np.where(scale > 0, scale, np.nan)
+
+    return Scales(mean(season_length, np.abs), np.sqrt(mean(1, np.square)))
 
 
-def _differences(history: ArrayLike, season_length: int) -> Floats:
-    """y_t − y_{t−m} of the pairs both observed; of season 1 when there are none."""
-    y = np.asarray(history, np.float64)
-    for step in (season_length, 1):
-        change: Floats = y[step:] - y[:-step]
-        change = change[~np.isnan(change)]
-        if change.size:
-            break
-    return change
+def change_sums(
+    values: Values,
+    indptr: Rows,
+    ends: Rows,
+    series: Rows,
+    season_length: int,
+    size: Callable[[Floats], Floats],
+) -> tuple[Floats, Rows]:
+    """`seasonal_sums`, with a season of 1 where no pair lies a season apart."""
+    total, count = seasonal_sums(values, indptr, ends, series, season_length, size)
+    if season_length > 1 and (count == 0).any():
+        shorter, pairs = seasonal_sums(values, indptr, ends, series, 1, size)
+        total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, pairs)
+    return total, count
 
 
-def _scale(errors: Floats) -> float:
-    scale = float(errors.mean()) if errors.size else 0.0
-    return scale if scale > 0 else float("nan")
+def seasonal_sums(
+    values: Values,
+    indptr: Rows,
+    ends: Rows,
+    series: Rows,
+    season_length: int,
+    size: Callable[[Floats], Floats],
+) -> tuple[Floats, Rows]:
+    """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each end: [n, C] each."""
+    channels = values.shape[1]
+    total = np.zeros((len(ends), channels))
+    count = np.zeros((len(ends), channels), np.int64)
+    block_rows = max(1, BLOCK_CELLS // max(1, channels))
+    for pairs, begins, lengths, owner in _blocks(indptr, ends, series, block_rows):
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        step = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)  # within its series
+        block = values[np.repeat(begins, lengths) + step].astype(np.float64)
+        change = np.full_like(block, np.nan)
+        change[season_length:] = block[season_length:] - block[:-season_length]
+        change[step < season_length] = np.nan  # the earlier value belongs to another series
+        paired = ~np.isnan(change)
+        sums = np.where(paired, size(change), 0.0)
+        # One running sum over the block would let a series of billions cancel the digits of the next
+        # one, so each series starts its own. Counts are whole numbers and lose nothing.
+        for first, last in pairwise(bounds):
+            np.cumsum(sums[first:last], axis=0, out=sums[first:last])
+        counts = np.concatenate([np.zeros((1, channels), np.int64), np.cumsum(paired, axis=0)])
+        history = ends[pairs] - begins[owner] + 1  # rows up to the end
+        at = bounds[owner] + history
+        count[pairs] = counts[at] - counts[bounds[owner]]
+        some = history > 0
+        total[pairs[some]] = sums[at[some] - 1]
+    return total, count
+
+
+def _blocks(
+    indptr: Rows, ends: Rows, series: Rows, block_rows: int
+) -> Iterator[tuple[Rows, Rows, Rows, Rows]]:
+    """Splits the pairs into blocks whose series hold about `block_rows` rows together.
+
+    Yields the pairs of a block, the first row and the row count of each of its series, and for each
+    pair the number of its series within the block.
+    """
+    needed, owner = np.unique(series, return_inverse=True)
+    begins = indptr[needed]
+    stops = begins.copy()
+    np.maximum.at(stops, owner, ends + 1)
+    lengths = stops - begins
+    block = np.cumsum(lengths) // block_rows  # of each series, never falling
+    by_owner = np.argsort(owner, kind="stable")
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(needed)]])
+    for first, last in pairwise(edges):
+        low, high = np.searchsorted(owner, [first, last], sorter=by_owner)
+        pairs = by_owner[low:high]
+        yield pairs, begins[first:last], lengths[first:last], owner[pairs] - first

@@ -25,7 +25,7 @@ from forecaster.panel.grid import on_grid
 from forecaster.panel.holidays import require_holidays, with_holidays
 from forecaster.panel.infer_freq import Parts, find_freq
 from forecaster.panel.joins import with_covariates, with_future
-from forecaster.panel.one_row_per_series import rows_reasons, unroll
+from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.roles import infer_schema, require_schema
@@ -130,7 +130,7 @@ def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tupl
     if layout != "rows" or (schema is not None and set(schema.target) <= set(table.frame.columns)):
         return table, data
     series = data.series if schema is None else schema.series
-    return unroll(table, data, series, target[0] if target else "value")
+    return to_long(table, data, series, target[0] if target else "value")
 
 
 def _merged_rows(

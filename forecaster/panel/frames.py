@@ -1,35 +1,8 @@
-"""A table at the door: what comes in is a path, a glob or a frame; what goes out is one polars frame.
+"""Reading and returning tables: files, folders, globs, URLs and frames become one polars frame.
 
-Promises: a CSV in any dialect, a Parquet or Arrow file and a frame of the same rows give the same
-table, except that dates in a CSV stay text. Names of columns carry no stray blanks and are unique. No
-value is changed and no row is dropped but empty ones at the end of a CSV; what was found other than
-usual is told in `Table.notes`.
-
-
-Files become one table: a path, a folder, a glob or a URL comes in, one frame goes out.
-
-Several files are read in natural order (part-2 before part-10) and must have the same columns; folders
-called key=value add a column. In folders, what is hidden or begins with _ is passed over, as is what is
-no table by its name. The kind of a column is decided over all files. The format is told by the first
-bytes, not by the name: Parquet, Arrow IPC, or delimited text, plain, gzip or Zstandard.
-
-
-Files that lie elsewhere: what comes in is a URL, what goes out are names and bytes.
-
-http and https are read as they are; s3 and gs by pyarrow, with the credentials and endpoints of the
-environment (AWS_PROFILE, AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, ...); every other scheme by
-the fsspec package for it. A server that does not answer is given up after `PATIENCE_SECONDS`.
-
-
-Frames at the door: pandas, polars, Arrow, or what speaks Arrow's protocol, become one polars frame.
-
-What comes in is the caller's frame; what goes out are its columns, an index among them where it is
-named, holds dates or has several levels. A column of several kinds of value is named.
-
-
-Parts of a result become one file: Parquet files in order in, one CSV or Parquet file out.
-
-Promised: memory for a few parts only; the bytes of the result depend on the rows alone.
+A CSV file in any dialect, a Parquet or Arrow file and a frame of the same rows give the same table,
+except that dates in a CSV file stay text. No value is changed, and no row is dropped but empty ones at
+the end of a CSV file. The format is recognised by the first bytes of a file, not by its name.
 """
 
 from __future__ import annotations
@@ -52,23 +25,58 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.csv import first_bytes, read_delimited
+from forecaster.panel.csv import first_bytes, read_csv
 from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.numbers import as_numbers
 from forecaster.panel.table import (
     Table,
+    check_unique,
     did_you_mean,
-    gathered,
     listing,
+    merge_notes,
     one_line,
-    refuse_repeats,
 )
 
-_AS_IS = DataConfig()
+URL_TIMEOUT_SECONDS = 20.0
+_ROW_GROUP = 1 << 17
+"""Rows that a reader of Parquet holds at once; fixed, so that the same rows give the same bytes."""
+_TABLE_NAME = re.compile(
+    r"\.(?:csv|tsv|tab)(?:\.gz|\.zst)?$|\.(?:parquet|pq|arrow|feather|ipc)$", re.IGNORECASE
+)
+_FOREIGN = (
+    (b"PK\x03\x04", "a zip archive or a workbook", "unpack it, or save the sheet as CSV"),
+    (b"BZh", "a bzip2 archive", "unpack it, or pack it with gzip"),
+    (b"\xfd7zXZ", "an xz archive", "unpack it, or pack it with gzip"),
+    (b"\xd0\xcf\x11\xe0", "an old workbook", "save the sheet as CSV"),
+    (b"<!", "a web page", "pass the address of the file itself"),
+    (b"<html", "a web page", "pass the address of the file itself"),
+    (b"<?xml", "XML", "write it as CSV or Parquet"),
+    (b'{"', "JSON", "write it as CSV or Parquet"),
+    (b"[{", "JSON", "write it as CSV or Parquet"),
+)
+_BAD_FRAME = (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError)
+_BAD_FILE = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    OSError,
+    ValueError,
+    EOFError,
+    zlib.error,
+)
 
 
-def read_table(source: object, data: DataConfig = _AS_IS) -> Table:
-    """Returns the table behind a path, a folder, a glob, a URL, or a pandas, polars or Arrow frame.
+@dataclass(frozen=True)
+class TableFile:
+    """One file of a table."""
+
+    name: str
+    """Path or URL."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """Names and values of the columns that its folders add, as year=2024."""
+
+
+def read_table(source: object, data: DataConfig | None = None) -> Table:
+    """Returns the table of a path, a folder, a glob, a URL, or a pandas, polars or Arrow frame.
 
     Args:
         source: CSV (also gzip or Zstandard), Parquet or Arrow file; a folder or a glob of such files,
@@ -85,8 +93,11 @@ def read_table(source: object, data: DataConfig = _AS_IS) -> Table:
     """
     if isinstance(source, Table):
         return source
-    table = read_files(str(source), data) if isinstance(source, str | Path) else read_frame(source)
-    refuse_repeats(table.frame.columns, table.name)
+    if isinstance(source, str | Path):
+        table = _read_files(str(source), data or DataConfig())
+    else:
+        table = _read_frame(source)
+    check_unique(table.frame.columns, table.name)
     frame = table.frame.rename(str.strip)
     if frame.height == 0:
         found = f"the columns {listing(frame.columns)} and no rows" if frame.columns else "nothing"
@@ -98,58 +109,121 @@ def to_kind(frame: pl.DataFrame, kind: str) -> Any:
     """Returns a frame in the caller's own kind ("file" stays polars)."""
     if kind == "pandas":
         return frame.to_pandas()
-    if kind == "pyarrow":
-        return frame.to_arrow()
-    return frame
+    return frame.to_arrow() if kind == "pyarrow" else frame
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
-    """Returns a frame of plain columns, for those who do not know frames."""
+    """Returns a polars frame, for modules that do not import polars."""
     return pl.DataFrame(columns)
 
 
-_NAMES = re.compile(r"\.(?:csv|tsv|tab)(?:\.gz|\.zst)?$|\.(?:parquet|pq|arrow|feather|ipc)$", re.I)
-_FOREIGN = (
-    (b"PK\x03\x04", "a zip archive or a workbook", "unpack it, or save the sheet as CSV"),
-    (b"BZh", "a bzip2 archive", "unpack it, or pack it with gzip"),
-    (b"\xfd7zXZ", "an xz archive", "unpack it, or pack it with gzip"),
-    (b"\xd0\xcf\x11\xe0", "an old workbook", "save the sheet as CSV"),
-    (b"<!", "a web page", "pass the address of the file itself"),
-    (b"<html", "a web page", "pass the address of the file itself"),
-    (b"<?xml", "XML", "write it as CSV or Parquet"),
-    (b'{"', "JSON", "write it as CSV or Parquet"),
-    (b"[{", "JSON", "write it as CSV or Parquet"),
-)
-_UNREADABLE = (
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-    OSError,
-    ValueError,
-    EOFError,
-    zlib.error,
-)
+def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
+    """Writes the rows of Parquet files, in order, to one .csv or .parquet file, a few at a time."""
+    if suffix == ".parquet":
+        scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
+        scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
+        return
+    with out.open("wb") as target:
+        for number, file in enumerate(files):
+            part = pl.read_parquet(file, hive_partitioning=False, glob=False)
+            part.write_csv(target, include_header=number == 0)
 
 
-@dataclass(frozen=True)
-class PlacedFile:
-    """A file, and what its place says."""
+def parquet_cells(file: Path) -> int | None:
+    """Returns rows times columns of a Parquet file; None for any other file, and for a broken one.
 
-    name: str
-    """Path or URL."""
-    keys: tuple[tuple[str, str], ...] = ()
-    """Columns that its folders name, with their value."""
+    The size of the file says little: cells are compressed by factors that differ a hundredfold.
+    """
+    try:
+        if first_bytes(file, 4) != b"PAR1":
+            return None
+        scan = pl.scan_parquet(file, hive_partitioning=False, glob=False)
+        rows: int = scan.select(pl.len()).collect().item()
+        return rows * len(scan.collect_schema())
+    except _BAD_FILE:
+        return None
 
 
-def read_files(source: str, data: DataConfig) -> Table:
-    """Returns the table of a file, a folder, a glob or a URL.
+# Files
+
+
+def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
+    """Returns the files of a path, a folder, a glob or a URL in natural order (part-2 before part-10).
+
+    In a folder, hidden files, those that begin with _ and those without the name of a table are left
+    out; a note lists the last.
 
     Raises:
-        DataError: there is no such file, one cannot be read, or files do not fit together.
+        DataError: there is no such file, or the server does not answer.
     """
+    if "\0" in source or not _is_utf8(source):
+        raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
+    if source.lower().startswith("file://"):
+        source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
+    path = Path(source).expanduser()
+    if "://" in source:
+        listed = _list_url(source)
+        if listed is None:
+            return [TableFile(source)], []
+        names = listed
+    elif path.is_dir():
+        names = [str(file) for file in path.rglob("*") if file.is_file()]
+    elif path.exists():
+        return [TableFile(str(path))], []
+    elif glob.has_magic(source):
+        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+    else:
+        folder = path.resolve().parent
+        near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
+        hint = did_you_mean(path.name, near)
+        raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
+    return _select_files(source, sorted(names, key=_natural))
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _select_files(source: str, names: list[str]) -> tuple[list[TableFile], list[Finding]]:
+    root = source if "://" in source else str(Path(source).expanduser())
+    if glob.has_magic(source):
+        if not names:
+            where = "" if "://" in source else f" (looked in {Path.cwd()})"
+            raise fault("no-file", f"{source}: no file matches this pattern{where}", "")
+        fixed = re.split(r"[*?\[]", root)[0]
+        return [TableFile(name, _keys(name[len(fixed) :])) for name in names], []
+    inside = [(name, name[len(root.rstrip("/")) + 1 :]) for name in names]
+    shown = [(name, rest) for name, rest in inside if not re.search(r"(?:^|/)[._]", rest)]
+    tables = [TableFile(name, _keys(rest)) for name, rest in shown if _TABLE_NAME.search(rest)]
+    others = listing([rest for _, rest in shown if not _TABLE_NAME.search(rest)]) or "none"
+    if not tables:
+        raise fault(
+            "no-file",
+            f"{source}: expected CSV, Parquet or Arrow files in the folder, found {others}",
+            "pass the file itself",
+        )
+    text = f"{len(tables)} files are read as one table; passed over: {others}"
+    return tables, [Finding("note", "files", text, "pass a glob to choose others", count=len(tables))]
+
+
+def _keys(path: str) -> tuple[tuple[str, str], ...]:
+    parts = [part.partition("=") for part in re.split(r"[/\\]", path)[:-1]]
+    return tuple((key, urllib.parse.unquote(value)) for key, sign, value in parts if key and sign)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _read_files(source: str, data: DataConfig) -> Table:
     files, notes = find_files(source)
     if len(files) == 1 and not files[0].keys:
         frame, more = _read_file(files[0], data)
-        return Table(frame, source, "file", gathered([*notes, *more]))
+        return Table(frame, source, "file", merge_notes([*notes, *more]))
     frames, faults = [], Faults("unreadable")
     for file in files:
         with faults:
@@ -157,7 +231,7 @@ def read_files(source: str, data: DataConfig) -> Table:
             frames.append(frame)
             notes += more
     faults.refuse()
-    frames, texts = _alike(files, frames, data)
+    frames, texts = _align(files, frames, data)
     try:
         frame = pl.concat(frames, how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
@@ -170,79 +244,13 @@ def read_files(source: str, data: DataConfig) -> Table:
     table = Table(frame, source, "file", parts=parts)
     floats = {"."} if any(dtype.is_float() for dtype in frame.dtypes) else set()
     typed, more = as_numbers(frame.select(texts), data.decimal, floats, source, table.place)
-    return replace(table, frame=frame.with_columns(typed), notes=gathered([*notes, *more]))
+    return replace(table, frame=frame.with_columns(typed), notes=merge_notes([*notes, *more]))
 
 
-def find_files(source: str) -> tuple[list[PlacedFile], list[Finding]]:
-    """Returns the files behind a path, a folder, a glob or a URL, and what was passed over."""
-    if "\0" in source or not _is_utf8(source):
-        raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
-    if source.lower().startswith("file://"):
-        source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
-    path = Path(source).expanduser()
-    if "://" in source:
-        names = list_files(source)
-        if names is None:
-            return [PlacedFile(source)], []
-    elif path.is_dir():
-        names = [str(file) for file in path.rglob("*") if file.is_file()]
-    elif path.exists():
-        return [PlacedFile(str(path))], []
-    elif glob.has_magic(source):
-        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
-    else:
-        folder = path.resolve().parent
-        near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
-        hint = did_you_mean(path.name, near)
-        raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
-    return _chosen(source, sorted(names, key=_natural))
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _chosen(source: str, names: list[str]) -> tuple[list[PlacedFile], list[Finding]]:
-    """Returns the files of a folder or a glob, and which others a folder holds."""
-    root = source if "://" in source else str(Path(source).expanduser())
-    if glob.has_magic(source):
-        if not names:
-            where = "" if "://" in source else f" (looked in {Path.cwd()})"
-            raise fault("no-file", f"{source}: no file matches this pattern{where}", "")
-        fixed = re.split(r"[*?\[]", root)[0]
-        return [PlacedFile(name, _keys(name[len(fixed) :])) for name in names], []
-    inside = [(name, name[len(root.rstrip("/")) + 1 :]) for name in names]
-    shown = [(name, rest) for name, rest in inside if not re.search(r"(?:^|/)[._]", rest)]
-    tables = [PlacedFile(name, _keys(rest)) for name, rest in shown if _NAMES.search(rest)]
-    others = [rest for _, rest in shown if not _NAMES.search(rest)]
-    if not tables:
-        raise fault(
-            "no-file",
-            f"{source}: expected CSV, Parquet or Arrow files in the folder, found "
-            f"{listing(others) or 'none'}",
-            "pass the file itself",
-        )
-    said = f"{len(tables)} files are read as one table; passed over: {listing(others) or 'none'}"
-    return tables, [Finding("note", "files", said, "pass a glob to choose others", count=len(tables))]
-
-
-def _keys(path: str) -> tuple[tuple[str, str], ...]:
-    parts = [part.partition("=") for part in re.split(r"[/\\]", path)[:-1]]
-    return tuple((key, urllib.parse.unquote(value)) for key, sign, value in parts if key and sign)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _alike(
-    files: list[PlacedFile], frames: list[pl.DataFrame], data: DataConfig
+def _align(
+    files: list[TableFile], frames: list[pl.DataFrame], data: DataConfig
 ) -> tuple[list[pl.DataFrame], list[str]]:
-    """Returns the frames with the same columns, and those that are still text as written."""
+    """Returns the frames with the same columns in one order, and the columns that are still text."""
     columns = frames[0].columns
     for file, frame in zip(files, frames, strict=True):
         odd = sorted(set(frame.columns) ^ set(columns))
@@ -251,7 +259,7 @@ def _alike(
                 "columns",
                 f"{file.name}: expected the columns of {files[0].name}, found a difference in "
                 f"{listing(odd)}",
-                "read them apart, or mend the header",
+                "read them apart, or correct the header",
             )
     # A column that is empty in one file says nothing about its kind there.
     frames = [
@@ -260,11 +268,8 @@ def _alike(
         )
         for frame in frames
     ]
-    mixed = []
-    for name in columns:
-        kinds = {frame.schema[name] for frame in frames} - {pl.Null}
-        if pl.String in kinds and len(kinds) > 1:
-            mixed.append(name)
+    kinds = {name: {frame.schema[name] for frame in frames} - {pl.Null} for name in columns}
+    mixed = [name for name, found in kinds.items() if pl.String in found and len(found) > 1]
     if mixed:
         # Text in one file and numbers in another: decided again, over all files.
         frames = [_read_file(file, data, mixed)[0].select(columns) for file in files]
@@ -272,16 +277,17 @@ def _alike(
 
 
 def _read_file(
-    file: PlacedFile, data: DataConfig, text: Sequence[str] = ()
+    file: TableFile, data: DataConfig, text: Sequence[str] = ()
 ) -> tuple[pl.DataFrame, list[Finding]]:
     name = file.name
     try:
-        frame, notes = _read(fetch(name) if "://" in name else Path(name), name, data, text)
+        content: Path | bytes = _fetch(name) if "://" in name else Path(name)
+        frame, notes = _read_content(_unpacked(content), name, data, text)
     except DataError:
         raise
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
-    except _UNREADABLE as error:
+    except _BAD_FILE as error:
         raise unreadable(name, error) from error
     own = [(key, value) for key, value in file.keys if key not in frame.columns]
     empty = "__HIVE_DEFAULT_PARTITION__"
@@ -290,28 +296,23 @@ def _read_file(
     ), notes
 
 
-def _read(
+def _read_content(
     content: Path | bytes, name: str, data: DataConfig, text: Sequence[str]
 ) -> tuple[pl.DataFrame, list[Finding]]:
-    content = _unpacked(content)
     kind = format_of(first_bytes(content, 6), name)
-    packed = io.BytesIO(content) if isinstance(content, bytes) else content
     if kind == "text":
-        return read_delimited(content, name, data, text)
+        return read_csv(content, name, data, text)
+    packed = io.BytesIO(content) if isinstance(content, bytes) else content
     if kind == "parquet":
         frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
     else:
         frame = pl.read_ipc(packed)
-    refuse_repeats(frame.columns, name)
+    check_unique(frame.columns, name)
     return frame.rename(lambda column: column.strip().lstrip("\ufeff")), []
 
 
 def format_of(head: bytes, name: str) -> str:
-    """Returns "parquet", "arrow" or "text" for the first bytes of a file.
-
-    Raises:
-        DataError: it is something else.
-    """
+    """Returns "parquet", "arrow" or "text" for the first bytes of a file; refuses other formats."""
     for sign, what, advice in _FOREIGN:
         if head.startswith(sign):
             raise fault("format", f"{name}: expected CSV, Parquet or Arrow, found {what}", advice)
@@ -323,23 +324,8 @@ def format_of(head: bytes, name: str) -> str:
     return "text"
 
 
-def parquet_cells(file: Path) -> int | None:
-    """Returns rows times columns of a Parquet file; None of any other, and of a broken one.
-
-    How far cells are packed differs a hundredfold, so that the size of the file tells little.
-    """
-    try:
-        if first_bytes(file, 4) != b"PAR1":
-            return None
-        scan = pl.scan_parquet(file, hive_partitioning=False, glob=False)
-        rows: int = scan.select(pl.len()).collect().item()
-        return rows * len(scan.collect_schema())
-    except _UNREADABLE:
-        return None
-
-
 def unreadable(name: str, error: Exception) -> DataError:
-    """Returns what to say of a file that a reader gave up on."""
+    """Returns the error for a file on which a reader failed."""
     return fault(
         "unreadable",
         f"{name}: cannot be read ({one_line(error)})",
@@ -359,36 +345,24 @@ def _unpacked(content: Path | bytes) -> Path | bytes:
     return content
 
 
-PATIENCE_SECONDS = 20.0
-_ADVICE = "check the address and the credentials, or download the file"
+# URLs: http and https directly, s3 and gs by pyarrow, every other scheme by its fsspec package.
 
 
-def fetch(url: str) -> bytes:
-    """Returns the bytes behind a URL.
-
-    Raises:
-        DataError: there is nothing, the server does not answer, or a package for the scheme is missing.
-    """
-    scheme = _scheme(url)
+def _fetch(url: str) -> bytes:
     try:
-        if scheme in ("http", "https"):
-            with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+        if _scheme(url) in ("http", "https"):
+            with urllib.request.urlopen(url, timeout=URL_TIMEOUT_SECONDS) as answer:
                 return bytes(answer.read())
         files, path = _filesystem(url)
         return bytes(files.cat_file(path))
     except DataError:
         raise
     except Exception as error:
-        # Every scheme has its own exceptions; none of them is a fault of ours.
-        raise fault("url", f"{url}: cannot be read ({_reason(error)})", _ADVICE) from error
+        raise _url_fault(url, "read", error) from error
 
 
-def list_files(url: str) -> list[str] | None:
-    """Returns the URLs of the files that a folder or a pattern holds; None where it is one file.
-
-    Raises:
-        DataError: the server does not answer, or a package for the scheme is missing.
-    """
+def _list_url(url: str) -> list[str] | None:
+    """Returns the URLs of the files in a folder or of a pattern; None where the URL is one file."""
     scheme = _scheme(url)
     if scheme in ("http", "https"):
         return None
@@ -403,7 +377,7 @@ def list_files(url: str) -> list[str] | None:
     except DataError:
         raise
     except Exception as error:
-        raise fault("url", f"{url}: cannot be listed ({_reason(error)})", _ADVICE) from error
+        raise _url_fault(url, "listed", error) from error
     return [f"{scheme}://{name.removeprefix(f'{scheme}://')}" for name in found]
 
 
@@ -412,14 +386,20 @@ def _scheme(url: str) -> str:
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    """Returns what lists and reads files of a scheme, and the path it knows the URL by."""
+    """Returns the fsspec file system of a URL, and the path of the URL on it."""
     import fsspec
 
     scheme, path = _scheme(url), url.split("://", 1)[1]
     if scheme in ("s3", "gs"):
+        import pyarrow.fs
         from fsspec.implementations.arrow import ArrowFSWrapper
 
-        return ArrowFSWrapper(_arrow_filesystem(scheme, path.split("/")[0])), path
+        if scheme == "gs":
+            patience = timedelta(seconds=URL_TIMEOUT_SECONDS)
+            return ArrowFSWrapper(pyarrow.fs.GcsFileSystem(retry_time_limit=patience)), path
+        # Unlike the class itself, a URI finds the bucket's region.
+        bucket = pyarrow.fs.FileSystem.from_uri(f"s3://{path.split('/')[0]}")[0]
+        return ArrowFSWrapper(bucket), path
     try:
         return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
     except ImportError as error:
@@ -438,35 +418,25 @@ def _filesystem(url: str) -> tuple[Any, str]:
         ) from error
 
 
-def _arrow_filesystem(scheme: str, bucket: str) -> Any:
-    import pyarrow.fs
-
-    if scheme == "gs":
-        return pyarrow.fs.GcsFileSystem(retry_time_limit=timedelta(seconds=PATIENCE_SECONDS))
-    # Unlike the class itself, a URI finds the bucket's region.
-    return pyarrow.fs.FileSystem.from_uri(f"s3://{bucket}")[0]
-
-
-def _reason(error: Exception) -> str:
+def _url_fault(url: str, what: str, error: Exception) -> DataError:
+    # Every scheme has its own exceptions; none of them is a fault of this package.
     if isinstance(error, urllib.error.HTTPError):
         error.close()
-        return f"the server says {error.code} {error.reason}"
-    if isinstance(error, urllib.error.URLError):
-        return f"no answer: {error.reason}"
-    if isinstance(error, FileNotFoundError):
-        return "there is no such file"
-    return one_line(error) or type(error).__name__
+        reason = f"the server answers {error.code} {error.reason}"
+    elif isinstance(error, urllib.error.URLError):
+        reason = f"no answer: {error.reason}"
+    elif isinstance(error, FileNotFoundError):
+        reason = "there is no such file"
+    else:
+        reason = one_line(error) or type(error).__name__
+    advice = "check the address and the credentials, or download the file"
+    return fault("url", f"{url}: cannot be {what} ({reason})", advice)
 
 
-_BROKEN = (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError)
+# Frames
 
 
-def read_frame(source: object) -> Table:
-    """Returns the table of a frame or a series.
-
-    Raises:
-        DataError: it is none, or a column holds several kinds of value.
-    """
+def _read_frame(source: object) -> Table:
     import narwhals as nw
 
     given: Any = source
@@ -479,7 +449,7 @@ def read_frame(source: object) -> Table:
         kind = str(nw.from_native(given, eager_only=True).implementation.value)
     except nw.exceptions.DuplicateError:
         names = getattr(given, "column_names", given.columns)
-        refuse_repeats([str(name) for name in names], "the frame")
+        check_unique([str(name) for name in names], "the frame")
         raise
     except TypeError:
         kind = "arrow" if hasattr(given, "__arrow_c_stream__") else ""
@@ -494,7 +464,7 @@ def read_frame(source: object) -> Table:
         return Table(_from_pandas(given, name), name, kind)
     try:
         frame = pl.DataFrame(given)
-    except _BROKEN as error:
+    except _BAD_FRAME as error:
         raise fault("unreadable", f"{name}: cannot be read ({one_line(error)})", "cast it") from error
     return Table(frame, name, "pyarrow" if kind == "pyarrow" else "polars")
 
@@ -510,7 +480,7 @@ def _from_pandas(source: Any, name: str) -> pl.DataFrame:
         elif isinstance(dtype, pd.SparseDtype):
             frame[column] = frame[column].sparse.to_dense()
         elif isinstance(dtype, pd.DatetimeTZDtype):
-            # pyarrow takes zoned times by a way that pandas is about to close.
+            # pyarrow converts zoned times by a way that pandas is about to close.
             zones[column] = str(dtype.tz)
             frame[column] = frame[column].dt.tz_convert(None)
         elif isinstance(dtype, pd.CategoricalDtype) and dtype.categories.dtype != "str":
@@ -524,12 +494,12 @@ def _from_pandas(source: Any, name: str) -> pl.DataFrame:
 def _columns_from_pandas(frame: Any, name: str) -> pl.DataFrame:
     try:
         return pl.from_pandas(frame)
-    except _BROKEN:
+    except _BAD_FRAME:
         # Column by column, to name the one.
         for column in frame.columns:
             try:
                 pl.from_pandas(frame[[column]])
-            except _BROKEN as error:
+            except _BAD_FRAME as error:
                 raise fault(
                     "kinds",
                     f"{name}: column '{column}': expected one kind of value, found "
@@ -552,13 +522,16 @@ def _zoned(times: pl.Series, zone: str) -> pl.Series:
 def _with_index_as_columns(frame: Any, name: str) -> Any:
     import pandas as pd
 
+    def dated(level: Any) -> bool:
+        return isinstance(level, pd.DatetimeIndex | pd.PeriodIndex)
+
     index = frame.index
     levels = [index.get_level_values(k) for k in range(index.nlevels)]
-    if len(levels) == 1 and index.name is None and not _dated(levels[0]):
+    if len(levels) == 1 and index.name is None and not dated(levels[0]):
         return frame
     taken, names = set(frame.columns), []
     for k, level in enumerate(levels):
-        wanted = ["time", "timestamp", "index"] if _dated(level) else [f"level_{k}"]
+        wanted = ["time", "timestamp", "index"] if dated(level) else [f"level_{k}"]
         named = str(level.name) if level.name is not None else None
         names.append(named or next((free for free in wanted if free not in taken), wanted[-1]))
         taken.add(names[-1])
@@ -568,38 +541,5 @@ def _with_index_as_columns(frame: Any, name: str) -> Any:
             f"{name}: expected one column per name, found '{both[0]}' as an index and as a column; "
             "drop one of them"
         )
-    columns = {column: level for column, level in zip(names, levels, strict=True)}
-    own = pd.DataFrame(columns).set_axis(frame.index)
+    own = pd.DataFrame(dict(zip(names, levels, strict=True))).set_axis(frame.index)
     return pd.concat([own, frame], axis=1)
-
-
-def _dated(level: Any) -> bool:
-    import pandas as pd
-
-    return isinstance(level, pd.DatetimeIndex | pd.PeriodIndex)
-
-
-_ROW_GROUP = 1 << 17
-"""Rows that a reader has to hold; fixed, so that the same rows give the same bytes."""
-
-
-def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
-    """Writes the rows of Parquet files of the same columns, in order, to one file.
-
-    Args:
-        files: at least one.
-        out: the file.
-        suffix: ".csv" or ".parquet".
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    if suffix == ".parquet":
-        scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
-        scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
-        return
-    with out.open("wb") as target:
-        for number, file in enumerate(files):
-            pl.read_parquet(file, hive_partitioning=False, glob=False).write_csv(
-                target, include_header=number == 0
-            )

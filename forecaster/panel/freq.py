@@ -59,6 +59,6 @@ def declared_freq(text: str, *, integer: bool) -> str:
     """
     freq = parse_freq(text)
     if integer != freq.endswith("i"):
-        held = "integers; say --freq 1i" if integer else "dates; say --freq 1d or the like"
+        held = "integers; pass --freq 1i" if integer else "dates; pass --freq 1d or the like"
         raise DataError(f"freq '{freq}': the time column holds {held}")
     return freq

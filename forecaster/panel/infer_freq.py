@@ -51,7 +51,7 @@ def find_freq(
     if not len(gaps):
         raise DataError(
             f"the step of time cannot be found: no series has two rows ({rows} rows in all); "
-            "say it with --freq, as --freq 1d"
+            "pass it with --freq, as --freq 1d"
         )
     if len(gaps) == 1 and not integer and time_zone in (None, "UTC") and gaps[0] < 28 * DAY:
         # Most tables: one gap throughout, shorter than a month, needs no looking at calendars.

@@ -1,8 +1,7 @@
-"""Text becomes numbers, decided over whole columns: `1.5`, `1,5`, `1.234,5`, `1,234.5`, `1 234,5`.
+"""Parsing numbers, decided over whole columns: `1.5`, `1,5`, `1.234,5`, `1,234.5`, `1 234,5`.
 
-What comes in are the columns of a file that a plain reader left as text; what goes out is the same
-frame, with numbers where every value of a column is one and all can be read in one way only. A column
-in which `1,234` may be a fraction or a thousand is refused unless the other columns or the user say
+A column of text becomes numbers where every value is one and all can be read in one way only. A column
+in which `1,234` may be a fraction or a thousand is refused unless the other columns or the user show
 which mark is the decimal one. Digits with leading zeros are ids and stay text. The marks in `MISSING`
 are nulls only among numbers.
 """
@@ -42,7 +41,7 @@ class Style:
         return text.str.contains(rf"^[+-]?(?:(?:{whole})(?:{mark}\d*)?|{mark}\d+){end}$")
 
     def numbers(self, text: pl.Series) -> pl.Series:
-        """Returns what fits as floats."""
+        """Returns values that fit as floats."""
         if self.group:
             text = text.str.replace_all(f"[{self.group}]", "")
         if self.decimal == ",":
@@ -63,12 +62,12 @@ STYLES = (
 
 
 def decimal_marks(columns: Iterable[pl.Series]) -> set[str]:
-    """Returns the decimal marks that columns of text show; none for what can be read either way."""
+    """Returns the decimal marks that columns of text show; none for values readable either way."""
     return _shown(_styles(column) for column in columns)
 
 
 def looks_like_thousands(column: pl.Series) -> bool:
-    """Whether a point may part thousands in what reads as fractions: 1.234 beside 999."""
+    """Whether a point may group thousands in what reads as fractions: 1.234 beside 999."""
     text = known(first_values(column)).drop_nulls()
     dotted = text.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
     return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
@@ -81,14 +80,13 @@ def as_numbers(
     where: str,
     place: Callable[[int], str] = "row {}".format,
 ) -> tuple[pl.DataFrame, list[Finding]]:
-    """Returns the columns of text typed, and what is worth telling.
+    """Returns columns of text as numbers or booleans where all values are, and notes on their style.
 
     Args:
-        frame: columns of text as written.
         decimal: the decimal mark, where it is declared.
         seen: decimal marks of the file's other columns.
         where: the file, for messages.
-        place: a row, counted from 1, in the words of messages.
+        place: returns a row, counted from 1, as messages name it.
 
     Raises:
         DataError: a column of numbers can be read in two ways.
@@ -112,12 +110,12 @@ def as_numbers(
         else:
             fitting = [style for style in found if {style.decimal} == marks] or found
         text = known(frame[name])
-        typed[name] = _read_alike(text, fitting, f"{where}: column '{name}'", place)
+        typed[name] = _only_reading(text, fitting, f"{where}: column '{name}'", place)
         notes += _notes(name, fitting[0], text)
     return frame.with_columns(**typed), notes
 
 
-def _read_alike(
+def _only_reading(
     text: pl.Series, styles: list[Style], where: str, place: Callable[[int], str]
 ) -> pl.Series:
     first, *others = [style.numbers(text) for style in styles]
@@ -127,7 +125,7 @@ def _read_alike(
             raise fault(
                 "decimal",
                 f"{where}: '{text[row]}' in {place(row + 1)} may be {first[row]:g} or {other[row]:g}",
-                "say --decimal , or --decimal .",
+                "pass --decimal , or --decimal .",
                 where=place(row + 1),
             )
     return first
@@ -139,7 +137,7 @@ def _other_mark(column: pl.Series, decimal: str, where: str, place: Callable[[in
         "decimal",
         f"{where}: column '{column.name}': expected '{decimal}' as decimal mark, found "
         f"'{column[row]}' in {place(row + 1)}",
-        "mend them, or say another --decimal",
+        "correct the values, or pass another --decimal",
         where=place(row + 1),
     )
 
@@ -150,8 +148,8 @@ def _notes(name: str, style: Style, text: pl.Series) -> list[Finding]:
         notes.append(decimal_comma(name))
     if style.group:
         mark = text.str.extract(f"([{style.group}])").drop_nulls()[:1].to_list()
-        said = f"column '{name}': thousands are parted by '{''.join(mark)}'"
-        notes.append(Finding("note", "thousands", said, "pass --decimal where that is wrong"))
+        found = f"column '{name}': thousands are grouped by '{''.join(mark)}'"
+        notes.append(Finding("note", "thousands", found, "pass --decimal where that is wrong"))
     return notes
 
 
@@ -167,23 +165,20 @@ def _shown(styles: Iterable[list[Style]]) -> set[str]:
 
 
 def known(column: pl.Series) -> pl.Series:
-    """Returns text without stray blanks; null where it is a mark of what is missing."""
+    """Returns text without surrounding blanks; null where it is a mark of a missing value."""
     text = column.str.strip_chars()
     return text.set(text.is_in(MISSING), None)
 
 
-def _starts_whole(column: pl.Series) -> bool:
-    head = first_values(column)
-    return len(head) > 0 and not head.cast(pl.Int64, strict=False).null_count()
-
-
 def _simple(column: pl.Series) -> pl.Series | None:
-    """Returns whole numbers and booleans, or ids with leading zeros as they are; else nothing."""
-    whole = column.cast(pl.Int64, strict=False) if _starts_whole(column) else None
-    if whole is not None and whole.null_count() == column.null_count():
-        zeros = column.str.starts_with("0") & (column.str.len_bytes() > 1)
-        return column if zeros.any() else whole
-    head = known(first_values(column))
+    """Returns whole numbers and booleans, or ids with leading zeros unchanged; else None."""
+    head = first_values(column)
+    if len(head) and not head.cast(pl.Int64, strict=False).null_count():
+        whole = column.cast(pl.Int64, strict=False)
+        if whole.null_count() == column.null_count():
+            zeros = column.str.starts_with("0") & (column.str.len_bytes() > 1)
+            return column if zeros.any() else whole
+    head = known(head)
     for pattern in (r"^[+-]?\d+$", r"^(?:true|false)$"):
         if not head.str.contains(pattern).all():
             continue
@@ -199,8 +194,8 @@ def _simple(column: pl.Series) -> pl.Series | None:
 
 
 def _styles(column: pl.Series) -> list[Style]:
-    """Returns the ways in which every value is a number; none where one is not."""
-    # A few values tell most text from numbers; only the rest is looked at whole.
+    """Returns the styles in which every value is a number; none where one is not."""
+    # A few values rule out most text; only the rest is read whole.
     head = known(first_values(column))
     found = [style for style in STYLES if style.fits(head).all()]
     if not found:

@@ -33,7 +33,7 @@ from forecaster.errors import DataError
 from forecaster.panel.cells import parse_time_column
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
 from forecaster.panel.freq import parse_freq
-from forecaster.panel.one_row_per_series import looks_rolled
+from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema
 from forecaster.panel.table import Table, did_you_mean, listing
@@ -246,7 +246,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     raise DataError(
         f"{table.name}: no time column found among {listing(frame.columns)}; "
         "pass --time COLUMN, or --time row to number the rows"
-        + (", or --layout rows where every row is a whole series" if looks_rolled(frame) else "")
+        + (", or --layout rows where every row is a whole series" if has_series_rows(frame) else "")
     )
 
 

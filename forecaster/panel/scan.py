@@ -20,17 +20,17 @@ from forecaster.config import DataConfig
 from forecaster.panel.csv import (
     UNNAMED,
     Dialect,
+    check_encoding,
+    check_even,
     find_dialect,
     first_bytes,
     header_names,
     may_be_padded,
-    refuse_encoding,
-    refuse_uneven,
 )
 from forecaster.panel.findings import Finding, fault
-from forecaster.panel.frames import PlacedFile, find_files, format_of, unreadable
+from forecaster.panel.frames import TableFile, find_files, format_of, unreadable
 from forecaster.panel.numbers import MISSING, STYLES, Style, as_numbers, known
-from forecaster.panel.table import refuse_repeats
+from forecaster.panel.table import check_unique
 
 _HEAD = 1 << 18
 
@@ -79,13 +79,13 @@ def _head(name: str) -> bytes:
         raise unreadable(name, error) from error
 
 
-def _scan_columnar(file: PlacedFile, kind: str) -> pl.LazyFrame:
+def _scan_columnar(file: TableFile, kind: str) -> pl.LazyFrame:
     if kind == "parquet":
         frame = pl.scan_parquet(file.name, hive_partitioning=False, glob=False)
     else:
         frame = pl.scan_ipc(file.name)
     names = frame.collect_schema().names()
-    refuse_repeats(names, file.name)
+    check_unique(names, file.name)
     frame = frame.rename({name: name.strip().lstrip("\ufeff") for name in names})
     return frame.with_columns(pl.lit(value).alias(key) for key, value in file.keys)
 
@@ -110,7 +110,7 @@ def _scan_text(path: Path, head: bytes, data: DataConfig, notes: Sequence[Findin
         counts = _counted(text, names, "," if dialect.comma else ".")
         end = counts["\0end"]
         if len(names) > 1 and counts[f"{names[-1]}\0given"] < end:
-            refuse_uneven(path, name, dialect)
+            check_even(path, name, dialect)
         # What the reader itself takes for numbers it reads many times faster than they are cast.
         plain = {
             column: pl.Int64 if counts[f"{column}\0whole"] == counts[f"{column}\0given"] else pl.Float64
@@ -151,8 +151,8 @@ def reading(name: str, path: Path | None = None, dialect: Dialect | None = None)
         yield
     except (pl.exceptions.ComputeError, pl.exceptions.NoDataError, FileNotFoundError) as error:
         if path is not None and dialect is not None and path.exists():
-            refuse_encoding(path, name, dialect.separator)
-            refuse_uneven(path, name, dialect)
+            check_encoding(path, name, dialect.separator)
+            check_even(path, name, dialect)
         raise unreadable(name, error) from error
 
 

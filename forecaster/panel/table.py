@@ -1,4 +1,4 @@
-"""What is handed on from reading: a frame with a name to call it by, and the words messages share."""
+"""A table as it was read: a frame, the name messages use for it, and what was noticed on the way."""
 
 from __future__ import annotations
 
@@ -17,28 +17,25 @@ from forecaster.panel.timestamps import WrittenTimes
 
 @dataclass(frozen=True)
 class Table:
-    """A frame, and how to speak of it."""
+    """A frame and where it came from."""
 
     frame: pl.DataFrame
-    """The rows as they came, in their order."""
+    """The rows in their original order."""
     name: str
     """Path, glob, or "the pandas frame": used in messages."""
     kind: str
-    """"polars", "pandas", "pyarrow" or "file": what results are handed back as."""
+    """"polars", "pandas", "pyarrow" or "file": the kind of frame that results are returned as."""
     notes: tuple[Finding, ...] = ()
-    """What was noticed while it was read."""
+    """What was noticed while reading."""
     parts: tuple[tuple[str, int], ...] = ()
     """Names and numbers of rows of the files, where several became one table."""
     numbers: pl.Series | None = None
     """Each row's number in the table that this one is a part of; None = it is whole."""
     times: WrittenTimes | None = None
-    """How the column of times was written, once it is parsed; None = it is as it came."""
+    """How the column of times was written, once it is parsed; None = not parsed."""
 
     def place(self, row: int) -> str:
-        """Returns a row in the words of messages, with its file where there are several.
-
-        Args:
-            row: counted from 1, the first row after the header.
+        """Returns a row, counted from 1 after the header, as messages name it.
 
         Example:
             >>> Table(pl.DataFrame(), "*.csv", "file", parts=(("a.csv", 3), ("b.csv", 9))).place(5)
@@ -54,8 +51,8 @@ class Table:
         return f"{name} row {row - ends[part] + rows}"
 
 
-def gathered(notes: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns notes with those that say the same of several files made one, with their count."""
+def merge_notes(notes: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns the notes, with equal ones on several files merged and counted."""
     found: dict[tuple[str, str], Finding] = {}
     for note in notes:
         first = found.get((note.rule, note.text))
@@ -77,12 +74,8 @@ def listing(names: Sequence[str]) -> str:
     return shown if len(names) <= 20 else f"{shown}, ... ({len(names)} in all)"
 
 
-def refuse_repeats(names: Sequence[str], where: str) -> None:
-    """Does nothing where every name, stray blanks aside, is there once.
-
-    Raises:
-        DataError: naming those that repeat.
-    """
+def check_unique(names: Sequence[str], where: str) -> None:
+    """Raises a DataError that lists the names, surrounding blanks aside, that occur more than once."""
     counts = Counter(name.strip() for name in names)
     repeated = [f"'{name}' {count} times" for name, count in counts.items() if count > 1]
     if repeated:
@@ -90,5 +83,5 @@ def refuse_repeats(names: Sequence[str], where: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns what another library complains of, short enough for a line."""
+    """Returns another library's error message, shortened to one line."""
     return " ".join(str(error).split("\n\n")[0].split())[:200]

@@ -149,7 +149,7 @@ def parse_times(
         raise fault(
             "time",
             f"{where}: expected dates, found '{column[0]}' in row 1",
-            "write dates as YYYY-MM-DD, or say how they are written with --time-format",
+            "write dates as YYYY-MM-DD, or pass --time-format",
             where="row 1",
         )
     casts = [_cast(column, fmt) for fmt in formats]
@@ -161,7 +161,7 @@ def parse_times(
             "exceeds 12 anywhere)"
             if len(formats) == 2
             else f"{where}: day, month and year cannot be told apart (row 1 holds '{column[0]}')",
-            "write dates as YYYY-MM-DD, or say --time-format "
+            "write dates as YYYY-MM-DD, or pass --time-format "
             + " or ".join(f"'{formats[at]}'" for at in whole),
             where="row 1",
         )
@@ -312,7 +312,7 @@ def _all_parsed(times: pl.Series, column: pl.Series, time_format: str, where: st
             "time",
             f"{where}: expected dates written like '{column[0] if row else time_format}', "
             f"found '{column[row]}' in row {row + 1} ({times.null_count()} such rows)",
-            "mend these rows, or say how dates are written with --time-format",
+            "correct these rows, or pass --time-format",
             where=f"row {row + 1}",
             count=times.null_count(),
         )
@@ -372,6 +372,6 @@ def integer_format(column: pl.Series, where: str) -> str | None:
     raise fault(
         "time",
         f"{where}: whole numbers such as {first} may be {meaning} or steps",
-        f"say --time-format {found}, or --freq 1i where they count steps",
+        f"pass --time-format {found}, or --freq 1i where they count steps",
         where=column.name,
     )

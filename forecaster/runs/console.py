@@ -170,8 +170,7 @@ def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
 
 def print_scores(console: Console, artifact: Artifact) -> None:
     """Says how the validation went, losses as plainly as wins."""
-    from forecaster.evaluation.rivals import MODEL, NAIVE
-    from forecaster.evaluation.verdict import compared
+    from forecaster.evaluation.comparison import MODEL, NAIVE, compare
     from forecaster.forecast.card import calibration_line
 
     found = artifact.metrics
@@ -186,7 +185,7 @@ def print_scores(console: Console, artifact: Artifact) -> None:
     if "validation" in found:
         line += f", best at {found['best_step']}"
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
-        verdict = compared(mine["WQL"], naive["WQL"])
+        verdict = compare(mine["WQL"], naive["WQL"])
         line += (
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f} "
             f"(skill {100 * mine['skill']:+.1f} %)"
@@ -250,7 +249,7 @@ def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_a
 
 def print_summary(console: Console, backtest: Backtest) -> None:
     """Says how the models compare, and which one is better."""
-    from forecaster.evaluation.rivals import MODEL
+    from forecaster.evaluation.comparison import MODEL
 
     console.print(_scores_table(backtest.scores))
     shown = len(backtest.forecasts)
@@ -263,7 +262,7 @@ def print_summary(console: Console, backtest: Backtest) -> None:
 
 def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
     """Returns the scores that a reader compares models by, 80 columns wide."""
-    from forecaster.evaluation.rivals import MODEL
+    from forecaster.evaluation.comparison import MODEL
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)

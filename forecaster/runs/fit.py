@@ -20,7 +20,7 @@ import torch
 
 from forecaster.config import Config, ModelPlan
 from forecaster.errors import ConfigError
-from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE, rivals_at, score_models
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE, baselines_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.calibrate import Held, calibrate
 from forecaster.forecast.forecast import known_forecast
@@ -362,7 +362,7 @@ def _validate(
     watched, _, cutoffs = split.validation.locate(split.validation_windows)
     series, cutoff = np.unique(np.stack([watched, cutoffs]), axis=1)
     levels = artifact.config.model.quantile_levels
-    beside = rivals_at(panel, series, cutoff, artifact.horizon, levels, CHEAP)
+    beside = baselines_at(panel, series, cutoff, artifact.horizon, levels, CHEAP_BASELINES)
     said = {MODEL: Predictor(artifact).quantiles(panel, series, cutoff), **beside.quantiles}
     floor = artifact.ensemble.linear_only()
     if floor is not None:

@@ -21,14 +21,14 @@ from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError, ForecasterError
 from forecaster.evaluation.backtest import (
     Backtest,
-    Said,
+    ForecastsByModel,
     rolling_cutoffs,
     run_backtest,
     score_forecasts,
 )
-from forecaster.evaluation.report.origin import Origin
-from forecaster.evaluation.report.page import page_of
-from forecaster.evaluation.rivals import CHEAP, MODEL, RIDGE
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
+from forecaster.evaluation.report import render_report
+from forecaster.evaluation.report_data import ReportContext
 from forecaster.forecast.ahead import check_reach
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
@@ -90,12 +90,14 @@ def validation_page(
         return None
     command = f"forecaster fit {_name(panel)} --config config.yaml --out MODEL"
     # No date: the folder of a model that was resumed is that of one that was not, byte by byte.
-    origin = Origin(artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None)
+    origin = ReportContext(
+        artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None
+    )
     # Baselines that cost something are left to backtests.
-    return page_of(replace(score_forecasts(said, CHEAP), origin=origin))
+    return render_report(replace(score_forecasts(said, CHEAP_BASELINES), report_context=origin))
 
 
-def with_origin(
+def with_report_context(
     backtest: Backtest, artifact: Artifact, panel: Panel, findings: Sequence[Finding], options: str
 ) -> Backtest:
     """Returns a backtest that knows how it came about.
@@ -108,7 +110,9 @@ def with_origin(
         options: what to tell the command beside model and table.
     """
     command = f"forecaster backtest MODEL {_name(panel)} {options}"
-    return replace(backtest, origin=Origin(artifact, command, panel.fingerprint(), tuple(findings)))
+    return replace(
+        backtest, report_context=ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
+    )
 
 
 def _name(panel: Panel) -> str:
@@ -149,7 +153,7 @@ class Refits:
         """The model that forecasts now; before any forecast, the one it takes the config from."""
         return self._models[MODEL][0].artifact if self._models else self._artifact
 
-    def said(self, cutoffs: Sequence[int]) -> Iterator[Said]:
+    def said(self, cutoffs: Sequence[int]) -> Iterator[ForecastsByModel]:
         """Yields the forecasts at some neighbouring cutoffs, by model.
 
         Raises:
@@ -280,7 +284,7 @@ def run_fit(
     first = None if start is None else Start(start, partial(print_start, console, panel, split, start))
     say = partial(print_notice, console)
     name = out.name if out else Path(panel.name).stem
-    validated: list[Said] = []
+    validated: list[ForecastsByModel] = []
     opening = (
         under_way.opened(config, panel, start, say) if under_way else _unkept(config, name, distributed)
     )
@@ -351,13 +355,13 @@ def run_backtest_pipeline(
         backtest = run_backtest(cutoffs, refits.said)
         flags = asdict(plan).items()
         told = " ".join(f"--{name} {value}" for name, value in flags if value is not None)
-        backtest = with_origin(backtest, refits.artifact, panel, found, told)
+        backtest = with_report_context(backtest, refits.artifact, panel, found, told)
         if run.recorded:
             run.log_params({"backtest": asdict(plan), **artifact.config.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
             run.log_figure(backtest.plot(), "backtest.png")
-            run.log_text(page_of(backtest), REPORT)
+            run.log_text(render_report(backtest), REPORT)
     print_tracked(console, run)
     return backtest
 

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.evaluation.backtest import MODEL, score_forecasts
-from forecaster.evaluation.rivals import BASELINES
+from forecaster.evaluation.backtest import score_forecasts
+from forecaster.evaluation.comparison import BASELINES, MODEL
 from forecaster.forecast.forecast import known_forecast
 from forecaster.panel.build import open_panel
 

@@ -14,8 +14,15 @@ from rich.console import Console
 import forecaster as fc
 from forecaster.config import DataConfig
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest, score_forecasts
+from forecaster.evaluation.comparison import (
+    BASELINES,
+    CHEAP_BASELINES,
+    MODEL,
+    NAIVE,
+    RIDGE,
+    score_models,
+)
 from forecaster.evaluation.metrics import skill
-from forecaster.evaluation.rivals import BASELINES, CHEAP, MODEL, NAIVE, RIDGE, score_models
 from forecaster.evaluation.scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
@@ -209,7 +216,7 @@ def test_a_history_too_short_to_refit_on_is_refused_with_the_cutoff():
         tiny.plain_model().backtest(tiny.plain(), windows=13, quiet=True)
 
 
-def _scored_by(forecast_at, windows=2, baselines=CHEAP):
+def _scored_by(forecast_at, windows=2, baselines=CHEAP_BASELINES):
     panel = open_panel(tiny.plain(), DataConfig())
     cutoffs = rolling_cutoffs(panel, windows, 7)
     return run_backtest(cutoffs, lambda some: ({MODEL: forecast_at(one)} for one in some), baselines)
@@ -401,11 +408,11 @@ def test_a_backtest_in_parts_of_any_size_has_the_same_scores(monkeypatch):
         return ({MODEL: one} for one in predictor.forecasts_at(panel, some))
 
     whole = run_backtest(cutoffs, said)
-    monkeypatch.setattr("forecaster.evaluation.backtest._PART_CELLS", 600)
+    monkeypatch.setattr("forecaster.evaluation.backtest._BLOCK_CELLS", 600)
     parts = run_backtest(cutoffs, said)
     for name, mine in whole.scores.items():
         assert parts.scores[name] == pytest.approx(mine, rel=1e-6), name
-    monkeypatch.setattr("forecaster.evaluation.backtest._MOST_BYTES", 600)
+    monkeypatch.setattr("forecaster.evaluation.backtest._RAM_BYTES", 600)
     filed = run_backtest(cutoffs, said)
     for mine, other in zip(filed.forecasts, parts.forecasts, strict=True):
         assert isinstance(mine.quantiles, np.memmap)

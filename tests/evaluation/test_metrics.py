@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from evaluation import textbook_metrics as textbook
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,7 +18,7 @@ from forecaster.evaluation import metrics, scales
 LEVELS = [0.1, 0.5, 0.9]
 NO_DEADLINE = settings(deadline=None)  # a busy machine is no fault
 NAN = float("nan")
-POINT_METRICS = [metrics.mae, metrics.mse, metrics.rmse, metrics.smape, metrics.bias]
+POINT_METRICS = [textbook.mae, textbook.mse, textbook.rmse, textbook.smape, textbook.bias]
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def _loop(actual, forecast, cell):
 
 
 def test_the_examples_in_the_docstrings_hold():
-    for module in (metrics, scales):
+    for module in (metrics, scales, textbook):
         found = doctest.testmod(module)
         assert found.attempted and not found.failed
 
@@ -55,10 +56,10 @@ def test_the_examples_in_the_docstrings_hold():
 @pytest.mark.parametrize(
     ("metric", "cell"),
     [
-        (metrics.mae, lambda y, f: abs(y - f)),
-        (metrics.mse, lambda y, f: (y - f) ** 2),
-        (metrics.bias, lambda y, f: f - y),
-        (metrics.smape, lambda y, f: 200 * abs(y - f) / (abs(y) + abs(f))),
+        (textbook.mae, lambda y, f: abs(y - f)),
+        (textbook.mse, lambda y, f: (y - f) ** 2),
+        (textbook.bias, lambda y, f: f - y),
+        (textbook.smape, lambda y, f: 200 * abs(y - f) / (abs(y) + abs(f))),
     ],
 )
 def test_point_metrics_equal_the_slow_loop(table, metric, cell):
@@ -71,7 +72,7 @@ def test_point_metrics_equal_utilsforecast_on_one_series(table, name):
     actual, forecast, _, _ = table
     theirs = getattr(losses, name)(_frame(actual[3:], model=forecast[3:]), models=["model"])
     factor = 200 if name == "smape" else 1  # theirs is a share of |y| + |f|
-    ours = getattr(metrics, name)(actual[3], forecast[3])
+    ours = getattr(textbook, name)(actual[3], forecast[3])
     assert ours == pytest.approx(factor * theirs["model"].item(), rel=1e-12)
 
 
@@ -98,7 +99,7 @@ def test_wql_equals_the_slow_loop(table):
             total += abs(y)
             for q, tau in zip(quantiles[row, lead], LEVELS, strict=True):
                 loss += 2 * max(tau * (y - q), (tau - 1) * (y - q)) / len(LEVELS)
-    assert metrics.wql(actual, quantiles, LEVELS) == pytest.approx(loss / total, rel=1e-12)
+    assert textbook.wql(actual, quantiles, LEVELS) == pytest.approx(loss / total, rel=1e-12)
 
 
 def test_coverage_and_width_equal_utilsforecast_and_speak_of_the_same_cells(table):
@@ -106,11 +107,11 @@ def test_coverage_and_width_equal_utilsforecast_and_speak_of_the_same_cells(tabl
     low, high = quantiles[..., 0], quantiles[..., 2]
     frame = _frame(actual[:1], **{"m-lo-80": low[:1], "m-hi-80": high[:1]})
     theirs = losses.coverage(frame, models=["m"], level=80)["m"].item()
-    assert metrics.coverage(actual[:1], low[:1], high[:1]) == pytest.approx(theirs)
-    assert metrics.interval_width(actual, low, high) == pytest.approx(
+    assert textbook.coverage(actual[:1], low[:1], high[:1]) == pytest.approx(theirs)
+    assert textbook.interval_width(actual, low, high) == pytest.approx(
         (high - low)[~np.isnan(actual)].mean()
     )
-    assert metrics.coverage([1.0, 2.0, 3.0, 9.0], [1.0] * 4, [3.0] * 4) == 0.75  # ends are inside
+    assert textbook.coverage([1.0, 2.0, 3.0, 9.0], [1.0] * 4, [3.0] * 4) == 0.75  # ends are inside
 
 
 def _history_frame(history):
@@ -129,19 +130,19 @@ def test_scaled_errors_equal_utilsforecast_on_one_series(season_length):
     train = _history_frame(history)
     frame = _frame(actual, model=forecast)
     frame["ds"] += 60
-    scale = scales.mase_scale(history, season_length)
+    scale = textbook.mase_scale(history, season_length)
     theirs = losses.mase(frame, ["model"], season_length, train)["model"].item()
-    assert metrics.mase(actual, forecast, [scale]) == pytest.approx(theirs, rel=1e-9)
-    squared = scales.rmsse_scale(history, season_length)
+    assert textbook.mase(actual, forecast, [scale]) == pytest.approx(theirs, rel=1e-9)
+    squared = textbook.rmsse_scale(history, season_length)
     theirs = losses.rmsse(frame, ["model"], season_length, train)["model"].item()
-    assert metrics.rmsse(actual, forecast, [squared]) == pytest.approx(theirs, rel=1e-9)
+    assert textbook.rmsse(actual, forecast, [squared]) == pytest.approx(theirs, rel=1e-9)
 
     names = [f"q{level}" for level in LEVELS]
     columns = {name: quantiles[..., k] for k, name in enumerate(names)}
     frame = _frame(actual, **columns)
     frame["ds"] += 60
     theirs = losses.scaled_mqloss(frame, {"model": names}, np.array(LEVELS), season_length, train)
-    ours = metrics.sql(actual, quantiles, LEVELS, [scale])
+    ours = textbook.sql(actual, quantiles, LEVELS, [scale])
     assert ours == pytest.approx(2 * theirs["model"].item(), rel=1e-9)
 
 
@@ -160,14 +161,14 @@ def test_scaled_errors_equal_the_slow_loop_and_leave_out_rows_without_scale(tabl
                     losses_.append(2 * max(tau * (y - q), (tau - 1) * (y - q)) / scale[row])
         rows.append(math.sqrt(sum(squares) / len(squares)) / scale[row])
     mean = {name: sum(x) / len(x) for name, x in [("c", cells), ("l", losses_), ("r", rows)]}
-    assert metrics.mase(actual, forecast, scale) == pytest.approx(mean["c"], rel=1e-12)
-    assert metrics.sql(actual, quantiles, LEVELS, scale) == pytest.approx(mean["l"], rel=1e-12)
-    assert metrics.rmsse(actual, forecast, scale) == pytest.approx(mean["r"], rel=1e-12)
+    assert textbook.mase(actual, forecast, scale) == pytest.approx(mean["c"], rel=1e-12)
+    assert textbook.sql(actual, quantiles, LEVELS, scale) == pytest.approx(mean["l"], rel=1e-12)
+    assert textbook.rmsse(actual, forecast, scale) == pytest.approx(mean["r"], rel=1e-12)
 
 
 def test_means_are_sums_over_counts_not_means_of_means():
     actual = np.array([[0.0, NAN, NAN], [0.0, 0.0, 0.0]])
-    assert metrics.mae(actual, [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]) == 1.0
+    assert textbook.mae(actual, [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]) == 1.0
 
 
 def test_crps_of_draws_equals_the_slow_loop_and_the_integral():
@@ -220,11 +221,11 @@ def test_relative_metrics_do_not_change_with_the_unit(forecast, factor):
     actual = np.arange(12.0).reshape(3, 4)
     quantiles, scale = np.stack([forecast, forecast + 1], axis=-1), np.array([1.0, 2.0, 3.0])
     for metric in (
-        lambda a: metrics.mase(a * actual, a * forecast, a * scale),
-        lambda a: metrics.rmsse(a * actual, a * forecast, a * scale),
-        lambda a: metrics.wql(a * actual, a * quantiles, [0.2, 0.8]),
-        lambda a: metrics.sql(a * actual, a * quantiles, [0.2, 0.8], a * scale),
-        lambda a: metrics.smape(a * actual, a * forecast),
+        lambda a: textbook.mase(a * actual, a * forecast, a * scale),
+        lambda a: textbook.rmsse(a * actual, a * forecast, a * scale),
+        lambda a: textbook.wql(a * actual, a * quantiles, [0.2, 0.8]),
+        lambda a: textbook.sql(a * actual, a * quantiles, [0.2, 0.8], a * scale),
+        lambda a: textbook.smape(a * actual, a * forecast),
     ):
         assert metric(factor) == pytest.approx(metric(1.0), rel=1e-9, abs=1e-9)
 
@@ -240,41 +241,41 @@ def test_a_missing_quantile_or_bound_of_a_real_actual_is_a_fault():
     with pytest.raises(ValueError, match="found 1 NaN"):
         metrics.pinball([1.0], [[1.0, NAN]], [0.1, 0.9])
     with pytest.raises(ValueError, match="found 1 NaN"):
-        metrics.coverage([1.0], [0.0], [NAN])
+        textbook.coverage([1.0], [0.0], [NAN])
     with pytest.raises(ValueError, match="found 1 NaN"):
-        metrics.rmsse([[1.0]], [[NAN]], [1.0])
+        textbook.rmsse([[1.0]], [[NAN]], [1.0])
     with pytest.raises(ValueError, match="found 1 NaN"):
-        metrics.mase([[1.0]], [[NAN]], [NAN])
+        textbook.mase([[1.0]], [[NAN]], [NAN])
 
 
 def test_wrong_shapes_levels_and_scales_are_named():
     with pytest.raises(ValueError, match=r"shape \(2,\) expected, found \(3,\)"):
-        metrics.mae([1.0, 2.0], [1.0, 2.0, 3.0])
+        textbook.mae([1.0, 2.0], [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"shape \(1, 2\) expected, found \(1, 1\)"):
         metrics.pinball([1.0], [[1.0]], [0.1, 0.9])
     with pytest.raises(ValueError, match="levels between 0 and 1"):
         metrics.pinball([1.0], [[1.0]], [1.0])
     with pytest.raises(ValueError, match=r"above 0, or NaN, expected, found 0\.0"):
-        metrics.mase([[1.0]], [[1.0]], [0.0])
+        textbook.mase([[1.0]], [[1.0]], [0.0])
 
 
 def test_where_nothing_is_scored_the_score_is_nan():
     for metric in POINT_METRICS:
         assert math.isnan(metric([NAN], [1.0]))
-    assert math.isnan(metrics.wql([0.0], [[1.0]], [0.5]))
-    assert math.isnan(metrics.mase([[1.0]], [[1.0]], [NAN]))
-    assert math.isnan(metrics.rmsse([[NAN]], [[1.0]], [1.0]))
-    assert math.isnan(metrics.coverage([NAN], [1.0], [1.0]))
+    assert math.isnan(textbook.wql([0.0], [[1.0]], [0.5]))
+    assert math.isnan(textbook.mase([[1.0]], [[1.0]], [NAN]))
+    assert math.isnan(textbook.rmsse([[NAN]], [[1.0]], [1.0]))
+    assert math.isnan(textbook.coverage([NAN], [1.0], [1.0]))
     assert math.isnan(metrics.skill(1.0, 0.0))
 
 
 def test_mase_scale_by_hand():
-    assert scales.mase_scale([1.0, 5.0, 2.0, 9.0], 2) == 2.5
-    assert scales.mase_scale([1.0, NAN, 2.0, 9.0], 2) == 1.0  # one pair left
-    assert scales.mase_scale([1.0, 5.0], 7) == 4.0  # no pair 7 apart: season 1
-    assert scales.mase_scale([1.0, 5.0, NAN, NAN, 7.0], 2) == 4.0
+    assert textbook.mase_scale([1.0, 5.0, 2.0, 9.0], 2) == 2.5
+    assert textbook.mase_scale([1.0, NAN, 2.0, 9.0], 2) == 1.0  # one pair left
+    assert textbook.mase_scale([1.0, 5.0], 7) == 4.0  # no pair 7 apart: season 1
+    assert textbook.mase_scale([1.0, 5.0, NAN, NAN, 7.0], 2) == 4.0
     for nothing in ([], [3.0], [3.0, NAN, 4.0, NAN][:2], [3.0, 3.0, 3.0]):
-        assert math.isnan(scales.mase_scale(nothing, 2))
+        assert math.isnan(textbook.mase_scale(nothing, 2))
 
 
 @NO_DEADLINE
@@ -289,17 +290,20 @@ def test_scales_of_a_flat_store_equal_those_of_each_series(lengths, season_lengt
     values = random.normal(size=(indptr[-1], 2)).astype(np.float32)
     values[random.random(values.shape) < 0.3] = np.nan
     ends = np.array([random.integers(a - 1, b) for a, b in pairwise(indptr)])
-    found = scales.mase_scales(values, indptr, ends, season_length)
-    assert found.shape == (len(lengths), 2) and found.dtype == np.float64
+    found = scales.scales_at(values, indptr, ends, season_length)
+    assert found.mase.shape == (len(lengths), 2) and found.mase.dtype == np.float64
     for s, (begin, end) in enumerate(zip(indptr[:-1], ends, strict=True)):
         for channel in range(2):
-            wanted = scales.mase_scale(values[begin : end + 1, channel], season_length)
-            assert found[s, channel] == pytest.approx(wanted, rel=1e-12, nan_ok=True)
+            history = values[begin : end + 1, channel]
+            wanted = textbook.mase_scale(history, season_length)
+            assert found.mase[s, channel] == pytest.approx(wanted, rel=1e-12, nan_ok=True)
+            wanted = textbook.rmsse_scale(history)
+            assert found.rmsse[s, channel] == pytest.approx(wanted, rel=1e-12, nan_ok=True)
 
 
 def test_scales_of_chosen_pairs_are_those_of_the_series_they_name():
     values = np.array([[1.0], [2.0], [4.0], [10.0], [13.0]], np.float32)
     indptr = np.array([0, 3, 5])
     ends, series = np.array([4, 1, 2]), np.array([1, 0, 0])
-    found = scales.mase_scales(values, indptr, ends, 1, series)
-    assert found[:, 0].tolist() == [3.0, 1.0, 1.5]
+    found = scales.scales_at(values, indptr, ends, 1, series)
+    assert found.mase[:, 0].tolist() == [3.0, 1.0, 1.5]

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from evaluation import textbook_metrics as metrics
 
 from forecaster.config import DataConfig
-from forecaster.evaluation import metrics
 from forecaster.evaluation.baselines import seasonal_naive
-from forecaster.evaluation.rivals import NAIVE, rivals_at, score_models
-from forecaster.evaluation.scales import Scales, mase_scales
+from forecaster.evaluation.comparison import NAIVE, baselines_at, score_models
+from forecaster.evaluation.scales import scales_at
 from forecaster.panel.build import open_panel
 
 DECILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -53,8 +53,8 @@ def test_m4_hourly_gives_the_known_errors_of_seasonal_naive():
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     ends, series = indptr[1:] - 1, np.arange(414)
     quantiles = seasonal_naive(values, indptr, ends, series, 48, 24, DECILES)
-    scale = mase_scales(values, indptr, ends, 24)
-    found = score_models(test[..., None], {NAIVE: quantiles}, DECILES, Scales(scale, scale))[0][NAIVE]
+    scales = scales_at(values, indptr, ends, 24)
+    found = score_models(test[..., None], {NAIVE: quantiles}, DECILES, scales)[0][NAIVE]
     assert found["sMAPE"] == pytest.approx(13.912, abs=5e-4)
     assert found["MASE"] == pytest.approx(1.193, abs=5e-4)
     assert (found["sMAPE"] / 18.383 + found["MASE"] / 2.395) / 2 == pytest.approx(0.627, abs=1e-3)
@@ -67,7 +67,7 @@ def test_epf_gives_the_known_errors_of_seasonal_naive(market, mase, sql):
     rows = panel.n_rows
     cutoff = rows - 480 - 1 + 24 * np.arange(20)
     series = np.zeros(20, np.int64)
-    beside = rivals_at(panel, series, cutoff, 24, DECILES, [NAIVE])
+    beside = baselines_at(panel, series, cutoff, 24, DECILES, [NAIVE])
     actual = panel.values[cutoff[:, None] + np.arange(1, 25), :1]
     found = score_models(actual, beside.quantiles, DECILES, beside.scales)[0][NAIVE]
     assert found["MASE"] == pytest.approx(mase, abs=0.002)

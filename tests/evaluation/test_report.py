@@ -10,18 +10,15 @@ from evaluation.report_page import Read, backtest_of, panel_of
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.evaluation.backtest import MODEL, NAIVE
-from forecaster.evaluation.report import numbers
-from forecaster.evaluation.report.evidence import evidence
-from forecaster.evaluation.report.origin import Origin
-from forecaster.evaluation.report.page import page_of
-from forecaster.evaluation.report.ranking import ranking
-from forecaster.evaluation.report.words import meaning, verdict
-from forecaster.evaluation.rivals import CHEAP
+from forecaster.evaluation import report_data
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, NAIVE
+from forecaster.evaluation.metrics import describe
+from forecaster.evaluation.report import assess, render_report
+from forecaster.evaluation.report_data import ReportContext, collect, rank
 from forecaster.panel.findings import Finding
 
 ALWAYS = ["verdict", "scores", "series", "leads", "calibration", "residuals"]
-WITH_ORIGIN = [*ALWAYS, "model", "audit", "config", "environment"]
+WITH_CONTEXT = [*ALWAYS, "model", "audit", "config", "environment"]
 NASTY = '<script>alert("1")</script>&"\''
 
 
@@ -31,43 +28,43 @@ def _plain():
 
 
 @cache
-def _told():
+def _with_context():
     finding = Finding("warning", "gaps", "3 <i>steps</i> are missing", "fill & see", "s<1>", "row 7", 3)
     artifact = tiny.plain_model().artifact
-    origin = Origin(artifact, "forecaster backtest MODEL DATA", "f00d", (finding,))
-    return replace(_plain(), origin=origin)
+    origin = ReportContext(artifact, "forecaster backtest MODEL DATA", "f00d", (finding,))
+    return replace(_plain(), report_context=origin)
 
 
-def _said(found, origin=None):
-    found = evidence(found)
-    return verdict(found, ranking(found), origin)
+def _said(found, context=None):
+    found = collect(found)
+    return assess(found, rank(found), context)
 
 
 def test_all_sections_are_there_and_every_link_leads_to_one():
-    assert list(Read(page_of(_plain())).sections) == ALWAYS
-    read = Read(page_of(_told()))
-    assert list(read.sections) == WITH_ORIGIN
+    assert list(Read(render_report(_plain())).sections) == ALWAYS
+    read = Read(render_report(_with_context()))
+    assert list(read.sections) == WITH_CONTEXT
     ids = {found.get("id") for _, found in read.tags}
     links = [found["href"] for tag, found in read.tags if tag == "a"]
-    assert {link[1:] for link in links} == set(WITH_ORIGIN) - {"verdict"}
+    assert {link[1:] for link in links} == set(WITH_CONTEXT) - {"verdict"}
     assert all(link.startswith("#") and link[1:] in ids for link in links)
     assert all(text.strip() for text in read.sections.values())
 
 
 def test_the_page_needs_no_other_file_and_no_script():
-    page = page_of(_told())
+    page = render_report(_with_context())
     read = Read(page)
     assert not {tag for tag, _ in read.tags} & {"script", "link", "img", "iframe", "object", "base"}
     for _, found in read.tags:
         assert not any(name.startswith("on") for name in found)
-        for name in ("src", "href", "xlink:href", "action", "style", "srcset"):
+        for name in ("src", "href", "xlink:href", "action", "srcset"):
             assert found.get(name, "#").startswith("#")
-    assert set(re.findall(r"url\(([^)]*)\)", page)) <= {"#masked"}
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
     assert "http" not in page and "@import" not in page
 
 
 def test_every_figure_has_a_heading_and_every_picture_says_what_it_shows():
-    read = Read(page_of(_told()))
+    read = Read(render_report(_with_context()))
     pictures = [found for tag, found in read.tags if tag == "svg" and "viewbox" in found]
     shown = [found for found in pictures if found.get("aria-hidden") != "true"]
     assert len(shown) >= 14
@@ -81,8 +78,8 @@ def test_all_text_of_a_user_is_escaped():
     names = [f"{NASTY}{n}" for n in range(5)]
     panel = panel_of(names=names, channels=("<b>y</b>",), key="<u>id</u>")
     found = backtest_of(replace(panel, name='"><img src=x onerror=y>', kind="polars"))
-    origin = replace(_told().origin, command=f"forecaster {NASTY}", fingerprint="<hr>")
-    read = Read(page_of(replace(found, origin=origin)))
+    origin = replace(_with_context().report_context, command=f"forecaster {NASTY}", fingerprint="<hr>")
+    read = Read(render_report(replace(found, report_context=origin)))
     assert not {tag for tag, _ in read.tags} & {"script", "img", "u", "i", "hr"}
     assert sum(tag == "b" and not found for tag, found in read.tags) == 1  # of the finding
     assert names[0] in read.text and "<b>y</b>" in read.text
@@ -90,8 +87,8 @@ def test_all_text_of_a_user_is_escaped():
 
 
 def test_the_numbers_are_those_of_the_backtest():
-    found = _told()
-    read = Read(page_of(found))
+    found = _with_context()
+    read = Read(render_report(found))
     head, *rows = read.tables[0]
     assert [row[0] for row in rows] == list(found.scores)
     for row in rows:
@@ -102,9 +99,9 @@ def test_the_numbers_are_those_of_the_backtest():
                 continue
             title = name.replace("_", " ") + " %" * name.startswith(("coverage", "width"))
             in_percent = name == "skill" or name.startswith("coverage")
-            said = numbers.percent(value) if in_percent else numbers.number(value)
+            said = report_data.percent(value) if in_percent else report_data.number(value)
             assert shown[title].split(" (")[0] == said, name
-    skill = f"({numbers.percent(found.scores[MODEL]['skill_low'])} to "
+    skill = f"({report_data.percent(found.scores[MODEL]['skill_low'])} to "
     assert skill in rows[0][1]
     assert f"{found.scored:,} cells" in read.text and f"{found.unscored:,} cells" in read.text
     assert f"The model {found.verdict}." in read.text
@@ -112,7 +109,7 @@ def test_the_numbers_are_those_of_the_backtest():
 
 def test_the_best_of_each_column_is_marked_by_more_than_colour():
     found = _plain()
-    head, *rows = Read(page_of(found)).tables[0]
+    head, *rows = Read(render_report(found)).tables[0]
     models = list(found.scores)
     for column, name in enumerate(head):
         marked = {row[0] for row in rows if row[column].startswith("★")}
@@ -126,11 +123,11 @@ def test_the_best_of_each_column_is_marked_by_more_than_colour():
 
 
 def test_every_score_is_explained():
-    assert all(meaning(name) for name in _plain().scores[MODEL] if not name.startswith("skill_"))
+    assert all(describe(name) for name in _plain().scores[MODEL] if not name.startswith("skill_"))
 
 
 def test_calibration_is_that_of_a_slow_loop():
-    found = evidence(_plain())
+    found = collect(_plain())
     below, between, inside, cells = np.zeros(9), np.zeros(10), np.zeros(4), 0
     for forecast in _plain().forecasts:
         for n, h, c in np.ndindex(forecast.actual.shape):
@@ -145,9 +142,9 @@ def test_calibration_is_that_of_a_slow_loop():
     assert found.inside[0] == pytest.approx(_plain().scores[MODEL]["coverage_80"])
 
 
-def test_errors_bias_and_their_echo_are_those_of_a_slow_loop():
+def test_errors_bias_and_autocorrelation_are_those_of_a_slow_loop():
     backtest = backtest_of(panel_of(4, 120), windows=12, shift=0.5)
-    found = evidence(backtest)
+    found = collect(backtest)
     scale, errors, first = found.scale, [], {}
     by_lead = [[] for _ in range(4)]
     for window, forecast in enumerate(backtest.forecasts):
@@ -177,45 +174,45 @@ def test_the_error_over_time_is_the_mase_of_each_cutoff():
     backtest = _plain()
     table = backtest.by("cutoff")
     mine = table.filter(table["model"] == MODEL)["MASE"].to_numpy()
-    np.testing.assert_allclose(evidence(backtest).over_time[MODEL], mine)
+    np.testing.assert_allclose(collect(backtest).over_time[MODEL], mine)
 
 
 def test_best_and_worst_are_those_of_the_scores_by_series():
     backtest = backtest_of(panel_of(8))
     table = backtest.by("series")
     mine = table.filter(table["model"] == MODEL).sort("MASE")
-    found = ranking(evidence(backtest))
+    found = rank(collect(backtest))
     assert [one.name for one in found.best] == mine["id"][:3].to_list()
     assert [one.name for one in found.worst] == mine["id"][::-1][:3].to_list()
     np.testing.assert_allclose([one.mase for one in found.listed], mine["MASE"][::-1][:8])
     assert (found.count, found.kinds) == (8, "series")
-    read = Read(page_of(backtest))
+    read = Read(render_report(backtest))
     assert "Worst" in read.sections["series"] and "8 series by MASE" in read.sections["series"]
 
 
-def test_few_series_are_told_apart_by_window_and_channels_by_name():
+def test_few_series_are_ranked_by_window_and_channels_by_name():
     lone = backtest_of(panel_of(1), windows=6)
-    found = ranking(evidence(lone))
+    found = rank(collect(lone))
     assert (found.count, found.kinds) == (6, "windows")
     text = lone.forecasts[0].panel.calendar.text
     cutoffs = {f"y after {text(int(one.cutoff[0]))}" for one in lone.forecasts}
     assert {one.name for one in (*found.best, *found.worst)} == cutoffs
     several = backtest_of(panel_of(3, channels=("y", "z")))
-    names = {one.name for one in ranking(evidence(several)).listed}
+    names = {one.name for one in rank(collect(several)).listed}
     assert names == {f"s{s} · {channel}" for s in range(3) for channel in "yz"}
-    for page in (page_of(lone), page_of(several)):
+    for page in (render_report(lone), render_report(several)):
         assert list(Read(page).sections) == ALWAYS
 
 
-def test_a_page_without_any_truth_says_so():
+def test_a_page_without_any_actual_states_so():
     panel = panel_of()
     blind = replace(panel, values=np.where(panel.time[:, None] > panel.time[47], np.nan, panel.values))
     found = backtest_of(blind)
     assert found.scored == 0
-    read = Read(page_of(found))
+    read = Read(render_report(found))
     assert list(read.sections) == ALWAYS
     assert "No cell was scored" in read.sections["verdict"] and "nan" not in read.text.lower()
-    assert "Score a table with truths" in read.sections["verdict"]
+    assert "Score a table with actuals" in read.sections["verdict"]
 
 
 def test_missing_truths_and_series_that_never_vary_are_no_fault():
@@ -225,7 +222,7 @@ def test_missing_truths_and_series_that_never_vary_are_no_fault():
     values[: panel.indptr[1]] = 3.0
     found = backtest_of(replace(panel, values=values))
     assert found.unscored > 0
-    read = Read(page_of(found))
+    read = Read(render_report(found))
     assert f"{found.unscored:,} cells" in read.text and "nan" not in read.text.lower()
 
 
@@ -236,48 +233,48 @@ def test_missing_truths_and_series_that_never_vary_are_no_fault():
         ({"noise": 9.0}, "loses to", "loses to seasonal naive"),
     ],
 )
-def test_losses_are_said_as_plainly_as_wins(made, word, said):
+def test_losses_are_stated_as_plainly_as_wins(made, word, said):
     found = backtest_of(panel_of(8), **made)
     mine = _said(found)
     assert mine.word == word and said in mine.headline
     if word == "loses to":
-        assert mine.todo[0].startswith("Use seasonal naive instead")
-    assert f'class="{"good" if word == "beats" else "bad"}"' in page_of(found)
+        assert mine.actions[0].startswith("Use seasonal naive instead")
+    assert f'class="{"good" if word == "beats" else "bad"}"' in render_report(found)
 
 
-def test_a_difference_that_may_be_chance_is_said_to_be():
+def test_a_difference_that_may_be_chance_is_stated_as_such():
     found = _plain()
     unsure = found.scores[MODEL] | {"skill_low": -0.1, "skill_high": 0.3}
     mine = _said(replace(found, scores=found.scores | {MODEL: unsure}))
-    assert mine.word == "may match" and "may be chance" in " ".join(mine.todo)
+    assert mine.word == "may match" and "may be chance" in " ".join(mine.actions)
 
 
 @pytest.mark.parametrize(
     ("coverage", "said"),
-    [(0.82, "at their word"), (0.6, "too narrow"), (0.95, "too wide"), (np.nan, "nothing is known")],
+    [(0.82, "can be trusted"), (0.6, "too narrow"), (0.95, "too wide"), (np.nan, "nothing is known")],
 )
 def test_bands_are_judged_by_their_coverage(coverage, said):
     found = _plain()
     mine = found.scores[MODEL] | {"coverage_80": coverage}
     judged = _said(replace(found, scores=found.scores | {MODEL: mine}))
     assert said in judged.bands
-    assert any("bands" in line for line in judged.todo) == (said.startswith("too"))
+    assert any("bands" in line for line in judged.actions) == (said.startswith("too"))
 
 
 def test_what_to_do_next_names_what_was_found():
-    biased = " ".join(_said(backtest_of(panel_of(8), noise=0.3, shift=2.0)).todo)
+    biased = " ".join(_said(backtest_of(panel_of(8), noise=0.3, shift=2.0)).actions)
     assert "too high on the whole" in biased
-    assert "Score more than 2 cutoffs" in " ".join(_said(backtest_of(panel_of(8), windows=2)).todo)
-    assert "1 warning" in " ".join(_said(_plain(), _told().origin).todo)
-    fitted = replace(_told().origin, validation=True)
-    assert "chose the weights" in " ".join(_said(_plain(), fitted).todo)
+    assert "Score more than 2 cutoffs" in " ".join(_said(backtest_of(panel_of(8), windows=2)).actions)
+    assert "1 warning" in " ".join(_said(_plain(), _with_context().report_context).actions)
+    fitted = replace(_with_context().report_context, validation=True)
+    assert "selected the weights" in " ".join(_said(_plain(), fitted).actions)
     better = _plain().scores | {"ETS": _plain().scores["ETS"] | {"WQL": 1e-9}}
-    assert "Take ETS as the mark" in " ".join(_said(replace(_plain(), scores=better)).todo)
+    assert "The mark to beat is ETS" in " ".join(_said(replace(_plain(), scores=better)).actions)
 
 
 def test_ten_thousand_series_give_a_small_page():
-    found = backtest_of(panel_of(10_000, 20), windows=2, horizon=2, baselines=CHEAP)
-    page = page_of(found)
+    found = backtest_of(panel_of(10_000, 20), windows=2, horizon=2, baselines=CHEAP_BASELINES)
+    page = render_report(found)
     assert len(page) < 300_000
     read = Read(page)
     assert "10,000 series by MASE" in read.sections["series"]
@@ -285,8 +282,8 @@ def test_ten_thousand_series_give_a_small_page():
     assert sum(tag == "svg" for tag, _ in read.tags) < 60
 
 
-def test_the_config_and_the_environment_tell_how_to_do_it_again():
-    read = Read(page_of(_told()))
+def test_the_config_and_the_environment_show_how_to_repeat_it():
+    read = Read(render_report(_with_context()))
     artifact = tiny.plain_model().artifact
     assert f"horizon: {artifact.horizon}" in read.sections["config"]
     assert "context_length: 28" in read.sections["config"]
@@ -300,13 +297,13 @@ def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
         _plain().report(tmp_path / "report.pdf")
     assert not list(tmp_path.iterdir())
     _plain().report(tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page_of(_plain())
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_report(_plain())
 
 
-def test_a_backtest_of_a_model_has_its_origin():
+def test_a_backtest_of_a_model_has_its_context():
     found = tiny.plain_model().backtest(tiny.plain(), windows=2, stride=3, quiet=True)
-    read = Read(page_of(found))
-    assert list(read.sections) == WITH_ORIGIN
+    read = Read(render_report(found))
+    assert list(read.sections) == WITH_CONTEXT
     assert "backtest MODEL DATA --windows 2 --refit once --stride 3" in read.sections["environment"]
     # The model on the page is the one that forecast, not the one that was asked.
     cutoff = found.forecasts[0].panel.calendar.text(int(found.forecasts[0].cutoff[0]))
@@ -325,13 +322,13 @@ def test_a_fit_leaves_a_page_about_its_validation_windows(tmp_path):
     page = (tmp_path / "fit.html").read_text(encoding="utf-8")
     assert (tmp_path / "model" / "report.html").read_text(encoding="utf-8") == page
     read = Read(page)
-    assert list(read.sections) == WITH_ORIGIN and "Validation" in read.text
+    assert list(read.sections) == WITH_CONTEXT and "Validation" in read.text
     assert "<dt>date</dt>" not in page  # a model's folder is the same whenever it was made
     scores = model.metrics["validation"]["scores"]
     head, *rows = read.tables[0]
     for row in rows:
         shown = row[head.index("WQL")].removeprefix("★ ")
-        assert shown == numbers.number(scores[row[0]]["WQL"])
+        assert shown == report_data.number(scores[row[0]]["WQL"])
     assert {MODEL, NAIVE} <= {row[0] for row in rows} == set(scores)
 
 

@@ -8,8 +8,8 @@ from evaluation.report_page import backtest_of, panel_of
 from forecast import tiny
 from runs.browser import opened_browser
 
-from forecaster.evaluation.report.origin import Origin
-from forecaster.evaluation.report.page import page_of
+from forecaster.evaluation.report import render_report
+from forecaster.evaluation.report_data import ReportContext
 from forecaster.panel.findings import Finding
 
 SECTIONS = [
@@ -30,11 +30,13 @@ def address(tmp_path_factory):
     """Where the page of a backtest lies whose names are long and nasty."""
     names = [f"{LONG}{n}" for n in range(6)] + ["<script>document.title='broken'</script>", "'\"&"]
     finding = Finding("warning", "gaps", f"gaps in {LONG}", "fill them", LONG, "row 7", 3)
-    origin = Origin(tiny.plain_model().artifact, f"forecaster backtest {LONG}", "f00d", (finding,))
+    origin = ReportContext(
+        tiny.plain_model().artifact, f"forecaster backtest {LONG}", "f00d", (finding,)
+    )
     backtest = backtest_of(panel_of(8, 120, names=names), windows=10)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    replace(backtest, origin=origin).report(path)
-    assert LONG in page_of(backtest)
+    replace(backtest, report_context=origin).report(path)
+    assert LONG in render_report(backtest)
     return path.as_uri()
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from evaluation import textbook_metrics as textbook
 
 from forecaster.evaluation import metrics
-from forecaster.evaluation import tally as tallies
+from forecaster.evaluation.metrics import concatenate, tally
 from forecaster.evaluation.scales import Scales
-from forecaster.evaluation.tally import joined, tally
 
 LEVELS = (0.1, 0.5, 0.9)
 N, H, C = 7, 5, 2
@@ -33,18 +33,18 @@ def _by_definition(actual, quantiles, scales, paths):
     drawn = metrics.crps(y, np.moveaxis(paths, 1, -1).transpose(0, 2, 1, 3))
     return {
         "cells": np.isfinite(y).sum(),
-        "MAE": metrics.mae(y, median),
-        "RMSE": metrics.rmse(y, median),
-        "MSE": metrics.mse(y, median),
-        "MASE": metrics.mase(y, median, scales.mase),
-        "RMSSE": metrics.rmsse(y, median, scales.rmsse),
-        "sMAPE": metrics.smape(y, median),
-        "WQL": metrics.wql(y, q, LEVELS),
-        "SQL": metrics.sql(y, q, LEVELS, scales.mase),
+        "MAE": textbook.mae(y, median),
+        "RMSE": textbook.rmse(y, median),
+        "MSE": textbook.mse(y, median),
+        "MASE": textbook.mase(y, median, scales.mase),
+        "RMSSE": textbook.rmsse(y, median, scales.rmsse),
+        "sMAPE": textbook.smape(y, median),
+        "WQL": textbook.wql(y, q, LEVELS),
+        "SQL": textbook.sql(y, q, LEVELS, scales.mase),
         "CRPS_quantiles": np.nanmean(metrics.pinball(y, q, LEVELS).mean(axis=-1)),
-        "bias": metrics.bias(y, median),
-        "coverage_80": metrics.coverage(y, low, high),
-        "width_80": metrics.interval_width(y, low, high),
+        "bias": textbook.bias(y, median),
+        "coverage_80": textbook.coverage(y, low, high),
+        "width_80": textbook.interval_width(y, low, high),
         "CRPS": np.nanmean(drawn),
     }
 
@@ -70,7 +70,7 @@ def test_groups_of_windows_channels_and_leads_are_scored_by_the_definitions(prob
     by_group, by_channel, by_lead = whole.by_group(group, 3), whole.by_channel(), whole.by_lead()
     for g in range(3):
         own = group == g
-        part = actual[own], quantiles[own], scales.of(own), paths[own]
+        part = actual[own], quantiles[own], scales.select(own), paths[own]
         _same({name: values[g] for name, values in by_group.items()}, _by_definition(*part))
     for c in range(C):
         own = slice(c, c + 1)
@@ -96,11 +96,11 @@ def test_parts_joined_and_small_blocks_are_the_whole(problem, monkeypatch):
     actual, quantiles, scales, paths = problem
     whole = tally(actual, quantiles, LEVELS, scales, paths)
     parts = [
-        tally(actual[own], quantiles[own], LEVELS, scales.of(own), paths[own])
+        tally(actual[own], quantiles[own], LEVELS, scales.select(own), paths[own])
         for own in (slice(0, 3), slice(3, 4), slice(4, 7))
     ]
-    monkeypatch.setattr(tallies, "_BLOCK_CELLS", 11)
-    for other in (joined(parts), tally(actual, quantiles, LEVELS, scales, paths)):
+    monkeypatch.setattr(metrics, "_BLOCK_CELLS", 11)
+    for other in (concatenate(parts), tally(actual, quantiles, LEVELS, scales, paths)):
         _same(other.overall(), whole.overall())
         for name, values in whole.by_lead().items():
             np.testing.assert_allclose(other.by_lead()[name], values, rtol=1e-12)
@@ -110,12 +110,12 @@ def test_where_nothing_is_scored_every_metric_is_nan(problem):
     actual, quantiles, scales, _ = problem
     found = tally(np.full_like(actual, np.nan), quantiles, LEVELS, scales).overall()
     assert all(np.isnan(value) for value in found.values())
-    empty = tally(actual[:0], quantiles[:0], LEVELS, scales.of(slice(0, 0))).overall()
+    empty = tally(actual[:0], quantiles[:0], LEVELS, scales.select(slice(0, 0))).overall()
     assert all(np.isnan(value) for value in empty.values())
 
 
 def test_a_missing_quantile_of_a_scored_cell_is_a_fault(problem):
     actual, quantiles, scales, _ = problem
     quantiles[0, :, 0, 2] = np.nan
-    with pytest.raises(ValueError, match="a forecast of each real actual expected"):
+    with pytest.raises(ValueError, match="a forecast of each observed actual expected"):
         tally(np.nan_to_num(actual), quantiles, LEVELS, scales)

@@ -13,7 +13,7 @@ import forecaster as fc
 from forecaster.cli import app
 from forecaster.evaluation import metrics
 from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
-from forecaster.evaluation.rivals import MODEL
+from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.paths import Draws, path_keys
 from forecaster.forecast.predictor import Predictor
 

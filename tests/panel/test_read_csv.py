@@ -67,7 +67,7 @@ def test_the_usual_dialect_is_not_worth_a_word(written):
     assert written("a,b\n1,2.5\n").notes == ()
     assert written("a\tb\n1\t2.5\n", "a.tsv").notes == ()
     (note,) = written("a\tb\n1\t2.5\n").notes
-    assert note.line().startswith("note delimiter: fields are parted by 'tab'; pass --delimiter")
+    assert note.line().startswith("note delimiter: fields are separated by 'tab'; pass --delimiter")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_numbers_that_can_be_read_in_one_way_are(written, values, numbers):
 def test_a_number_that_can_be_read_in_two_ways_is_refused_until_the_mark_is_told(written, values):
     written.refused(
         column(values),
-        "column 'y': '1,234' in row 1 may be 1.234 or 1234; say --decimal , or --decimal .",
+        "column 'y': '1,234' in row 1 may be 1.234 or 1234; pass --decimal , or --decimal .",
     )
     assert written(column(values), decimal=",").frame["y"][0] == 1.234
     assert written(column(values), decimal=".").frame["y"][0] == 1234

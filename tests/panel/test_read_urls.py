@@ -40,11 +40,11 @@ def test_a_web_address_gives_the_table_of_the_file_behind_it():
         for name in files:
             table = read_table(f"{web}/{name}")
             assert table.frame.equals(FRAME) and table.name == f"{web}/{name}"
-        refused(f"{web}/b.csv", "/b.csv: cannot be read (the server says 404", "check the address")
+        refused(f"{web}/b.csv", "/b.csv: cannot be read (the server answers 404", "check the address")
 
 
 def test_a_server_that_is_not_there_or_silent_is_given_up(monkeypatch):
-    monkeypatch.setattr(remote, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "URL_TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         begin = time.monotonic()

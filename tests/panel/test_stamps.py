@@ -151,7 +151,7 @@ def test_whole_numbers_that_are_dates_are_read_and_written_back(name, values, fr
 def test_whole_numbers_that_may_be_dates_or_steps_are_refused():
     table = pl.DataFrame({"n": [20240131, 20240201], "y": [1.0, 2]})
     message = (
-        "whole numbers such as 20240131 may be dates or steps; say --time-format %Y%m%d, or --freq 1i"
+        "whole numbers such as 20240131 may be dates or steps; pass --time-format %Y%m%d, or --freq 1i"
     )
     with pytest.raises(DataError, match=message):
         open_panel(table, DataConfig(time="n"))

@@ -5,7 +5,7 @@ from forecast import tiny
 from mlflow.tracking import MlflowClient
 
 import forecaster as fc
-from forecaster.evaluation.report.page import page_of
+from forecaster.evaluation.report import render_report
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -26,4 +26,4 @@ def test_a_fit_and_a_backtest_log_their_page(place):
         with open(path, encoding="utf-8") as file:
             pages[run.data.tags["kind"]] = file.read()
     assert pages["fit"] == (place / "model" / "report.html").read_text(encoding="utf-8")
-    assert pages["backtest"] == page_of(backtest)
+    assert pages["backtest"] == render_report(backtest)

@@ -14,7 +14,7 @@ import numpy as np
 
 from forecaster.errors import DataError
 from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
-from forecaster.evaluation.rivals import MODEL, NAIVE
+from forecaster.evaluation.comparison import MODEL, NAIVE
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor

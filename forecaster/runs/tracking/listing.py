@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError, ForecasterError
-from forecaster.evaluation.backtest import MODEL
+from forecaster.evaluation.comparison import MODEL
 from forecaster.runs.tracking.identity import without_password
 from forecaster.runs.tracking.store import client_class, first_line, probe, tracking_uri
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from forecaster.config import Config, FitConfig
 from forecaster.errors import ConfigError, DataError, FitError
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
-from forecaster.evaluation.rivals import CHEAP, MODEL
-from forecaster.evaluation.tally import Scores
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
+from forecaster.evaluation.metrics import Scores
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
@@ -125,7 +125,7 @@ class Objective:
         def said(cutoffs: Sequence[int]) -> Iterator[dict[str, Forecast]]:
             return ({MODEL: forecast} for forecast in predictor.forecasts_at(panel, cutoffs))
 
-        return run_backtest(self.cutoffs, said, CHEAP)
+        return run_backtest(self.cutoffs, said, CHEAP_BASELINES)
 
     def check(self) -> None:
         """Refuses a search whose config does not fit the table, before its first trial.

@@ -11,7 +11,7 @@ import torch
 
 from forecaster.config import Config
 from forecaster.errors import DataError, FitError
-from forecaster.evaluation.backtest import MODEL
+from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare
 from forecaster.runs.tune import objective as objective_module

@@ -1,0 +1,166 @@
+"""A model beside its baselines, scored over the same cells, and the verdict in one sentence.
+
+Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile level · S sample path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.evaluation.baselines import drift, naive, seasonal_naive
+from forecaster.evaluation.ets import ets
+from forecaster.evaluation.metrics import Scores, Tally, skill, tally
+from forecaster.evaluation.scales import Scales, scales_at
+from forecaster.panel.panel import Panel
+
+MODEL = "forecaster"
+NAIVE = "seasonal naive"
+ETS = "ETS"
+RIDGE = "ridge"
+
+CHEAP_BASELINES = (NAIVE, "naive", "drift")
+BASELINES = (*CHEAP_BASELINES, ETS)
+"""Baselines that need no fit."""
+
+Quantiles = NDArray[np.float32]
+
+
+class Baselines(NamedTuple):
+    """Forecasts of the baselines at some cutoffs."""
+
+    quantiles: dict[str, Quantiles]
+    """By baseline, [N, H, C, Q] data units; NaN where a channel has no history."""
+    scales: Scales
+    """Of the same windows."""
+
+
+def baselines_at(
+    panel: Panel,
+    series: NDArray[np.int64],
+    cutoff: NDArray[np.int64],
+    horizon: int,
+    levels: Sequence[float],
+    names: Iterable[str] = BASELINES,
+) -> Baselines:
+    """Forecasts of baselines, and the scales, at given cutoffs.
+
+    Args:
+        panel: the table.
+        series: [N] number of each series.
+        cutoff: [N] row of the last step that may be read; one before its series' first = no history.
+        horizon: leads.
+        levels: quantile levels.
+        names: of the baselines.
+    """
+    values, indptr = panel.values[:, : panel.n_channels], panel.indptr
+    season = panel.calendar.season_length
+    ends = np.maximum(cutoff, indptr[series] - 1)
+    request = (values, indptr, ends, series, horizon)
+    forecasts = {
+        NAIVE: lambda: seasonal_naive(*request, season, levels),
+        "naive": lambda: naive(*request, levels),
+        "drift": lambda: drift(*request, levels),
+        ETS: lambda: ets(*request, season, levels),
+    }
+    scales = scales_at(values, indptr, ends, season, series)
+    return Baselines({name: forecasts[name]() for name in names}, scales)
+
+
+def tally_models(
+    actual: NDArray[np.float32],
+    quantiles: Mapping[str, Quantiles],
+    levels: Sequence[float],
+    scales: Scales,
+    paths: NDArray[np.float32] | None = None,
+) -> dict[str, Tally]:
+    """Each model's tally over the cells that all models forecast.
+
+    Args:
+        actual: [N, H, C] NaN = missing.
+        quantiles: by model, [N, H, C, Q].
+        levels: quantile levels.
+        scales: of the windows.
+        paths: [N, S, H, C] sample paths of "forecaster", if any.
+    """
+    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
+    shared = np.where(everywhere, actual, np.nan)
+    return {
+        name: tally(shared, q, levels, scales, paths if name == MODEL else None)
+        for name, q in quantiles.items()
+    }
+
+
+def score_models(
+    actual: NDArray[np.float32],
+    quantiles: Mapping[str, Quantiles],
+    levels: Sequence[float],
+    scales: Scales,
+) -> tuple[dict[str, Scores], int]:
+    """Each model's metrics and skill over the cells that all models forecast, and their number.
+
+    `quantiles` holds "seasonal naive"; axes as in `tally_models`.
+    """
+    tallies = tally_models(actual, quantiles, levels, scales)
+    scores = {name: one.overall() for name, one in tallies.items()}
+    for one in scores.values():
+        one["skill"] = skill(one["WQL"], scores[NAIVE]["WQL"])
+    return scores, int(tallies[NAIVE].windows["cells"].sum())
+
+
+def verdict(scores: Mapping[str, Scores]) -> str:
+    """How "forecaster" compares with seasonal naive, and which baselines have a lower WQL than it.
+
+    A loss is called a loss; a win within the bootstrap interval of 0 is not called a win.
+
+    Args:
+        scores: by model, WQL and MASE; of "forecaster" also its skill and interval, if any.
+    """
+    return _versus_naive(scores[MODEL], scores[NAIVE]) + _better_baselines(scores)
+
+
+def compare(wql: float, naive: float) -> str:
+    """Returns "beats", "matches", "loses to", or a phrase for an undefined WQL (all actuals 0)."""
+    if math.isnan(wql) or math.isnan(naive):
+        return "cannot be compared (its WQL is not defined) with"
+    return "beats" if wql < naive else "matches" if wql == naive else "loses to"
+
+
+def _versus_naive(model: Scores, naive: Scores) -> str:
+    word = compare(model["WQL"], naive["WQL"])
+    if word == "loses to" and naive["WQL"] == 0:
+        return f"loses to seasonal naive: its WQL is {model['WQL']:.4g}, that of seasonal naive 0"
+    if word not in ("beats", "loses to"):
+        return f"{word} seasonal naive"
+    gain, low, high = (model.get(name, math.nan) for name in ("skill", "skill_low", "skill_high"))
+    if low <= 0 <= high and word == "beats":
+        word = "cannot be told apart from"
+    text = (
+        f"{word} seasonal naive: its WQL is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
+    )
+    if not math.isnan(low):
+        bounds = (low, high) if gain > 0 else (-high, -low)
+        text += " (95 % interval {:.1f} to {:.1f} %)".format(*(100 * bound for bound in bounds))
+    if low <= 0 <= high and word == "loses to":
+        text += ", which may be chance"
+    if word == "beats" and model["MASE"] > naive["MASE"]:
+        # Better bands can hide worse medians.
+        text += f", but its MASE is {100 * (model['MASE'] / naive['MASE'] - 1):.1f} % higher"
+    return text
+
+
+def _better_baselines(scores: Mapping[str, Scores]) -> str:
+    wql = scores[MODEL]["WQL"]
+    better = sorted(
+        (one["WQL"], name)
+        for name, one in scores.items()
+        if name not in (MODEL, NAIVE) and one["WQL"] < wql
+    )
+    if not better:
+        return ""
+    listed = [f"{name} (WQL {100 * (1 - value / wql):.1f} % lower)" for value, name in better]
+    return f"; better than it: {', '.join(listed)}"

@@ -1,0 +1,516 @@
+"""The HTML report of a backtest or of a fit's validation windows: the verdict in words first, then evidence.
+
+One self-contained page: no network, no script; all text that comes from a user is escaped; its size does
+not grow with the number of series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+
+from forecaster.evaluation import report_charts as charts
+from forecaster.evaluation.comparison import MODEL, NAIVE, compare
+from forecaster.evaluation.metrics import describe
+from forecaster.evaluation.report_data import (
+    RankedItem,
+    Ranking,
+    ReportContext,
+    ReportData,
+    collect,
+    counted,
+    number,
+    percent,
+    rank,
+    signed,
+)
+from forecaster.forecast.card import calibration_line
+from forecaster.panel.table import listing
+
+if TYPE_CHECKING:
+    from forecaster.evaluation.backtest import Backtest
+    from forecaster.panel.findings import Finding
+
+_SIGNS = {"beats": "✓", "loses to": "✗", "matches": "=", "may match": "≈"}
+_COVERAGE_TOLERANCE = 0.05  # what 100 independent windows cannot distinguish from chance
+_FEW_CUTOFFS = 4
+_STRONG_BIAS = 0.4  # of the mean absolute error: clearly visible in a picture
+_GROWTH = 1.5  # error of the last third of cutoffs relative to the first third
+_FIRST_COLUMNS = ("skill", "WQL", "MASE", "SQL", "RMSSE", "sMAPE", "MAE", "RMSE", "bias")
+
+
+def render_report(backtest: Backtest) -> str:
+    """The page as HTML text."""
+    data = collect(backtest)
+    ranking = rank(data)
+    context = backtest.report_context
+    sections = {
+        "scores": ("Scores", _scores(backtest)),
+        "series": ("Best and worst", _series(data, ranking)),
+        "leads": ("By lead", _leads(data)),
+        "calibration": ("Calibration", _calibration(data, context)),
+        "residuals": ("Residuals", _residuals(data)),
+    }
+    if context is not None:
+        sections |= {
+            "model": ("Model", _model(data, context)),
+            "audit": ("Audit", _findings(context.findings)),
+            "config": ("Config", _config(context)),
+            "environment": ("Environment", _environment(context)),
+        }
+    links = "".join(f'<a href="#{name}">{title}</a>' for name, (title, _) in sections.items())
+    title, subtitle = _title(data, context)
+    body = "".join(
+        f'<section id="{name}"><h2>{title}</h2>{content}</section>'
+        for name, (title, content) in sections.items()
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_CSS}{charts.key_css()}</style></head><body>"
+        f"<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p></header>"
+        f"{_verdict(data, assess(data, ranking, context))}"
+        f'<nav aria-label="Sections">{links}</nav><main>{body}</main></body></html>\n'
+    )
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The report in three lines."""
+
+    word: str
+    """beats, loses to, or anything else where neither is shown."""
+    headline: str
+    bands: str
+    """Whether the bands can be trusted."""
+    actions: tuple[str, ...]
+    """What to do next, the most urgent first."""
+
+
+def assess(data: ReportData, ranking: Ranking, context: ReportContext | None) -> Assessment:
+    """The verdict, the trust in the bands and the next steps, in words."""
+    scores = data.backtest.scores
+    model = scores[MODEL]
+    word = compare(model["WQL"], scores[NAIVE]["WQL"])
+    if model["skill_low"] <= 0 <= model["skill_high"]:
+        word = "may match"
+    actions = tuple(_actions(data, ranking, context, word)) or (
+        "Nothing here speaks against using this model. Look at the worst series before you do.",
+    )
+    return Assessment(word, f"The model {data.backtest.verdict}.", _trust_in_bands(data), actions)
+
+
+def _trust_in_bands(data: ReportData) -> str:
+    nominal, observed = data.band
+    if not np.isfinite(observed):
+        return "No cell was scored, so nothing is known about the bands."
+    text = f"The {percent(nominal, 0)} band holds {percent(observed)} of the actuals"
+    if abs(observed - nominal) <= _COVERAGE_TOLERANCE:
+        return f"{text}: the bands can be trusted."
+    if observed < nominal:
+        return f"{text}: the bands are too narrow, so expect surprises more often than they indicate."
+    return f"{text}: the bands are too wide, so the model is more certain than they indicate."
+
+
+def _actions(
+    data: ReportData, ranking: Ranking, context: ReportContext | None, word: str
+) -> Iterator[str]:
+    backtest = data.backtest
+    scores, model = backtest.scores, backtest.scores[MODEL]
+    if backtest.scored == 0:
+        yield "Score a table with actuals after the cutoffs: no cell here has one."
+        return
+    if word == "loses to":
+        yield (
+            "Use seasonal naive instead until this is fixed: it is better here, and costs nothing. "
+            "Give the model more history or known covariates, or search settings: forecaster tune."
+        )
+    if word == "may match":
+        yield (
+            "The difference from seasonal naive may be chance: score more windows (--windows) to know."
+        )
+    better = [
+        name for name, one in scores.items() if name not in (MODEL, NAIVE) and one["WQL"] < model["WQL"]
+    ]
+    if better:
+        best = min(better, key=lambda name: scores[name]["WQL"])
+        yield (
+            f"The mark to beat is {best}: its WQL is {number(scores[best]['WQL'])}, the model's "
+            f"{number(model['WQL'])}. Search for better settings with forecaster tune, or use {best}."
+        )
+    if context is not None and context.validation:
+        yield (
+            "These windows selected the weights, so the scores are slightly optimistic. For honest "
+            "scores: forecaster backtest MODEL DATA --report report.html."
+        )
+    elif len(data.cutoffs) < _FEW_CUTOFFS:
+        scored = counted(len(data.cutoffs), "cutoff")
+        yield f"Score more than {scored} before you trust this (--windows 8)."
+    nominal, observed = data.band
+    if np.isfinite(observed) and abs(observed - nominal) > _COVERAGE_TOLERANCE:
+        yield (
+            "Do not plan with these bands as they are: see the calibration curve, and leave rows for "
+            "conformal calibration (fit.calibration)."
+        )
+    yield from _error_patterns(data)
+    losing = int((ranking.skills < 0).sum())
+    if word == "beats" and losing:
+        yield (
+            f"{losing:,} of {len(ranking.skills):,} {ranking.kinds} are forecast worse than by seasonal "
+            "naive: look at the worst below, and use seasonal naive where it stays so."
+        )
+    if backtest.unscored > 0.05 * (backtest.unscored + backtest.scored):
+        yield (
+            f"See why {counted(backtest.unscored, 'cell')} had no actual or no forecast: column status "
+            "of the rows (--out)."
+        )
+    warnings = [one for one in context.findings if one.severity != "note"] if context else []
+    if warnings:
+        yield f"The audit has {counted(len(warnings), 'warning')} about the table: see what to fix."
+
+
+def _error_patterns(data: ReportData) -> Iterator[str]:
+    error = data.errors
+    bias = float(error.mean() / np.abs(error).mean()) if len(error) and np.abs(error).any() else 0.0
+    if abs(bias) > _STRONG_BIAS:
+        yield (
+            f"Forecasts are too {'high' if bias > 0 else 'low'} on the whole: look for a level shift "
+            "after the training rows, or a covariate that explains it."
+        )
+    correlation, noise = data.autocorrelation
+    if len(correlation) and correlation[0] > max(noise, 0.3):
+        yield (
+            f"One-step errors repeat from one cutoff to the next (correlation "
+            f"{number(correlation[0], 2)}): try a longer model.context_length, or a missing covariate."
+        )
+    mase = data.over_time[MODEL]
+    mase = mase[np.isfinite(mase)]
+    third = len(mase) // 3
+    if third >= 2 and mase[-third:].mean() > _GROWTH * mase[:third].mean() > 0:
+        growth = float(mase[-third:].mean() / mase[:third].mean())
+        yield (
+            f"The error has grown {number(growth, 2)}-fold from the first "
+            "third of cutoffs to the last: refit more often (--refit each)."
+        )
+
+
+def _title(data: ReportData, context: ReportContext | None) -> tuple[str, str]:
+    forecast = data.forecasts[0]
+    panel, text = forecast.panel, forecast.panel.calendar.text
+    parts = [
+        listing(panel.schema.target),
+        counted(panel.n_series, "series", "series"),
+        f"horizon {counted(forecast.time.shape[1], 'step')} of {panel.schema.freq}",
+    ]
+    if len(data.cutoffs):
+        first, last = text(int(data.cutoffs[0])), text(int(data.cutoffs[-1]))
+        parts.append(f"{counted(len(data.cutoffs), 'cutoff')}, {first} to {last}")
+    name = Path(panel.name).name if panel.kind == "file" else panel.name
+    kind = "Validation" if context is not None and context.validation else "Backtest"
+    return f"{kind}: {name}", " · ".join(parts)
+
+
+def _verdict(data: ReportData, assessment: Assessment) -> str:
+    backtest = data.backtest
+    model, naive = backtest.scores[MODEL], backtest.scores[NAIVE]
+    nominal, observed = data.band
+    cells = backtest.scored + backtest.unscored
+    interval = f"95 % interval {percent(model['skill_low'])} to {percent(model['skill_high'])}"
+    known = np.isfinite(model["skill_low"])
+    tiles = [
+        (
+            "skill over seasonal naive",
+            percent(model["skill"]),
+            interval if known else "too few windows for an interval",
+        ),
+        ("MASE", number(model["MASE"], 3), f"seasonal naive {number(naive['MASE'], 3)}"),
+        (f"{percent(nominal, 0)} band holds", percent(observed), f"should be {percent(nominal, 0)}"),
+        ("cells scored", f"{backtest.scored:,}", f"of {cells:,}; {backtest.unscored:,} unscored"),
+    ]
+    shown = "".join(
+        f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(note)}</small></div>"
+        for name, value, note in tiles
+    )
+    actions = "".join(f"<li>{escape(line)}</li>" for line in assessment.actions)
+    kind = {"beats": "good", "loses to": "bad"}.get(assessment.word, "even")
+    return (
+        f'<section id="verdict" class="{kind}"><h2><span class="sign" aria-hidden="true">'
+        f"{_SIGNS.get(assessment.word, '?')}</span> {escape(assessment.headline)}</h2>"
+        f"<p>{escape(assessment.bands)}</p>"
+        f'<div class="tiles">{shown}</div><h3>What to do next</h3><ul>{actions}</ul></section>'
+    )
+
+
+def _scores(backtest: Backtest) -> str:
+    return (
+        f"<p>All models over the same {counted(backtest.scored, 'cell')}; "
+        f"{counted(backtest.unscored, 'cell')} without an actual or a forecast are in no score. "
+        f"★ is the best of its column.</p>{_score_table(backtest.scores)}"
+    )
+
+
+def _series(data: ReportData, ranking: Ranking) -> str:
+    if not ranking.best:
+        return '<p class="none">No cell was scored, so there is nothing to rank.</p>'
+    band = round(100 * data.band[0])
+
+    def grid(items: Sequence[RankedItem], name: str) -> str:
+        drawn = (charts.window_chart(data, one, f"{name} {n}") for n, one in enumerate(items, 1))
+        return f'<h3>{name.capitalize()}</h3><div class="grid">{"".join(drawn)}</div>'
+
+    parts = [
+        f"<p>{counted(ranking.count, ranking.kind, ranking.kinds)} by MASE, each shown at its last scored "
+        f'cutoff: actuals in black, median forecast in <b class="model-0">blue</b>, {band} % band shaded.</p>',
+        grid(ranking.best, "best"),
+    ]
+    if ranking.worst:
+        parts.append(grid(ranking.worst, "worst"))
+    if len(ranking.skills) > len(ranking.best) + len(ranking.worst):
+        rows = [
+            [escape(one.name), number(one.mase, 3), number(one.wql, 3), percent(one.skill)]
+            for one in ranking.listed
+        ]
+        head = [ranking.kinds, "MASE", "WQL", "skill"]
+        listed = _table(head, rows, f"Worst {ranking.kinds}", "numbers")
+        parts.append(
+            f'<h3>All {ranking.kinds}</h3><div class="grid two">{charts.skill_chart(ranking)}'
+            f"<div><h3>Worst {len(ranking.listed)}</h3>{listed}</div></div>"
+        )
+    return "".join(parts)
+
+
+def _leads(data: ReportData) -> str:
+    nominal = data.band[0]
+    band_note = f"The {percent(nominal, 0)} band should follow the dashed line."
+    drawn = [
+        charts.lead_chart(data, "MASE", "Error by lead", describe("MASE").capitalize() + "."),
+        charts.lead_chart(data, "WQL", "Quantile loss by lead", describe("WQL").capitalize() + "."),
+        charts.lead_chart(data, f"coverage_{round(100 * nominal)}", "Coverage by lead", band_note),
+    ]
+    return f'{charts.model_key(list(data.tallies))}<div class="grid">{"".join(drawn)}</div>'
+
+
+def _calibration(data: ReportData, context: ReportContext | None) -> str:
+    levels = data.forecasts[0].levels
+    rows = []
+    for low in range(len(levels) // 2):
+        high = len(levels) - 1 - low
+        if abs(levels[low] + levels[high] - 1) < 1e-9:
+            nominal, observed = levels[high] - levels[low], data.inside[low]
+            off = signed(round(100 * (observed - nominal), 1))
+            rows.append([percent(nominal, 0), percent(observed), off])
+    table = _table(["band", "holds", "off by, points"], rows, "Central bands", "numbers")
+    fitted = escape(calibration_line(context.artifact)) if context is not None else ""
+    return (
+        f'<div class="grid">{charts.calibration_chart(data)}{charts.rank_chart(data)}'
+        f"<div><h3>Central bands</h3>{table}"
+        f"<p><small>An actual on the edge of a band counts as inside. {fitted}</small></p></div></div>"
+    )
+
+
+def _residuals(data: ReportData) -> str:
+    drawn = [
+        charts.cutoff_chart(data),
+        charts.error_chart(data),
+        charts.bias_chart(data),
+        charts.autocorrelation_chart(data),
+    ]
+    return (
+        "<p>Errors are scaled: divided by the in-sample error of seasonal naive on the history of their "
+        f'series.</p>{charts.model_key(list(data.tallies))}<div class="grid two">{"".join(drawn)}</div>'
+    )
+
+
+def _model(data: ReportData, context: ReportContext) -> str:
+    artifact = context.artifact
+    model, metrics = artifact.config.model, artifact.metrics
+    facts = {
+        "network": f"width {model.width}, {model.heads} heads, {model.encoder_layers} + "
+        f"{model.decoder_layers} layers, {model.decoder} decoder, head {model.head}",
+        "context": f"{counted(artifact.context_length, 'step')}, patches of {model.patch}",
+        "trained until": data.forecasts[0].panel.calendar.text(artifact.trained_until),
+    }
+    drawn = [f"<div>{_facts(facts)}</div>"]
+    if members := metrics.get("members"):
+        rows = [
+            [
+                str(place),
+                percent(one.get("weight", np.nan)),
+                percent(one.get("share", np.nan)),
+                f"{one.get('best_step', 0):,} of {one.get('steps', 0):,}",
+            ]
+            for place, one in enumerate(members, start=1)
+        ]
+        head = ["member", "weight", "network weight", "best step"]
+        drawn.append(f"<div><h3>Ensemble members</h3>{_table(head, rows, 'Ensemble', 'numbers')}</div>")
+    # The curves of further members have a path for a name, and look alike.
+    every = metrics.get("curves", {})
+    curves = {name: every[name] for name in ("train_loss", "validation_loss") if name in every}
+    if curves:
+        drawn.append(charts.training_chart(curves))
+    return f'<div class="grid">{"".join(drawn)}</div>'
+
+
+def _findings(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "<p>The audit found nothing to report about the table.</p>"
+    items = []
+    for one in findings:
+        first = f" First: {escape(one.first)}." if one.first else ""
+        advice = f"<small>→ {escape(one.advice)}</small>" if one.advice else ""
+        text = f"<code>{escape(one.rule)}</code> {escape(one.text)}.{first}{advice}"
+        items.append(f"<li><b>{one.severity}</b> {text}</li>")
+    return f'<ul class="findings">{"".join(items)}</ul>'
+
+
+def _config(context: ReportContext) -> str:
+    text = yaml.safe_dump(
+        context.artifact.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+    )
+    return (
+        "<p>All settings, with those chosen from the data filled in.</p>"
+        f"<details><summary>The resolved config</summary><pre>{escape(text)}</pre></details>"
+    )
+
+
+def _environment(context: ReportContext) -> str:
+    artifact = context.artifact
+    return _facts(
+        {
+            "command": context.command,
+            **({} if context.date is None else {"date": context.date}),
+            "machine": context.machine,
+            "versions": ", ".join(f"{name} {version}" for name, version in artifact.versions.items()),
+            "table": f"fingerprint {context.fingerprint}",
+            "trained on": f"{artifact.data}, fingerprint {artifact.fingerprint}",
+        }
+    )
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in facts.items())}</dl>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kind: str) -> str:
+    """A table that scrolls in its own box; head is plain text, cells are HTML, the first a row heading."""
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f'<table class="{kind}"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """A row per model and a column per metric, the best of each column marked; then the definitions."""
+    names = list(dict.fromkeys(name for one in scores.values() for name in one))
+    names = [name for name in names if name not in ("skill_low", "skill_high")]
+    first = _FIRST_COLUMNS
+    names.sort(key=lambda name: first.index(name) if name in first else len(first))
+    best = {
+        name: _best(name, {model: one.get(name, np.nan) for model, one in scores.items()})
+        for name in names
+    }
+    rows = []
+    for model, one in scores.items():
+        cells = [escape(model)]
+        for name in names:
+            text = _score(name, one.get(name, np.nan))
+            text = f'<b class="best">★ {text}</b>' if model in best[name] else text
+            low, high = (one.get(f"{name}_{end}", np.nan) for end in ("low", "high"))
+            if low < high:
+                text += f" <small>({_score(name, low)} to {_score(name, high)})</small>"
+            cells.append(text)
+        rows.append(cells)
+    meanings = "".join(
+        f"<dt>{escape(_column(name))}</dt><dd>{escape(text)}</dd>"
+        for name in names
+        if (text := describe(name))
+    )
+    table = _table(["model", *map(_column, names)], rows, "Scores by model", "numbers scores")
+    return f"{table}<details><summary>What the columns mean</summary><dl>{meanings}</dl></details>"
+
+
+def _column(name: str) -> str:
+    kind, _, band = name.partition("_")
+    return f"{kind} {band} %" if kind in ("coverage", "width") and band else name.replace("_", " ")
+
+
+def _score(name: str, value: float) -> str:
+    return percent(value) if name == "skill" or name.startswith("coverage") else number(value)
+
+
+def _best(name: str, values: Mapping[str, float]) -> set[str]:
+    """The models with the best value; none where there is no better or worse."""
+    kind, _, band = name.partition("_")
+    loss = {
+        model: -value
+        if kind == "skill"
+        else abs(value - int(band) / 100)
+        if kind == "coverage"
+        else abs(value)
+        for model, value in values.items()
+        if np.isfinite(value)
+    }
+    if kind == "width" or len(loss) < 2:
+        return set()
+    return {model for model, value in loss.items() if value == min(loss.values())}
+
+
+_CSS = """
+:root{--ink:#24292f;--soft:#f3f5f7;--edge:#d0d7de;--blue:#0067a8;--orange:#c4520a}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:#fff;max-width:1140px;
+margin:1.5rem auto;padding:0 1rem;overflow-wrap:break-word}
+h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}
+h3{font-size:1rem;margin:1.1rem 0 .3rem}small{font-weight:normal;opacity:.75}
+p{max-width:62rem;margin:.4rem 0}figure{margin:.4rem 0}figcaption{font-size:.85rem;opacity:.85}
+header p{opacity:.85}a{color:var(--blue)}
+nav{display:flex;flex-wrap:wrap;gap:.2rem .9rem;margin:1rem 0;font-size:.9rem}
+section{scroll-margin-top:1rem}section>h2{border-top:1px solid var(--edge);padding-top:1rem}
+#verdict{background:var(--soft);border:1px solid var(--edge);border-left:.5rem solid var(--edge);
+border-radius:.4rem;padding:.9rem 1.1rem;margin:1rem 0}
+#verdict>h2{border:0;padding:0;margin:0 0 .3rem;font-size:1.25rem;line-height:1.35}
+#verdict.good{border-left-color:var(--blue)}#verdict.bad{border-left-color:var(--orange)}
+#verdict ul{margin:.2rem 0 .3rem;padding-left:1.2rem}#verdict li{max-width:62rem;margin:.25rem 0}
+.sign{font-weight:700}.good .sign{color:var(--blue)}.bad .sign{color:var(--orange)}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,8.5rem),1fr));gap:.7rem;
+margin:.8rem 0}
+.tiles div{background:#fff;border:1px solid var(--edge);border-radius:.4rem;padding:.5rem .8rem;
+display:flex;flex-direction:column}
+.tiles span,.tiles small{font-size:.85rem;opacity:.85}
+.tiles strong{font-size:1.5rem;line-height:1.3;font-variant-numeric:tabular-nums}
+.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem 1.4rem;
+align-items:start}
+.two{grid-template-columns:repeat(auto-fill,minmax(min(100%,27rem),1fr))}
+.grid>*{min-width:0;margin:0}.grid h3{margin:.3rem 0;font-size:.95rem}
+figure svg{width:100%;max-width:30rem;height:auto}
+.key{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.9rem}
+.wide{overflow-x:auto;margin:.5rem 0;max-width:100%}
+table{border-collapse:collapse;font-size:.9rem}
+th,td{padding:.3rem .7rem;border-bottom:1px solid var(--edge);text-align:left;vertical-align:top}
+thead th{font-weight:600;white-space:nowrap}tbody th{font-weight:400;white-space:nowrap}
+.numbers td,.numbers th:not(:first-child){text-align:right;font-variant-numeric:tabular-nums;
+white-space:nowrap}
+.scores tbody tr:first-child{font-weight:600}
+.scores th:first-child{position:sticky;left:0;background:#fff}
+.findings{padding-left:1.2rem}.findings li{max-width:62rem;margin:.4rem 0}
+.findings small{display:block}
+details{margin:.5rem 0}summary{cursor:pointer}
+dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.25rem 1rem;
+margin:.5rem 0}
+dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
+pre{overflow-x:auto;background:var(--soft);padding:.7rem;border-radius:.4rem;font-size:.8rem}
+.none{opacity:.85}
+@media print{body{font-size:11px;margin:0}nav{display:none}figure,tr,.tiles{break-inside:avoid}
+h2,h3{break-after:avoid}details::details-content{content-visibility:visible;display:block}
+.grid{grid-template-columns:repeat(3,1fr)}.wide{overflow:visible}}
+"""

@@ -1,1 +1,0 @@
-"""A `Backtest` as one page that needs no other file."""

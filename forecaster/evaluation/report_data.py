@@ -1,0 +1,350 @@
+"""What a report shows: error statistics of a backtest, the ranking of its series, numbers as text.
+
+A cell counts where there is an actual and every model has a forecast, as in the scores. Everything here is
+small whatever the size of the table.
+
+Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile level · T cutoff.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.evaluation.comparison import MODEL, NAIVE
+from forecaster.evaluation.scales import Floats
+from forecaster.panel.panel import NO_TIME
+
+if TYPE_CHECKING:
+    from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.metrics import Tally
+    from forecaster.forecast.artifact import Artifact
+    from forecaster.forecast.forecast import Forecast
+    from forecaster.panel.findings import Finding
+
+Ints = NDArray[np.int64]
+
+_ERROR_SAMPLE = 500_000  # more errors give the same histogram
+_MAX_LAGS = 12
+_MAX_POINTS = 40  # more cutoffs on a line cannot be distinguished: neighbours are averaged
+_MIN_PAIRS = 8  # fewer pairs give a meaningless correlation
+_SHOWN, _LISTED = 3, 8
+_MIN_SERIES = 4  # fewer series are ranked by window
+
+
+@dataclass(frozen=True, repr=False)
+class ReportContext:
+    """Model, table and command behind the scores: what is needed to judge and to repeat them."""
+
+    artifact: Artifact
+    """The model; of several refits, the last."""
+    command: str
+    """Repeats the scores, with MODEL and DATA for paths."""
+    fingerprint: str
+    """Of the table that was scored."""
+    findings: tuple[Finding, ...] = ()
+    """Of the audit of that table, worst first."""
+    validation: bool = False
+    """Whether the windows are the validation windows of a fit."""
+    date: str | None = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+
+    @property
+    def machine(self) -> str:
+        """Platform, cores and Python version."""
+        return (
+            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+            f"Python {platform.python_version()}"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class ReportData:
+    """Sums and samples of a backtest's errors; errors are (forecast − actual) / MASE scale."""
+
+    backtest: Backtest
+    below: Floats
+    """[Q] share of actuals at or below each quantile; NaN where nothing is scored."""
+    between: Floats
+    """[Q + 1] share of actuals below the lowest quantile, between neighbours, above the highest."""
+    inside: Floats
+    """[Q // 2] share of actuals within each symmetric pair of quantiles, the widest first."""
+    errors: Floats
+    """A sample of the errors."""
+    lead_bias: Floats
+    """[H] mean error by lead."""
+    first: Floats
+    """[N, C] error at lead 1; NaN = not scored."""
+
+    @property
+    def tallies(self) -> dict[str, Tally]:
+        """By model, "forecaster" first."""
+        return dict(self.backtest.tallies)
+
+    @property
+    def scale(self) -> Floats:
+        """[N, C] MASE scale of each window; NaN = none."""
+        assert self.backtest.scales is not None
+        return self.backtest.scales.mase
+
+    @property
+    def forecasts(self) -> tuple[Forecast, ...]:
+        """One per cutoff, or one with many."""
+        return self.backtest.forecasts
+
+    @cached_property
+    def series(self) -> Ints:
+        """[N] number of each window's series."""
+        return np.concatenate([one.series for one in self.forecasts])
+
+    @cached_property
+    def cutoff(self) -> Ints:
+        """[N] time of each window's cutoff."""
+        return np.concatenate([one.cutoff for one in self.forecasts])
+
+    @cached_property
+    def cutoffs(self) -> Ints:
+        """[T] distinct cutoffs, rising."""
+        return np.unique(self.cutoff[self.cutoff != NO_TIME])
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Nominal and observed coverage of the widest band."""
+        scores = self.backtest.scores[MODEL]
+        name = next(name for name in scores if name.startswith("coverage"))
+        return int(name.split("_")[1]) / 100, scores[name]
+
+    def locate(self, window: int) -> tuple[Forecast, int]:
+        """The forecast that holds window `window`, and its row there."""
+        for forecast in self.forecasts:
+            if window < len(forecast.series):
+                return forecast, window
+            window -= len(forecast.series)
+        raise IndexError(window)
+
+    @cached_property
+    def over_time(self) -> dict[str, Floats]:
+        """By model, MASE at each cutoff; neighbouring cutoffs are averaged where there are many."""
+        times = self.cutoffs
+        bins = min(len(times), _MAX_POINTS)
+        at = np.searchsorted(times, self.cutoff).clip(0, max(0, len(times) - 1))
+        group = at * bins // max(1, len(times))
+        return {name: one.by_group(group, bins)["MASE"] for name, one in self.tallies.items()}
+
+    @cached_property
+    def autocorrelation(self) -> tuple[Floats, float]:
+        """[lag] autocorrelation of errors at lead 1, and the half-width of its 95 % noise band.
+
+        Lags count cutoffs, from 1. Errors are centred on their mean over all series, so a constant bias
+        of one series shows too. Empty where there are too few pairs.
+        """
+        channels = self.first.shape[1]
+        at = np.searchsorted(self.cutoffs, self.cutoff)
+        steps = len(self.cutoffs) + _MAX_LAGS
+        owner = self.series[:, None] * channels + np.arange(channels)
+        key = (owner * steps + at[:, None]).ravel()
+        real = np.isfinite(self.first.ravel())
+        key, error = key[real], self.first.ravel()[real]
+        order = np.argsort(key, kind="stable")
+        key, error = key[order], error[order] - (error.mean() if len(error) else 0.0)
+        found: list[float] = []
+        pairs = 0
+        for lag in range(1, min(_MAX_LAGS, len(self.cutoffs) // 2) + 1):
+            place = np.minimum(np.searchsorted(key, key + lag), max(0, len(key) - 1))
+            met = np.flatnonzero(key[place] == key + lag)
+            if len(met) < _MIN_PAIRS or len(self.cutoffs) < _MIN_PAIRS:
+                break
+            pairs = pairs or len(met)
+            now, then = error[place[met]], error[met]
+            size = np.sqrt((now**2).sum() * (then**2).sum())
+            found.append(float((now * then).sum() / size) if size > 0 else 0.0)
+        return np.array(found), 1.96 / np.sqrt(pairs) if pairs else np.nan
+
+
+def collect(backtest: Backtest) -> ReportData:
+    """Error statistics of a backtest, from one pass over its forecasts."""
+    assert backtest.scales is not None
+    scale = backtest.scales.mase
+    scored_windows = backtest.tallies[MODEL].windows["cells"] > 0  # [N, C]
+    levels = backtest.forecasts[0].levels
+    horizon, channels = backtest.forecasts[0].quantiles.shape[1:3]
+    below, between, scored = np.zeros(len(levels)), np.zeros(len(levels) + 1), 0
+    inside = np.zeros(len(levels) // 2)
+    total, count = np.zeros(horizon), np.zeros(horizon)
+    errors: list[Floats] = []
+    first = np.full((len(scale), channels), np.nan)
+    thin = max(1, len(scale) * horizon * channels // _ERROR_SAMPLE)
+    start = 0
+    for forecast in backtest.forecasts:
+        part = slice(start, start + len(forecast.series))
+        assert forecast.actual is not None
+        mask = np.isfinite(forecast.actual) & np.isfinite(forecast.median)
+        mask &= scored_windows[part, None]  # a baseline without a forecast has none at any lead
+        masked = np.where(mask, forecast.actual, np.nan).astype(np.float64)
+        quantiles, actual = forecast.quantiles[mask], forecast.actual[mask][:, None]  # [scored, Q]
+        reached = actual <= quantiles
+        below += reached.sum(axis=0)
+        # The number of quantiles that an actual exceeds is the number of its interval.
+        between += np.bincount((~reached).sum(axis=1), minlength=len(between))
+        inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
+        scored += len(quantiles)
+        error = (forecast.median - masked) / np.where(scale[part] > 0, scale[part], np.nan)[:, None]
+        finite = np.isfinite(error)
+        total += np.where(finite, error, 0.0).sum(axis=(0, 2))
+        count += finite.sum(axis=(0, 2))
+        first[part] = error[:, 0]
+        errors.append(error[finite][::thin])
+        start = part.stop
+    share = (lambda sums: sums / scored) if scored else (lambda sums: np.full(len(sums), np.nan))
+    bias = np.divide(total, count, out=np.full(horizon, np.nan), where=count > 0)
+    return ReportData(
+        backtest, share(below), share(between), share(inside), np.concatenate(errors), bias, first
+    )
+
+
+@dataclass(frozen=True)
+class RankedItem:
+    """One channel of one series, or one window of it, with its scores."""
+
+    name: str
+    window: int
+    """Number of the window to show: the last scored one."""
+    channel: int
+    mase: float
+    wql: float
+    skill: float
+    """1 − WQL / WQL of seasonal naive."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best and worst items."""
+
+    best: tuple[RankedItem, ...]
+    worst: tuple[RankedItem, ...]
+    """The worst first; disjoint from `best`."""
+    listed: tuple[RankedItem, ...]
+    """A longer list, the worst first."""
+    skills: Floats
+    """Of all items that have one."""
+    count: int
+    """Items with a score."""
+    kind: str
+    """What an item is: "series" (of one channel), "channel" or "window"."""
+
+    @property
+    def kinds(self) -> str:
+        """Plural of `kind`."""
+        return self.kind if self.kind == "series" else f"{self.kind}s"
+
+
+def rank(data: ReportData) -> Ranking:
+    """Items by MASE, or by mean absolute error where no series has a scale."""
+    windows, channels = data.scale.shape
+    owner = data.series[:, None] * channels + np.arange(channels)
+    by_window = len(np.unique(owner)) < _MIN_SERIES
+    group = np.arange(windows * channels).reshape(windows, channels) if by_window else owner
+    items, group = np.unique(group, return_inverse=True)
+    group = group.reshape(windows, channels)
+    count = len(items)
+
+    def ratio(model: str, numerator: str, denominator: str) -> Floats:
+        sums = data.tallies[model].windows
+        above, below = (
+            np.bincount(group.ravel(), sums[name].ravel(), count) for name in (numerator, denominator)
+        )
+        values: Floats = np.divide(above, below, out=np.full(count, np.nan), where=below > 0)
+        return values
+
+    mase, error = ratio(MODEL, "scaled_absolute", "scaled_cells"), ratio(MODEL, "absolute", "cells")
+    wql, naive = ratio(MODEL, "pinball", "actual"), ratio(NAIVE, "pinball", "actual")
+    skill = np.where(naive > 0, 1 - wql / np.where(naive > 0, naive, 1), np.nan)
+    measure = mase if np.isfinite(mase).any() else error
+    order = np.argsort(measure, kind="stable")
+    order = order[np.isfinite(measure[order])]
+    scored = data.tallies[MODEL].windows["cells"] > 0
+    last = np.zeros(count, np.int64)
+    place = np.argwhere(scored)
+    last[group[scored]] = place[:, 0] * channels + place[:, 1]  # the last assignment wins
+
+    def item(n: int) -> RankedItem:
+        window, channel = divmod(int(last[n]), channels)
+        name = _item_name(data, window, channel, by_window)
+        return RankedItem(name, window, channel, float(mase[n]), float(wql[n]), float(skill[n]))
+
+    shown = min(_SHOWN, -(-len(order) // 2))
+    best = tuple(item(n) for n in order[:shown])
+    worst = tuple(item(n) for n in order[shown:][::-1][:_SHOWN])
+    listed = tuple(item(n) for n in order[::-1][:_LISTED])
+    kind = "window" if by_window else "series" if data.forecasts[0].panel.n_series > 1 else "channel"
+    return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), kind)
+
+
+def _item_name(data: ReportData, window: int, channel: int, by_window: bool) -> str:
+    forecast, row = data.locate(window)
+    panel, target = forecast.panel, forecast.panel.schema.target
+    label = panel.labels[int(forecast.series[row])]
+    name = label if panel.n_series > 1 else target[channel]
+    if panel.n_series > 1 and len(target) > 1:
+        name = f"{label} · {target[channel]}"
+    if by_window:
+        name += f" after {panel.calendar.text(int(forecast.cutoff[row]))}"
+    return name
+
+
+NONE = "–"
+"""Text of a missing number."""
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number with so many significant digits.
+
+    >>> number(12345.678), number(-0.123456), number(float("nan")), number(0.0)
+    ('12,346', '−0.1235', '–', '0')
+    """
+    if not math.isfinite(value):
+        return NONE
+    size = abs(value)
+    if size >= 1e9 or 0 < size < 1e-4:
+        text = f"{value:.{digits - 1}g}"
+    elif size >= 10 ** (digits - 1):
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", "−")
+
+
+def signed(value: float, digits: int = 4) -> str:
+    """A number with its sign.
+
+    >>> signed(0.5), signed(-2.0), signed(0.0)
+    ('+0.5', '−2', '0')
+    """
+    return f"+{number(value, digits)}" if value > 0 and math.isfinite(value) else number(value, digits)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share in percent.
+
+    >>> percent(0.7841).split(), percent(float("nan"))
+    (['78.4', '%'], '–')
+    """
+    if not math.isfinite(share):
+        return NONE
+    return f"{100 * share:,.{digits}f}\N{NO-BREAK SPACE}%".replace("-", "−")
+
+
+def counted(count: int, word: str, plural: str = "") -> str:
+    """A count with its noun.
+
+    >>> counted(1, "window"), counted(1200, "window"), counted(2, "series", "series")
+    ('1 window', '1,200 windows', '2 series')
+    """
+    return f"{count:,} {word if count == 1 else plural or word + 's'}"
