@@ -200,10 +200,27 @@ def convert(
     Example:
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
-    from forecaster.runs.convert import run_convert
+    from rich.progress import Progress
 
-    config, console = config_from(None, None, roles), Console(quiet=quiet)
-    return run_convert(data, Path(store), config.data, covariates, future, console)
+    from forecaster.panel.convert import convert_table
+    from forecaster.runs.console import print_findings, print_line, print_roles
+
+    config, console, folder = config_from(None, None, roles), Console(quiet=quiet), Path(store)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("converting", total=None)
+        panel = convert_table(
+            data,
+            folder,
+            config.data,
+            covariates=covariates,
+            future=future,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print_roles(console, panel)
+    print_findings(console, panel.notes)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print_line(console, f"wrote {folder} ({size / 1e6:,.1f} MB)")
+    return panel
 
 
 def load(path: str | Path) -> Forecaster:

@@ -96,11 +96,10 @@ class Forecaster:
             DataError: the table does not fit the model, or a known covariate is missing.
             ConfigError: the model cannot reach that far, or has no paths.
         """
-        from forecaster.forecast.paths import Draws
         from forecaster.forecast.predictor import Predictor
 
         panel = self.open(data, future, covariates, **roles)
-        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, Draws(samples, seed))
+        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
 
     def predict_to(self, path: str | Path, data: object, **options: Unpack[BatchOptions]) -> Delivered:
         """Writes the forecast of every series of a table of any size to a file, in bounded memory.
@@ -274,6 +273,6 @@ class Forecaster:
         Example:
             >>> model.export_onnx("sales.onnx")  # doctest: +SKIP
         """
-        from forecaster.forecast.onnx_file import write_onnx
+        from forecaster.forecast.onnx_export import write_onnx
 
         return write_onnx(self.artifact, Path(path))

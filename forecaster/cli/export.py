@@ -34,7 +34,7 @@ def export(
     from forecaster import api
     from forecaster.config import TrackingConfig
     from forecaster.errors import ConfigError
-    from forecaster.forecast.onnx_file import check_onnx
+    from forecaster.forecast.onnx_export import check_onnx
 
     if mlflow is None and onnx is None:
         raise ConfigError("nothing to export to: give --mlflow NAME, --onnx FILE, or both")

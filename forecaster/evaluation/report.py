@@ -30,7 +30,7 @@ from forecaster.evaluation.report_data import (
     rank,
     signed,
 )
-from forecaster.forecast.card import calibration_line
+from forecaster.forecast.artifact import calibration_line
 from forecaster.panel.table import listing
 
 if TYPE_CHECKING:

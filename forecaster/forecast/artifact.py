@@ -24,37 +24,245 @@ import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.config import Config, ModelPlan, parse_config
+from forecaster.config import Config, ModelConfig, ModelPlan, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.files import atomic_folder, check_replaceable, check_writable
-from forecaster.forecast.card import card_of
-from forecaster.forecast.contract import (
-    CONTRACT,
-    Calibration,
-    Member,
-    checked_metrics,
-    counts,
-    first_fault,
-    read_contract,
-    read_json,
-)
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.size import count_parameters
+from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+CONTRACT = "contract.json"
+_MOST_BYTES = 1 << 28
+_OBJECT = TypeAdapter(dict[str, Any])
+_SHAPE = TypeAdapter(Shape)
+_Number = StrictFloat | StrictInt
+
+
+class _Stored(BaseModel):
+    """Unknown keys are passed over: a later version wrote them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class StoredMember(_Stored):
+    """The weights of one network."""
+
+    file: str = Field(pattern=r"^[\w-][\w.-]*$", max_length=255)
+    """A plain name inside the folder."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Of the file."""
+    attention_length: int | None = Field(None, ge=1)
+    """Its own; None = that of the config."""
+
+    def model(self, config: Config) -> ModelConfig:
+        """Returns what its network is made of."""
+        own = {} if self.attention_length is None else {"attention_length": self.attention_length}
+        return config.model.model_copy(update=own)
+
+
+class StoredCalibration(_Stored):
+    """What is added to quantiles so that they hold what they say."""
+
+    method: Literal["additive"]
+    """additive: widths [H, C, Q] in scaled units, added to the blended quantiles."""
+    file: str = Field(pattern=r"^[\w-][\w.-]*$", max_length=255)
+    """A plain name inside the folder."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Of the file."""
+
+
+class Parent(_Stored):
+    """What is kept of an artifact whose weights a training started from."""
+
+    data: str
+    fingerprint: str
+    freq: str
+    until: str
+    parent: Parent | None = None
+
+
+class Contract(_Stored):
+    """All of contract.json but columns and shape, which have types of their own."""
+
+    members: tuple[StoredMember, ...] = Field(min_length=1, max_length=1000)
+    """At least one."""
+    weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None
+    """How much each member counts; None = all alike."""
+    calibration: StoredCalibration | None = None
+    """None = quantiles are as the members say them."""
+    trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
+    """Time of the last target that was seen."""
+    data: str = "unknown"
+    """What the table was called."""
+    fingerprint: str = "unknown"
+    """Of its panel."""
+    versions: dict[str, str] = {}
+    """Of the packages that trained it."""
+    parent: Parent | None = None
+    """What it started from."""
+
+
+class _Validation(BaseModel):
+    scores: dict[str, dict[str, _Number]] = {}
+
+
+class _Quality(BaseModel):
+    coverage: _Number
+    width: _Number
+    pinball: _Number
+
+
+class _Calibrated(BaseModel):
+    cutoffs: StrictInt
+    strength: _Number
+    before: _Quality
+    after: _Quality
+
+
+class _Metrics(BaseModel):
+    share: _Number | None = None
+    attention_share: _Number | None = None
+    calibration: _Calibrated | None = None
+    curves: dict[str, list[list[_Number]]] = {}
+    validation: _Validation = _Validation()
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """Returns the object that a file of an artifact holds.
+
+    Raises:
+        ArtifactError: there is none, it cannot be read, or it is no object.
+    """
+    path = folder / name
+    try:
+        if path.exists() and not path.is_file():
+            raise ArtifactError(f"{path}: expected a file, found something else")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        found = f"{name} is missing" if folder.is_dir() else "there is no such folder"
+        raise ArtifactError(
+            f"{folder}: not a saved model: {found}; expected a folder written by forecaster fit --out"
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise ArtifactError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from error
+    if len(content) > _MOST_BYTES:
+        raise ArtifactError(f"{path}: damaged, larger than {_MOST_BYTES >> 20} MB")
+    try:
+        return _OBJECT.validate_json(content)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        if fault["type"] == "json_invalid":
+            raise ArtifactError(f"{path}: damaged, not JSON ({fault['ctx']['error']})") from None
+        found = type(fault["input"]).__name__
+        raise ArtifactError(f"{path}: damaged, expected an object, found {found}") from None
+
+
+def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, Schema, Shape]:
+    """Returns the parts of a contract, which agree with each other and with the config.
+
+    Args:
+        stored: contract.json.
+        config: config.json.
+
+    Raises:
+        ValueError: they do not; `first_fault` makes a line of it.
+        DataError: the step of the time axis is none.
+    """
+    contract = Contract.model_validate(dict(stored))
+    schema = Schema.from_dict(stored["columns"])
+    shape = _SHAPE.validate_python(stored["shape"])
+    count = len(contract.members)
+    if contract.weights is not None and len(contract.weights) != count:
+        raise ValueError(f"{len(contract.weights)} weights for {count} members")
+    if contract.weights is not None and abs(sum(contract.weights) - 1) > 1e-3:
+        raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
+    if None in (config.model.context_length, config.model.patch, config.model.decoder_patch):
+        raise ValueError("config.json: context_length, patch and decoder_patch must be numbers")
+    if config.model.linear == "blend":
+        if not config.model.lookbacks:
+            raise ValueError("config.json: a linear forecast needs lookbacks")
+        if (config.model.linear_phases or 1) > 1 and not shape.cycles:
+            raise ValueError(f"linear_phases {config.model.linear_phases}, and no calendar cycle")
+    _require_equal("horizon", shape.horizon, config.horizon)
+    for member in contract.members:
+        if (member.attention_length or 0) > (config.model.context_length or 0):
+            raise ValueError(
+                f"{member.file} reads {member.attention_length:,} steps, the context has "
+                f"{config.model.context_length:,}"
+            )
+    integer = schema.time_dtype == "integer"
+    calendar = Calendar(schema.freq, schema.time_zone, integer, *schema.cycles(config.data))
+    for name, count in asdict(counts(schema, calendar, shape.horizon)).items():
+        _require_equal(name, getattr(shape, name), count)
+    return contract, schema, shape
+
+
+def counts(schema: Schema, calendar: Calendar, horizon: int) -> Shape:
+    """Returns the counts that a network for these columns is built from."""
+
+    def sizes(names: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(len(schema.categories[name]) for name in names)
+
+    return Shape(
+        horizon=horizon,
+        channels=len(schema.target),
+        past=len(schema.past_numeric),
+        known=len(schema.known_numeric),
+        static=len(schema.static_numeric),
+        past_categories=sizes(schema.past_category),
+        known_categories=sizes(schema.known_category),
+        static_categories=sizes(schema.static_category),
+        cycles=len(calendar.cycles),
+        regular=schema.regular,
+    )
+
+
+def checked_metrics(stored: dict[str, Any]) -> dict[str, Any]:
+    """Returns metrics.json as it is, its curves and scores being numbers.
+
+    Raises:
+        ValueError: they are not.
+    """
+    _Metrics.model_validate(stored)
+    return stored
+
+
+def first_fault(error: Exception) -> str:
+    """Returns in one line what is wrong with a file."""
+    if isinstance(error, ValidationError):
+        fault = error.errors()[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        text = f"{place}: {fault['msg']}, found {reprlib.repr(fault['input'])}"
+    elif isinstance(error, KeyError):
+        text = f"{error.args[0]!r} is missing"
+    else:
+        text = str(error)
+    return " ".join(text.split())[:300]
+
+
+def _require_equal(name: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise ValueError(f"shape.{name} is {found}, columns and config say {expected}")
+
 
 FORMAT = 2
 """The format that this version writes and reads."""
@@ -213,7 +421,7 @@ def shape_of(panel: Panel, horizon: int) -> Shape:
     return replace(counts(panel.schema, panel.calendar, horizon), regular=panel.regular)
 
 
-def _load_member(folder: Path, member: Member, config: Config, shape: Shape) -> Network:
+def _load_member(folder: Path, member: StoredMember, config: Config, shape: Shape) -> Network:
     model = member.model(config)
     size = count_parameters(ModelPlan.of(model), shape)
     weights = _load_tensors(folder, member, size, "a network of this config", "weights")
@@ -226,7 +434,7 @@ def _load_member(folder: Path, member: Member, config: Config, shape: Shape) -> 
     return network
 
 
-def _load_widths(folder: Path, stored: Calibration, config: Config, shape: Shape) -> Tensor:
+def _load_widths(folder: Path, stored: StoredCalibration, config: Config, shape: Shape) -> Tensor:
     expected = (shape.horizon, shape.channels, len(config.model.quantile_levels))
     loaded = _load_tensors(
         folder, stored, math.prod(expected), "a calibration of this config", "widths"
@@ -250,7 +458,7 @@ def _write_widths(folder: Path, widths: Tensor) -> dict[str, str]:
 
 def _refuse_other_calibrations(folder: Path, stored: Any) -> None:
     """Refuses what a later version has thought of, before it is called damaged."""
-    known = get_args(Calibration.model_fields["method"].annotation)
+    known = get_args(StoredCalibration.model_fields["method"].annotation)
     if isinstance(stored, dict) and stored.get("method") not in known:
         raise ArtifactError(
             f"{folder}: holds a calibration by the method {reprlib.repr(stored.get('method'))}, which "
@@ -259,7 +467,7 @@ def _refuse_other_calibrations(folder: Path, stored: Any) -> None:
 
 
 def _load_tensors(
-    folder: Path, stored: Member | Calibration, numbers: int, owner: str, what: str
+    folder: Path, stored: StoredMember | StoredCalibration, numbers: int, owner: str, what: str
 ) -> dict[str, Tensor]:
     """Returns the tensors of a file whose size and checksum are what the contract says."""
     file, expected = folder / stored.file, _FLOAT * numbers
@@ -290,3 +498,94 @@ def _load_tensors(
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def card_of(artifact: Artifact) -> str:
+    """Returns the text of card.md."""
+    schema, config = artifact.schema, artifact.config
+    scores = artifact.metrics.get("validation", {}).get("scores", {})
+    lines = [
+        "# Forecast model",
+        "",
+        f"Forecasts {', '.join(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
+        f"last {artifact.context_length} steps.",
+        "",
+        f"- series: {', '.join(schema.series) or 'one'} · layout {schema.layout}",
+        f"- known in advance: {', '.join(schema.known) or 'nothing'}",
+        f"- past covariates: {', '.join(schema.past) or 'none'}",
+        f"- static covariates: {', '.join(schema.static) or 'none'}",
+        f"- decoder: {config.model.decoder}, mask {config.model.decoder_mask}"
+        + (" (a forecast sees the covariates of later leads)" * (config.model.decoder_mask == "full"))
+        + _patches_written(config),
+        f"- head: {config.model.head}",
+        f"- members: {len(artifact.ensemble.members)}",
+        *([f"- {line}"] if (line := network_line(artifact)) else []),
+        f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
+        *_descent(artifact.parent),
+        "",
+        "## Validation",
+        "",
+    ]
+    if line := calibration_line(artifact):
+        lines += [line, ""]
+    if scores:
+        lines += [f"| | {' | '.join(scores)} |", "|---" * (1 + len(scores)) + "|"]
+        for name in next(iter(scores.values())):
+            lines.append(
+                f"| {name} | {' | '.join(f'{s.get(name, math.nan):.4g}' for s in scores.values())} |"
+            )
+    else:
+        lines.append("No rows were set aside for validation: no scores.")
+    return "\n".join(lines) + "\n"
+
+
+def calibration_line(artifact: Artifact) -> str:
+    """Returns what calibration does to windows it was not learned from; empty where there is none."""
+    found = artifact.metrics.get("calibration")
+    if found is None:
+        return ""
+    levels = artifact.config.model.quantile_levels
+    before, after = found["before"], found["after"]
+    band = f"{100 * (levels[-1] - levels[0]):.0f} % band"
+    held = f"the {band} held {100 * before['coverage']:.1f} % of the truth"
+    learned = f"calibration ({found['cutoffs']:,} cutoffs, cross-fitted): {held} before"
+    if not found["strength"]:
+        return f"{learned}; no width helps, the quantiles stay"
+    changes = " · ".join(
+        f"{name} × {after[name] / before[name]:.3f}" if before[name] else f"{name} was 0"
+        for name in ("width", "pinball")
+    )
+    return f"{learned}, {100 * after['coverage']:.1f} % after · {changes}"
+
+
+def network_line(artifact: Artifact) -> str:
+    """Returns what attention adds to the linear forecast; empty where there is none, or no measure."""
+    found = artifact.metrics.get("attention_share")
+    if found is None:
+        return ""
+    share, way = artifact.metrics.get("share"), artifact.config.model.linear
+    if not share:
+        return "attention: 0 % of the forecast; on the validation windows the linear forecast was best"
+    kept = "" if share == 1 else f" (validation kept {100 * share:.0f} % of it)"
+    return (
+        f"attention: {100 * found:.0f} % of what moves forecasts of the validation windows away from "
+        f"the mean of their context, the linear forecast the rest; linear {way}{kept}"
+    )
+
+
+def _descent(parent: dict[str, Any] | None) -> list[str]:
+    """Returns a line per artifact that the weights come from, the nearest first."""
+    if parent is None:
+        return []
+    line = (
+        f"- started from weights fitted to {parent['data']} ({parent['freq']}) until "
+        f"{parent['until']}, fingerprint {parent['fingerprint']}"
+    )
+    return [line, *_descent(parent["parent"])]
+
+
+def _patches_written(config: Config) -> str:
+    size = config.model.decoder_patch or 1
+    if config.model.decoder == "direct" or size == 1:
+        return ""
+    return f" (given what came before, the {size} steps of a patch are drawn independently)"

@@ -1,8 +1,6 @@
-"""Which observed values are unusual: each step against the band that was forecast one step before it.
+"""Labels unusual values: each observed step against the band forecast one step before it.
 
-What comes in: a saved model and a table. What goes out: `Labels`, a row per (series, channel, step).
-Promised: the band of a step knows nothing of that step or a later one but what is known in advance;
-nothing is dropped: a step that cannot be judged keeps its row, without a label, with the reason.
+Nothing is dropped: a step that cannot be labelled keeps its row, with the reason in `status`.
 
     band of step t = quantiles of lead 1 from the cutoff t − 1, calibrated
     score of step t = |value − median| / half-width of the band on the value's side: 1 = on the edge
@@ -12,7 +10,7 @@ Axes: R row of the panel · C channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,34 +29,37 @@ from forecaster.panel.panel import NO_TIME, Panel
 from forecaster.windows.index import Int64
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NAMES = ("", "inside", "above", "below")
-"""Words of the labels 0 … 3."""
+"""Names of the labels 0 … 3."""
 OK, NO_VALUE, NO_HISTORY, NOT_FINITE = range(4)
 _CUTOFFS = 1 << 14  # at a time: their quantiles of all leads are held at once
+_STEPS = 400  # of a series in a picture, the last ones: more are a black bar
+_MARKS = {2: ("^", "above"), 3: ("v", "below")}  # distinct by shape, not by colour alone
 
 
 @dataclass(frozen=True, repr=False)
 class Labels:
-    """What each step of a table is, seen from the step before it."""
+    """A label, score and band for each step of a table."""
 
     panel: Panel
     """The table."""
     label: NDArray[np.int8]
-    """[R, C] number of a word in `NAMES`; 0 = none."""
+    """[R, C] number of a name in `NAMES`; 0 = none."""
     score: NDArray[np.float32]
     """[R, C] distance from the median in half-widths of the band; NaN = none."""
     band: NDArray[np.float32]
     """[R, C, 3] lower quantile, median, upper quantile, data units; NaN = none."""
     reason: NDArray[np.int8]
-    """[R, C] 0 = judged, else why not."""
+    """[R, C] 0 = labelled, else why not: a number of `reasons`."""
     reasons: tuple[str, ...]
-    """Words of `reason`."""
+    """In words."""
     levels: tuple[float, float]
     """Of the band."""
-    about: str
-    """What has to be known of the model to read the labels."""
+    note: str
+    """What limits the labels: no calibration, or steps that the model was trained on."""
 
     def __repr__(self) -> str:
         return f"Labels({self.report})"
@@ -84,7 +85,7 @@ class Labels:
 
     @property
     def frame(self) -> Any:
-        """The rows as the kind of frame the caller came with (a file gives polars)."""
+        """The rows as the kind of frame of the input (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind)
 
     @property
@@ -95,22 +96,22 @@ class Labels:
 
     @property
     def report(self) -> str:
-        """One line: how many steps, what they are, and what has to be known to read that."""
+        """One line: how many steps have each label, how many have none and why, and the note."""
         count, share = self.counts, 100 * (self.levels[1] - self.levels[0])
-        judged = sum(count.values()) - count[""]
+        labelled = sum(count.values()) - count[""]
         line = (
             f"{self.panel.n_series:,} series, {self.label.size:,} rows: {count['inside']:,} inside the "
             f"{share:.0f} % band, {count['above']:,} above, {count['below']:,} below"
         )
-        if judged:
-            line += f" ({100 * (1 - count['inside'] / judged):.1f} % outside)"
+        if labelled:
+            line += f" ({100 * (1 - count['inside'] / labelled):.1f} % outside)"
         why = np.bincount(self.reason.ravel(), minlength=len(self.reasons))
         without = [
             f"{n:,} {text}" for n, text in zip(why[1:].tolist(), self.reasons[1:], strict=True) if n
         ]
         if without:
             line += f"; {count['']:,} without a label: {', '.join(without)}"
-        return "; ".join(filter(None, (line, self.about)))
+        return "; ".join(filter(None, (line, self.note)))
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.
@@ -121,7 +122,7 @@ class Labels:
         write_rows(self.rows, Path(path))
 
     def plot(self, series: str | None = None) -> Figure:
-        """Returns a figure of values, bands, and what lies outside; a panel per series and channel.
+        """Returns a figure of values, bands, and values outside; a panel per series and channel.
 
         Args:
             series: the key of one series (several key columns joined with "/"); None = the first few.
@@ -129,11 +130,9 @@ class Labels:
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.detect_plot import plot_labels
-
         panel = self.panel
         shown = range(panel.n_series) if series is None else [panel.series_named(str(series))]
-        return plot_labels(self, shown)
+        return _plot(self, shown)
 
     def _order(self) -> tuple[Int64, Int64, Int64]:
         """Returns row, series and channel of each cell: series after series, channel after channel."""
@@ -158,10 +157,10 @@ def detect(
         artifact: the model; of a longer horizon its lead 1 is used.
         panel: opened with the artifact's schema.
         beyond: half-widths from the median at which a value is outside; 1 = the band itself.
-        progress: told how many series of how many are done.
+        progress: called with (series done, series in all).
 
     Raises:
-        ConfigError: the model has no band, or `beyond` is none.
+        ConfigError: the model has no band, or `beyond` is not above 0.
         DataError: the audit finds errors.
     """
     levels = artifact.config.model.quantile_levels
@@ -183,22 +182,17 @@ def detect(
         done += part.n_series
         if progress is not None:
             progress(done, panel.n_series)
-    label, score = _judged(panel.values[:, : panel.n_channels], band, beyond)
-    patch = artifact.config.model.patch
+    label, score = _labels(panel.values[:, : panel.n_channels], band, beyond)
+    no_history = f"fewer than {artifact.config.model.patch} steps of history, or none of them observed"
     return Labels(
         panel=panel,
         label=label,
         score=score,
         band=band,
         reason=reason,
-        reasons=(
-            "ok",
-            "no value",
-            f"fewer than {patch} steps of history, or none of them observed",
-            "the forecast is not finite",
-        ),
+        reasons=("ok", "no value", no_history, "the forecast is not finite"),
         levels=(levels[0], levels[-1]),
-        about=_about(artifact, panel, int((reason == OK).any(axis=1).sum()), reason),
+        note=_note(artifact, panel, (reason == OK).any(axis=1)),
     )
 
 
@@ -210,11 +204,10 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
     patch = artifact.config.model.patch or 1
     seen = _seen_before(values, panel.indptr[series], artifact.context_length)
     history = (np.arange(len(series)) - panel.indptr[series] >= patch)[:, None] & (seen > 0)
-    real = ~np.isnan(values)
-    reason = np.where(real, np.where(history, OK, NO_HISTORY), NO_VALUE).astype(np.int8)
+    reason = np.where(np.isnan(values), NO_VALUE, np.where(history, OK, NO_HISTORY)).astype(np.int8)
     wanted = np.flatnonzero((reason == OK).any(axis=1))
     band = np.full((*values.shape, 3), np.nan, np.float32)
-    # Every cutoff needs the rows of a whole horizon behind it, the last one too.
+    # Every cutoff needs the rows of a whole horizon after it, the last one too.
     longer = panel.reaching(np.full(panel.n_series, NO_TIME), artifact.horizon)
     shift = longer.indptr[:-1] - panel.indptr[:-1]
     levels = artifact.config.model.quantile_levels
@@ -223,8 +216,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
         rows = wanted[start : start + _CUTOFFS]
         own = series[rows]
         band[rows] = predictor.quantiles(longer, own, rows - 1 + shift[own], leads=1)[:, 0][..., kept]
-    broken = (reason == OK) & ~np.isfinite(band).all(axis=-1)
-    reason[broken] = NOT_FINITE
+    reason[(reason == OK) & ~np.isfinite(band).all(axis=-1)] = NOT_FINITE
     band[reason != OK] = np.nan
     return band, reason
 
@@ -237,7 +229,7 @@ def _seen_before(values: NDArray[np.float32], begin: Int64, length: int) -> Int6
     return count[row] - count[np.maximum(begin, row - length)]
 
 
-def _judged(
+def _labels(
     values: NDArray[np.float32], band: NDArray[np.float32], beyond: float
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Returns label and score of each cell; a band without width has the score ∞ on its outside."""
@@ -253,19 +245,45 @@ def _judged(
     return label.astype(np.int8), np.where(known, score, np.nan).astype(np.float32)
 
 
-def _about(artifact: Artifact, panel: Panel, judged: int, reason: NDArray[np.int8]) -> str:
-    """Returns what has to be said of calibration, and of rows the model was trained on."""
-    said = []
+def _note(artifact: Artifact, panel: Panel, labelled: NDArray[np.bool_]) -> str:
+    notes = []
     if artifact.ensemble.conformal_offsets is None:
-        said.append("the band is not calibrated")
+        notes.append("the band is not calibrated")
     if panel.schema.time is None:
-        said.append("without a clock nobody can tell which steps the model was trained on")
-    else:
-        known = (reason == OK).any(axis=1) & (panel.time <= artifact.trained_until)
-        if known.any():
-            until = panel.calendar.text(artifact.trained_until)
-            said.append(
-                f"{int(known.sum()):,} of {judged:,} steps are not later than {until}, until when the "
-                "model has seen values: fewer of them may look unusual than of new ones"
-            )
-    return "; ".join(said)
+        notes.append("without a time column it is unknown which steps the model was trained on")
+    elif count := int((labelled & (panel.time <= artifact.trained_until)).sum()):
+        until = panel.calendar.text(artifact.trained_until)
+        notes.append(
+            f"{count:,} of {int(labelled.sum()):,} steps are not later than {until}, the end of the "
+            "training data: fewer of them may look unusual than of new ones"
+        )
+    return "; ".join(notes)
+
+
+def _plot(labels: Labels, series: Iterable[int]) -> Figure:
+    from forecaster.forecast.plots import panel_grid, shared_legend
+
+    shown = [(number, c) for number in series for c in range(labels.panel.n_channels)]
+    figure, axes = panel_grid(len(shown))
+    for axis, (number, channel) in zip(axes, shown, strict=False):
+        _draw(axis, labels, number, channel)
+    shared_legend(figure, axes[0])
+    return figure
+
+
+def _draw(axis: Axes, labels: Labels, series: int, channel: int) -> None:
+    from forecaster.forecast.plots import BAND, TRUTH, VALUES, axis_times, series_title, tidy
+
+    panel = labels.panel
+    end = int(panel.indptr[series + 1])
+    rows = slice(max(int(panel.indptr[series]), end - _STEPS), end)
+    time = axis_times(panel, panel.time[rows])
+    values, band = panel.values[rows, channel], labels.band[rows, channel]
+    share = f"{100 * (labels.levels[1] - labels.levels[0]):.0f} % band"
+    axis.fill_between(time, band[:, 0], band[:, 2], color=BAND, alpha=0.3, linewidth=0, label=share)
+    axis.plot(time, values, color=VALUES, linewidth=1.0, label="actual")
+    for number, (mark, name) in _MARKS.items():
+        at = np.flatnonzero(labels.label[rows, channel] == number)
+        axis.scatter(time[at], values[at], marker=mark, color=TRUTH, s=18, label=name, zorder=3)
+    axis.set_title(series_title(panel, series, channel), fontsize=10, loc="left")
+    tidy(axis, dates=not panel.calendar.integer)

@@ -1,59 +1,61 @@
-"""What one forecast looked at: attention over real time, rollout, and what each thing told is worth.
+"""Explains one forecast: attention weights over time, attention rollout, and importance by masking.
 
-What comes in: a saved model, a table, the name of a series. What goes out: an `Explanation`, which
-writes itself as a page or a picture. Promised: the forecast shown is the one that `predict` gives.
+The forecast shown is the one that `predict` gives. Importance hides one covariate, channel, calendar
+cycle or block of the context at a time and measures how far the forecast moves.
 
-Axes: L context · H horizon · M context token · N horizon token · A head.
+Axes: L context · H horizon · M context token · N horizon token · A head · V variant · C channel ·
+Q quantile level.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelConfig as ModelPlan
 from forecaster.errors import DataError, nearest
-from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.card import attention_line
+from forecaster.forecast.artifact import Artifact, network_line
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.importance import Importance, importance_of, without_each
-from forecaster.forecast.paths import path_keys
-from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.rollout import rollout
+from forecaster.forecast.predictor import Predictor, path_keys
 from forecaster.forecast.writer import check_page, is_page, write_figure, write_page
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.heads import pinball
 from forecaster.model.network import Network
 from forecaster.model.recording import AttentionWeights, record_attention
 from forecaster.model.threads import spare_threads
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
-from forecaster.windows.batch import Batch
+from forecaster.windows.batch import Batch, Inputs
 from forecaster.windows.store import WindowStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PARTS = ("encoder", "decoder", "cross")
+Floats = NDArray[np.float64]
+_BLOCKS = 16  # of the context at most: what a reader can tell apart
 
 
 @dataclass(frozen=True)
 class Token:
-    """The steps that one token holds, counted from the oldest of the context."""
+    """The steps of one token, counted from the oldest of the context."""
 
     start: int
     stop: int
     """The step after the last."""
     seen: bool
-    """Whether others may look at it: it holds an observation, or lies in the horizon."""
+    """Whether other tokens attend to it: it holds an observation, or lies in the horizon."""
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The weights of one attention."""
+    """The attention weights of one layer."""
 
     part: str
     """encoder, encoder channels, decoder, decoder channels or cross."""
@@ -66,10 +68,34 @@ class AttentionMap:
     names: tuple[str, ...] | None = None
     """Of queries and keys across channels; None where they are tokens."""
 
+    @property
+    def heads(self) -> list[tuple[str, NDArray[np.float32]]]:
+        """Name and weights [query, key] of the mean of heads, then of each head."""
+        if len(self.weights) == 1:
+            return [("the head", self.weights[0])]
+        each = [(f"head {n}", weights) for n, weights in enumerate(self.weights, start=1)]
+        return [("mean of heads", self.weights.mean(axis=0)), *each]
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How far the forecast moves without one thing, in standard deviations of the context."""
+
+    name: str
+    """Of the covariate, cycle or channel; or the steps of the context, counted from the oldest."""
+    kind: str
+    """known, past, static, calendar, channel or context."""
+    change: float
+    """Mean absolute change of the median over the horizon."""
+    loss: float | None
+    """Increase of the pinball loss; None where no truth is known."""
+    cells: tuple[int, int] | None = None
+    """First step and the one after the last, for a block of the context."""
+
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What the forecast of one channel of one series looked at."""
+    """Attention and importance behind the forecast of one channel of one series."""
 
     forecast: Forecast
     """Of this series alone, with the truth where it is known."""
@@ -84,15 +110,15 @@ class Explanation:
     horizon: tuple[Token, ...]
     """[N]"""
     maps: tuple[AttentionMap, ...]
-    """In the order of work."""
-    rollout: NDArray[np.float64] | None
-    """[N, M + N] shares of all tokens in the horizon's; None where weights are no shares (low_rank)."""
+    """Layer by layer."""
+    rollout: Floats | None
+    """[N, M + N] shares of all tokens in those of the horizon; None for low-rank attention."""
     importance: tuple[Importance, ...]
     """Of covariates, channels and cycles, the largest first; then of the context, the oldest first."""
-    model: ModelConfig
-    """How the network is made."""
-    attention: str = ""
-    """What attention adds to the linear forecast, in words; empty where there is none."""
+    model: ModelPlan
+    """Settings of the network."""
+    network: str = ""
+    """How much of the forecast comes from attention, in words; empty without a linear forecast."""
 
     def __repr__(self) -> str:
         return f"Explanation({self.report})"
@@ -105,13 +131,13 @@ class Explanation:
 
     @property
     def report(self) -> str:
-        """What matters most, in a line."""
-        found = sorted(self.importance, key=lambda one: -one.change)[:3]
-        said = [f"{self.name(one)} ({one.change:.3f})" for one in found]
-        return f"{self.title}: the forecast moves most without {', '.join(said) or 'nothing'}"
+        """The three things that matter most, in a line."""
+        largest = sorted(self.importance, key=lambda one: -one.change)[:3]
+        listed = ", ".join(f"{self.name(one)} ({one.change:.3f})" for one in largest)
+        return f"{self.title}: the forecast moves most without {listed or 'nothing'}"
 
     def name(self, one: Importance) -> str:
-        """Returns a name for people: covariates by theirs, blocks of the context by their dates."""
+        """Returns the name of a covariate, or the dates of a block of the context."""
         return one.name if one.cells is None else self.span(*one.cells)
 
     def span(self, start: int, stop: int) -> str:
@@ -121,8 +147,8 @@ class Explanation:
         return first if first == last else f"{first} – {last}"
 
     def plot(self) -> Figure:
-        """Returns a figure: forecast, rollout, importance, and each layer's attention."""
-        from forecaster.forecast.explain_plots import plot_explanation
+        """Returns a figure: forecast, rollout, importance, and the attention of each layer."""
+        from forecaster.forecast.explain_page import plot_explanation
 
         return plot_explanation(self)
 
@@ -132,12 +158,12 @@ class Explanation:
         Raises:
             OutputError: the suffix is neither, or the file cannot be written.
         """
-        from forecaster.forecast.explain_page import page_of
+        from forecaster.forecast.explain_page import explanation_page
 
         file = Path(path)
         check_page(file)
         if is_page(file):
-            write_page(page_of(self), file)
+            write_page(explanation_page(self), file)
         else:
             write_figure(self.plot(), file)
 
@@ -145,12 +171,12 @@ class Explanation:
 def explain(
     artifact: Artifact, panel: Panel, series: str | None, channel: str | None, cutoff: str
 ) -> Explanation:
-    """Returns what one forecast looked at.
+    """Returns attention and importance behind one forecast.
 
     Args:
-        artifact: the model; of several members the weightiest is looked into.
+        artifact: the model; of an ensemble, attention is that of the member with the largest weight.
         panel: opened with the artifact's schema.
-        series: label of the series; None where there is but one.
+        series: label of the series; None where there is only one.
         channel: name of the channel; None = the first.
         cutoff: "own", "last" or a date, as in `Predictor.predict`.
 
@@ -166,19 +192,20 @@ def explain(
     truth = batch.target.numpy()
     if np.isfinite(truth[..., place]).any():
         forecast = replace(forecast, actual=truth)
-    ensemble, config = artifact.ensemble, artifact.config.model
-    heaviest = int(np.argmax(ensemble.weights))
-    network = ensemble.members[heaviest]
+    ensemble, model = artifact.ensemble, artifact.config.model
+    network = ensemble.members[int(np.argmax(ensemble.weights))]
     assert isinstance(network, Network)
-    follows = config.decoder == "autoregressive"
     with torch.inference_mode(), spare_threads():
-        median = torch.from_numpy(forecast.median) if follows else None
-        looks = record_attention(network, batch.inputs, median)
-        others = place if config.channel_attention else None
-        hidden = without_each(batch.inputs, panel, others, network.config.patch)
+        # An autoregressive decoder reads its own values: here the median of all paths.
+        own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None
+        recorded = record_attention(network, batch.inputs, own)
+        variants = hide_each(
+            batch.inputs, panel, place if model.channel_attention else None, network.config.patch
+        )
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
-        importance = importance_of(ensemble, batch.inputs, hidden, place, batch.target, key)
-    maps = tuple(_map(look, config, panel.schema, place) for look in looks)
+        importance = importance_of(ensemble, batch.inputs, variants, place, batch.target, key)
+    maps = tuple(_map(one, model, panel.schema, place) for one in recorded)
+    parts = [[one.weights for one in maps if one.part == p] for p in ("encoder", "decoder", "cross")]
     return Explanation(
         forecast=forecast,
         channel=place,
@@ -187,11 +214,15 @@ def explain(
         context=_context_tokens(network, batch.inputs.observed[0, :, place].numpy()),
         horizon=_horizon_tokens(network, len(time)),
         maps=maps,
-        rollout=None if any(one.kind == "low_rank" for one in maps) else _rollout(maps),
+        rollout=None if any(one.kind == "low_rank" for one in maps) else rollout(*parts),
         importance=tuple(sorted(importance, key=_order)),
-        model=config,
-        attention=attention_line(artifact),
+        model=model,
+        network=network_line(artifact),
     )
+
+
+def _order(one: Importance) -> tuple[bool, float]:
+    return one.cells is not None, one.cells[0] if one.cells else -one.change
 
 
 def _series(panel: Panel, name: str | None) -> int:
@@ -212,21 +243,20 @@ def _channel(panel: Panel, name: str | None) -> str:
 
 
 def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.int64]]:
-    """Returns the window a forecast was made from, with what followed, and the times of its steps."""
+    """Returns the window of a forecast, with what followed, and the times of its steps."""
     panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
     length = artifact.context_length
-    codes = np.arange(1, panel.n_channels + 1)
-    at = panel.row_at(forecast.cutoff)
-    store = WindowStore(panel, length, artifact.horizon, codes)
-    batch = store.batch(forecast.series, None, at)
-    past = panel.time[max(0, int(at[0]) - length + 1) : int(at[0]) + 1]
+    cutoff = panel.row_at(forecast.cutoff)
+    store = WindowStore(panel, length, artifact.horizon, np.arange(1, panel.n_channels + 1))
+    batch = store.batch(forecast.series, None, cutoff)
+    past = panel.time[max(0, int(cutoff[0]) - length + 1) : int(cutoff[0]) + 1]
     padded = panel.calendar.before(int(past[0]), length - len(past))
     return batch, np.concatenate([padded, past, forecast.time[0]])
 
 
 def _context_tokens(network: Network, observed: NDArray[np.bool_]) -> tuple[Token, ...]:
-    length, patch = len(observed), network.config.patch
-    first, count = length - network.config.attention_length, network.embedding.context_tokens
+    length, patch, count = len(observed), network.config.patch, network.embedding.context_tokens
+    first = length - network.config.attention_length
     stops = range(length - patch * (count - 1), length + 1, patch)
     spans = [(max(first, stop - patch), stop) for stop in stops]
     return tuple(Token(start, stop, bool(observed[start:stop].any())) for start, stop in spans)
@@ -239,22 +269,170 @@ def _horizon_tokens(network: Network, steps: int) -> tuple[Token, ...]:
     )
 
 
-def _map(look: AttentionWeights, config: ModelConfig, schema: Schema, channel: int) -> AttentionMap:
-    part = look.part.removesuffix(" channels")
-    if part == look.part:
-        kind: str = config.attention if part == "encoder" else "full"
-        return AttentionMap(part, look.layer, kind, look.weights[channel].numpy())
+def _map(recorded: AttentionWeights, model: ModelPlan, schema: Schema, channel: int) -> AttentionMap:
+    part, layer, weights = recorded.part, recorded.layer, recorded.weights
+    if not part.endswith(" channels"):
+        kind = model.attention if part == "encoder" else "full"
+        return AttentionMap(part, layer, kind, weights[channel].numpy())
     known = schema.known_numeric + schema.known_category
-    past = schema.past_numeric + schema.past_category if part == "encoder" else ()
-    mean = look.weights.mean(dim=0).numpy()
-    return AttentionMap(look.part, look.layer, "full", mean, schema.target + known + past)
+    past = schema.past_numeric + schema.past_category if part == "encoder channels" else ()
+    return AttentionMap(part, layer, "full", weights.mean(dim=0).numpy(), schema.target + known + past)
 
 
-def _rollout(maps: tuple[AttentionMap, ...]) -> NDArray[np.float64]:
-    parts = [[one.weights for one in maps if one.part == part] for part in _PARTS]
-    return rollout(*parts)
+def rollout(
+    encoder: Sequence[NDArray[np.floating]],
+    decoder: Sequence[NDArray[np.floating]],
+    cross: Sequence[NDArray[np.floating]],
+) -> Floats:
+    """Returns [N, M + N] shares of context and horizon tokens in the decoder's output; rows sum to 1.
+
+    Heads are averaged, the residual connection counts half, layers are multiplied (Abnar and Zuidema,
+    "Quantifying attention flow in transformers", 2020, section 3). Encoder and decoder are one stack
+    over the tokens of the context followed by those of the horizon.
+
+    Args:
+        encoder: [A, M, M] self-attention per layer, bottom first.
+        decoder: [A, N, N] self-attention.
+        cross: [A, N, M] cross-attention.
+    """
+    context, horizon = encoder[0].shape[-1], decoder[0].shape[-1]
+    memory: Floats = np.eye(context, context + horizon)
+    for weights in encoder:
+        memory = _with_residual(weights, np.eye(context)) @ memory
+    own = np.eye(horizon)
+    tokens: Floats = np.eye(horizon, context + horizon, k=context)
+    for among, across in zip(decoder, cross, strict=True):
+        tokens = _with_residual(among, own) @ tokens
+        taken = np.concatenate([across, np.zeros((len(across), horizon, horizon))], axis=-1)
+        mixed = _with_residual(taken, np.eye(horizon, context + horizon, k=context))
+        tokens = mixed[:, :context] @ memory + mixed[:, context:] @ tokens
+    return tokens
 
 
-def _order(one: Importance) -> tuple[bool, float]:
-    """Covariates first, the most important on top; then the context in its own order."""
-    return one.cells is not None, one.cells[0] if one.cells else -one.change
+def _with_residual(weights: NDArray[np.floating], residual: Floats) -> Floats:
+    """Averages heads, adds the residual as one half; a token that attends to nothing stays itself."""
+    mixed = 0.5 * weights.mean(axis=0, dtype=np.float64) + 0.5 * residual
+    shares: Floats = mixed / mixed.sum(axis=-1, keepdims=True)
+    return shares
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A window with one thing hidden."""
+
+    name: str
+    kind: str
+    inputs: Inputs
+    cells: tuple[int, int] | None = None
+
+
+def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> list[Variant]:
+    """Returns a window once without each covariate, and once without each block of its context.
+
+    Args:
+        inputs: one window.
+        panel: for the names of covariates, cycles and channels.
+        channel: the forecast channel where channels attend to each other (the others are hidden in
+            turn); else None.
+        patch: steps per token; blocks are whole tokens.
+    """
+    variants = [*_without_covariates(inputs, panel.schema), *_without_blocks(inputs, patch)]
+    for number, name in enumerate(panel.calendar.cycles):
+        phase = _without(inputs.phase, number)[0]
+        variants.append(Variant(name, "calendar", replace(inputs, phase=phase)))
+    for number, name in enumerate(panel.schema.target if channel is not None else ()):
+        if number != channel:
+            values, observed = _without(inputs.context, number)
+            others = replace(inputs, context=values, observed=observed)
+            variants.append(Variant(name, "channel", others))
+    return variants
+
+
+def importance_of(
+    ensemble: Ensemble,
+    inputs: Inputs,
+    variants: Sequence[Variant],
+    channel: int,
+    target: Tensor,
+    key: Tensor,
+) -> tuple[Importance, ...]:
+    """Returns the importance of what each variant hides, in the order given.
+
+    Args:
+        ensemble: makes the forecasts, all in one batch.
+        inputs: the window with nothing hidden.
+        variants: the same with one thing hidden in each.
+        channel: whose forecast is compared.
+        target: [1, H, C] truth, data units; NaN = not known.
+        key: [1] random key of sample paths, the same in all variants.
+    """
+    windows = [inputs, *(one.inputs for one in variants)]
+    batch = Inputs(*(torch.cat([getattr(w, f.name) for w in windows]) for f in fields(Inputs)))
+    scale = ensemble.scale(inputs).scale[0, channel]
+    quantiles = ensemble(batch, key.expand(len(windows)))[:, :, channel] / scale  # [V, H, Q]
+    median = quantiles[..., ensemble.levels.index(0.5)]
+    change = (median - median[:1]).abs().mean(dim=1).tolist()
+    truth = target[0, :, channel] / scale
+    known = ~truth.isnan()
+    rise: list[float | None] = [None] * len(windows)
+    if known.any():
+        levels = torch.tensor(ensemble.levels)
+        expected = truth[known].expand(len(windows), -1)
+        loss = pinball(quantiles[:, known], expected, levels).mean(dim=1)
+        rise = (loss - loss[0]).tolist()
+    return tuple(
+        Importance(one.name, one.kind, change[n], rise[n], one.cells)
+        for n, one in enumerate(variants, start=1)
+    )
+
+
+def _without_covariates(inputs: Inputs, schema: Schema) -> Iterator[Variant]:
+    numbers = {"known": schema.known_numeric, "past": schema.past_numeric}
+    for kind, names in numbers.items():
+        for place, name in enumerate(names):
+            values, observed = _without(getattr(inputs, kind), place)
+            hidden = {kind: values, f"{kind}_observed": observed}
+            yield Variant(name, kind, replace(inputs, **hidden))
+    for place, name in enumerate(schema.static_numeric):
+        yield Variant(name, "static", replace(inputs, static=_without(inputs.static, place)[0]))
+    categories = {
+        "known": schema.known_category,
+        "past": schema.past_category,
+        "static": schema.static_category,
+    }
+    for kind, names in categories.items():
+        for place, name in enumerate(names):
+            codes = getattr(inputs, f"{kind}_category").clone()
+            codes[..., place] = 0
+            hidden = {f"{kind}_category": codes}
+            yield Variant(name, kind, replace(inputs, **hidden))
+
+
+def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
+    """Hides targets and past covariates of one block of the context after the other."""
+    length = inputs.context.shape[1]
+    size = patch * -(-length // (patch * _BLOCKS))
+    for stop in range(length - size * ((length - 1) // size), length + 1, size):
+        start = max(0, stop - size)
+        step = torch.zeros(length, dtype=torch.bool)
+        step[start:stop] = True
+        cells = step[None, :, None]
+        left = inputs.observed & ~cells
+        # A block that was never observed hides nothing; one that holds all leaves nothing to forecast.
+        if left.any() and (inputs.observed & cells).any():
+            rest = replace(
+                inputs,
+                context=inputs.context.masked_fill(cells, torch.nan),
+                observed=left,
+                past=inputs.past.masked_fill(cells, torch.nan),
+                past_observed=inputs.past_observed & ~cells,
+                past_category=inputs.past_category.masked_fill(cells, 0),
+            )
+            yield Variant(f"{start}-{stop - 1}", "context", rest, (start, stop))
+
+
+def _without(values: Tensor, place: int) -> tuple[Tensor, Tensor]:
+    """Returns values with one column missing, and where the others are real."""
+    hidden = values.clone()
+    hidden[..., place] = torch.nan
+    return hidden, ~hidden.isnan()

@@ -1,10 +1,9 @@
-"""`Forecast`: what a model says, keyed in the caller's own names.
+"""`Forecast`: quantiles of each series and lead, keyed in the caller's own names.
 
-What comes in: quantile arrays and the panel they belong to. What goes out: rows, a wide table, files
-and pictures. Promised: one row per (series, cutoff, channel, lead) that was asked for, nothing
-dropped, nothing twice; a series that could not be forecast keeps its rows, empty, with the reason.
+One row per (series, cutoff, channel, lead), nothing dropped, nothing twice; a series that could not be
+forecast keeps its rows, empty, with the reason in `status`.
 
-Axes: N forecast (one series at one cutoff) · H lead · C channel · Q quantile level.
+Axes: N forecast (one series at one cutoff) · S sample path · H lead · C channel · Q quantile level.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError
-from forecaster.forecast.paths import path_rows
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import to_kind
@@ -33,11 +31,11 @@ class Forecast:
     """Quantiles of the future, or of a past that is known by now."""
 
     panel: Panel
-    """History, names and clock; for pictures also the truth where it is there."""
+    """History, names and calendar; for pictures also the truth where it is there."""
     series: NDArray[np.int64]
     """[N] number of the series in the panel."""
     cutoff: NDArray[np.int64]
-    """[N] time of the last step the forecast knows; NO_TIME = no forecast."""
+    """[N] time of the cutoff; NO_TIME = no forecast."""
     time: NDArray[np.int64]
     """[N, H] time of each lead."""
     quantiles: NDArray[np.float32]
@@ -49,9 +47,9 @@ class Forecast:
     actual: NDArray[np.float32] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float32] | None = None
-    """[N, H, C] data units, NaN = no forecast; None where the model says nothing about it."""
+    """[N, H, C] data units, NaN = no forecast; None where the model has no mean."""
     paths: NDArray[np.float32] | None = None
-    """[N, S, H, C] joint draws, data units, NaN = no forecast; only where they were asked for."""
+    """[N, S, H, C] sample paths, data units, NaN = no forecast; None unless requested."""
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
 
@@ -60,7 +58,7 @@ class Forecast:
 
     @property
     def median(self) -> NDArray[np.float32]:
-        """[N, H, C] the forecast itself, data units."""
+        """[N, H, C] the point forecast, data units."""
         median: NDArray[np.float32] = self.quantiles[..., self.levels.index(0.5)]
         return median
 
@@ -69,7 +67,7 @@ class Forecast:
         """A polars frame with a row per (series, cutoff, channel, lead), in that order."""
         n, horizon, channels, _ = self.quantiles.shape
 
-        def per_lead(values: NDArray[Any]) -> NDArray[Any]:
+        def per_row(values: NDArray[Any]) -> NDArray[Any]:
             """[N, H, C] → [N·C·H]: the order of the rows."""
             return values.transpose(0, 2, 1).reshape(-1)
 
@@ -77,14 +75,14 @@ class Forecast:
         columns: dict[str, NDArray[Any]] = {
             "lead": np.tile(lead, n * channels),
             "channel": np.tile(np.repeat(np.array(self.panel.schema.target), horizon), n),
-            "forecast": per_lead(self.median),
+            "forecast": per_row(self.median),
         }
         if self.mean is not None:
-            columns["mean"] = per_lead(self.mean)
+            columns["mean"] = per_row(self.mean)
         for number, level in enumerate(self.levels):
-            columns[f"q{level:g}"] = per_lead(self.quantiles[..., number])
+            columns[f"q{level:g}"] = per_row(self.quantiles[..., number])
         if self.actual is not None:
-            columns["actual"] = per_lead(self.actual)
+            columns["actual"] = per_row(self.actual)
         columns["status"] = np.repeat(np.array(self.status, dtype=object), horizon * channels)
         return self.panel.frame(
             np.repeat(self.series, horizon * channels),
@@ -94,8 +92,32 @@ class Forecast:
         )
 
     @property
+    def sample_rows(self) -> Any:
+        """A polars frame with a row per (series, cutoff, channel, sample, lead), in that order.
+
+        Raises:
+            ConfigError: no paths were drawn.
+        """
+        if self.paths is None:
+            raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
+        n, samples, horizon, channels = self.paths.shape
+        lead = np.arange(1, horizon + 1, dtype=np.int32)
+        sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
+        each = channels * samples * horizon
+        return self.panel.frame(
+            np.repeat(self.series, each),
+            np.repeat(self.time, channels * samples, axis=0).reshape(-1),
+            cutoff=np.repeat(self.cutoff, each),
+            lead=np.tile(lead, n * channels * samples),
+            channel=np.tile(np.repeat(np.array(self.panel.schema.target), samples * horizon), n),
+            sample=np.tile(sample, n * channels),
+            value=self.paths.transpose(0, 3, 1, 2).reshape(-1),
+            status=np.repeat(np.array(self.status, dtype=object), each),
+        )
+
+    @property
     def samples(self) -> Any:
-        """A row per (series, cutoff, channel, sample, lead), in that order, as the caller's own frame.
+        """The rows of the sample paths as the kind of frame of the input.
 
         Raises:
             ConfigError: no paths were drawn.
@@ -103,20 +125,13 @@ class Forecast:
         return to_kind(self.sample_rows, self.panel.kind)
 
     @property
-    def sample_rows(self) -> Any:
-        """The same as a polars frame."""
-        if self.paths is None:
-            raise ConfigError("this forecast has no sample paths: ask for them, predict(samples=200)")
-        return path_rows(self)
-
-    @property
     def frame(self) -> Any:
-        """The rows as the kind of frame the caller came with (a file gives polars)."""
+        """The rows as the kind of frame of the input (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind)
 
     @property
     def report(self) -> str:
-        """One line: how many forecasts, from when, which series had none, and words not understood."""
+        """One line: how many forecasts, from when, which series had none, and unknown categories."""
         n, horizon, channels, _ = self.quantiles.shape
         failed = [status for status in self.status if status != "ok"]
         return outcome(
@@ -147,7 +162,7 @@ class Forecast:
         write_rows(self.rows, Path(path))
 
     def write_samples(self, path: str | Path) -> None:
-        """Writes the rows of the sample paths, as `write` does those of the quantiles.
+        """Writes the rows of the sample paths to a .csv or .parquet file, whole or not at all.
 
         Raises:
             ConfigError: no paths were drawn.
@@ -178,7 +193,7 @@ def known_forecast(
     quantiles: NDArray[np.float32],
     levels: tuple[float, ...],
 ) -> Forecast:
-    """Returns quantiles of a past that is known by now as a forecast, with the truth beside it.
+    """Returns quantiles of a past that is known by now as a forecast, with the truth.
 
     Args:
         panel: with all rows of every horizon.
@@ -187,16 +202,16 @@ def known_forecast(
         quantiles: [N, H, C, Q].
         levels: [Q].
     """
-    ahead = cutoff[:, None] + np.arange(1, quantiles.shape[1] + 1)
+    rows = cutoff[:, None] + np.arange(1, quantiles.shape[1] + 1)
     return Forecast(
         panel=panel,
         series=series,
         cutoff=panel.time[cutoff],
-        time=panel.time[ahead],
+        time=panel.time[rows],
         quantiles=quantiles,
         levels=levels,
         status=("ok",) * len(series),
-        actual=panel.values[ahead, : panel.n_channels],
+        actual=panel.values[rows, : panel.n_channels],
     )
 
 
@@ -209,12 +224,12 @@ def outcome(
     lost: tuple[int, str],
     findings: Iterable[Finding],
 ) -> str:
-    """Returns one line: how many forecasts, from when, which had none, and words not understood.
+    """Returns one line: how many forecasts, from when, which had none, and unknown categories.
 
     Args:
         panel: of the series.
         cutoff: times of the cutoffs; NO_TIME = no forecast.
-        n_series: forecast.
+        n_series: series in the output.
         rows: one per (series, channel, lead).
         lost: how many series have no forecast, and why the first has none.
         findings: of the audit.
@@ -235,12 +250,7 @@ def outcome(
 
 
 def joined(panel: Panel, forecasts: Sequence[Forecast]) -> Forecast:
-    """Returns the forecast of a panel from those of its neighbouring series, in their order.
-
-    Args:
-        panel: all series.
-        forecasts: of views of it, without a truth.
-    """
+    """Returns the forecast of a panel from those of its neighbouring series, in their order."""
 
     def all_of(parts: Iterable[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
         given = [part for part in parts if part is not None]

@@ -16,11 +16,9 @@ import torch
 from forecaster.config import config_from
 from forecaster.errors import OutputError
 from forecaster.files import atomic_file
-from forecaster.forecast.ahead import BLOCK, Task
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.paths import Draws
-from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
@@ -32,7 +30,7 @@ class PartitionJob:
 
     parts: str
     """Folder of the parts."""
-    task: Task
+    task: ForecastWindow
     """What is asked of every series."""
     n_series: int
     """Of the whole panel."""
@@ -61,7 +59,7 @@ class PartitionJob:
         """Returns the plan that `to_json` wrote."""
         told = json.loads(text)
         task = told.pop("task")
-        return cls(**told, task=Task(**(task | {"draws": Draws(**task["draws"])})))
+        return cls(**told, task=ForecastWindow(**task))
 
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
         """Returns the model on a device and the panel, in a process that has neither.
@@ -98,7 +96,7 @@ def open_for(
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 
-def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str, Any]:
+def terms(artifact: Artifact, panel: Panel, task: ForecastWindow, device: str) -> dict[str, Any]:
     """Returns what two parts of one result have to agree on, by the name it has in messages.
 
     Args:
@@ -116,8 +114,8 @@ def terms(artifact: Artifact, panel: Panel, task: Task, device: str) -> dict[str
         "block": BLOCK,
         "cutoff": "own" if task.cutoff is None else text(task.cutoff),
         "horizon": task.horizon,
-        "samples": task.draws.samples,
-        "seed": task.draws.seed,
+        "samples": task.num_samples,
+        "seed": task.seed,
         "device": torch.device(device).type,
         "torch": torch.__version__,
     }

@@ -1,6 +1,7 @@
-"""Pictures of forecasts: history, median, bands, and the truth where it is known.
+"""Figures of forecasts, labels and loss curves, drawn with matplotlib; free of any global state.
 
-What comes in: a `Forecast`. What goes out: a matplotlib `Figure`, free of any global state.
+A page shows a figure as SVG text (`figure_svg`). Names of the caller go through `plain_text`:
+matplotlib would read what stands between two dollars as mathematics.
 """
 
 from __future__ import annotations
@@ -14,37 +15,59 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.panel.panel import Panel
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from forecaster.forecast.forecast import Forecast
 
-_PANELS = 6  # more do not fit a screen
 VALUES, BAND, TRUTH = "#33373d", "#1f6fb2", "#d1662c"
-"""Colours of what was observed, of what is forecast, and of the truth that followed."""
+"""Colours of history, forecast and truth."""
+_PANELS = 6  # more do not fit a screen
 _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
 def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
-    """Returns a figure with a panel per forecast and channel, at most six.
+    """Returns history, median, bands and truth; a panel per forecast and channel, at most six.
 
     Args:
         forecast: quantiles and the panel they belong to.
         which: numbers of the forecasts to show.
     """
-    channels = forecast.panel.schema.target
-    shown = [(int(n), c) for n in which for c in range(len(channels))][:_PANELS]
-    figure, axes = grid_of(len(shown))
+    channels = forecast.panel.n_channels
+    shown = [(int(n), c) for n in which for c in range(channels)][:_PANELS]
+    figure, axes = panel_grid(len(shown))
     for axis, (number, channel) in zip(axes, shown, strict=False):
-        _draw(axis, forecast, number, channel)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+        _draw_forecast(axis, forecast, number, channel)
+    shared_legend(figure, axes[0])
+    return figure
+
+
+def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    """Returns the loss curves of a training.
+
+    Args:
+        curves: (step, loss) pairs by name.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.2), dpi=110, layout="constrained")
+    axis = figure.subplots()
+    for (name, points), color in zip(curves.items(), (VALUES, BAND), strict=False):
+        steps, losses = zip(*points, strict=True)
+        axis.plot(steps, losses, color=color, label=name.replace("_", " "), linewidth=1.4)
+    axis.set_xlabel("step")
+    axis.set_ylabel("pinball loss, scaled units")
+    if curves:  # fewer steps than one point of a curve takes leave none
+        axis.legend(frameon=False)
+    tidy(axis)
     return figure
 
 
 def figure_svg(figure: Figure, label: str = "") -> str:
-    """Returns a figure as SVG text for a page.
+    """Returns a figure as SVG text to be inlined in a page.
 
     Args:
         figure: of matplotlib.
@@ -64,8 +87,13 @@ def figure_svg(figure: Figure, label: str = "") -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
-def grid_of(count: int) -> tuple[Figure, list[Axes]]:
-    """Returns a figure and its panels, two in a row, at most six."""
+def plain_text(text: str) -> str:
+    """Returns a name that matplotlib shows as it is: two dollars in it are not mathematics."""
+    return text.replace("$", r"\$")
+
+
+def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
+    """Returns a figure and its axes, two in a row, at most six."""
     from matplotlib.figure import Figure
 
     count = min(count, _PANELS)
@@ -78,93 +106,74 @@ def grid_of(count: int) -> tuple[Figure, list[Axes]]:
     return figure, list(axes)
 
 
-def tidy(axis: Axes, clock: bool) -> None:
-    """Takes away what distracts, and writes dates short where the axis has any."""
+def shared_legend(figure: Figure, axis: Axes) -> None:
+    """Puts the legend of one axis above all."""
+    handles, names = axis.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=max(1, len(names)), frameon=False)
+
+
+def series_title(panel: Panel, series: int, channel: int) -> str:
+    """Returns the name of a channel, after that of its series where there are several of either."""
+    names = panel.schema.target
+    title = f"{panel.labels[series]} · {names[channel]}"
+    return plain_text(title if len(names) > 1 or panel.n_series > 1 else names[0])
+
+
+def axis_times(panel: Panel, time: NDArray[np.int64]) -> NDArray[Any]:
+    """Returns times as matplotlib takes them: int64 microseconds since 1970 are datetime64[us]."""
+    return time if panel.calendar.integer else time.view("datetime64[us]")
+
+
+def draw_band(
+    axis: Axes, time: NDArray[Any], quantiles: NDArray[np.float32], levels: tuple[float, ...]
+) -> None:
+    """Draws median and bands: the outermost pair of levels, and a middle one.
+
+    Args:
+        axis: to draw on.
+        time: [H] places.
+        quantiles: [H, Q].
+        levels: [Q].
+    """
+    middle = levels.index(0.5)
+    widest = min(middle, len(levels) - 1 - middle)
+    pairs = [(middle - r, middle + r) for r in sorted({widest, widest // 2}, reverse=True) if r > 0]
+    for (low, high), alpha in zip(pairs, (0.16, 0.32), strict=False):
+        share = f"{100 * (levels[high] - levels[low]):.0f} % band"
+        lower, upper = quantiles[:, low], quantiles[:, high]
+        axis.fill_between(time, lower, upper, color=BAND, alpha=alpha, linewidth=0, label=share)
+    axis.plot(time, quantiles[:, middle], color=BAND, linewidth=1.5, label="forecast")
+
+
+def tidy(axis: Axes, dates: bool = False) -> None:
+    """Removes the frame, adds a light grid, and writes dates short where the axis has any."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    _quiet(axis)
-    if clock:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.tick_params(labelsize=8)
+    if dates:
         locator = AutoDateLocator()
         axis.xaxis.set_major_locator(locator)
         axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
-def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
-    """Returns the loss curves of a training over its steps.
-
-    Args:
-        curves: (step, loss) pairs by name, as the learner records them.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 3.2), dpi=110, layout="constrained")
-    axis = figure.subplots()
-    for (name, points), color in zip(curves.items(), (VALUES, BAND), strict=False):
-        steps, losses = zip(*points, strict=True)
-        axis.plot(steps, losses, color=color, label=name.replace("_", " "), linewidth=1.4)
-    axis.set_xlabel("step")
-    axis.set_ylabel("pinball loss, scaled units")
-    if curves:  # fewer steps than one point of a curve takes leave none
-        axis.legend(frameon=False)
-    _quiet(axis)
-    return figure
-
-
-def _draw(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
+def _draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
     panel, series = forecast.panel, int(forecast.series[number])
     horizon = forecast.time.shape[1]
     begin, end = int(panel.indptr[series]), int(panel.indptr[series + 1])
     own_time = panel.time[begin:end]
     past = begin + int(np.searchsorted(own_time, forecast.cutoff[number], side="right"))
     rows = slice(max(begin, past - _HISTORY_HORIZONS * horizon), past)
-    time = _stamps(forecast, forecast.time[number])
-    # Said outright: a panel without a single number would show the year 1970.
-    axis.set_xlim(_stamps(forecast, np.append(panel.time[rows], forecast.time[number, 0]))[0], time[-1])
-    axis.plot(
-        _stamps(forecast, panel.time[rows]),
-        panel.values[rows, channel],
-        color=VALUES,
-        linewidth=1.1,
-        label="history",
-    )
-    quantiles = forecast.quantiles[number, :, channel]
-    for (low, high), alpha in zip(_bands(forecast.levels), (0.16, 0.32), strict=False):
-        axis.fill_between(
-            time,
-            quantiles[:, low],
-            quantiles[:, high],
-            color=BAND,
-            alpha=alpha,
-            linewidth=0,
-            label=f"{100 * (forecast.levels[high] - forecast.levels[low]):.0f} % band",
-        )
-    median = forecast.median[number, :, channel]
-    axis.plot(time, median, color=BAND, linewidth=1.5, label="forecast")
+    history, time = (axis_times(panel, t) for t in (panel.time[rows], forecast.time[number]))
+    # Set explicitly: a panel without a single number would show the year 1970.
+    axis.set_xlim(history[0] if len(history) else time[0], time[-1])
+    axis.plot(history, panel.values[rows, channel], color=VALUES, linewidth=1.1, label="history")
+    draw_band(axis, time, forecast.quantiles[number, :, channel], forecast.levels)
     if forecast.actual is not None:
         truth = forecast.actual[number, :, channel]
         axis.plot(time, truth, color=TRUTH, linewidth=1.1, label="actual")
-    name = panel.labels[series]
-    channels = panel.schema.target
-    title = f"{name} · {channels[channel]}" if len(channels) > 1 or panel.n_series > 1 else channels[0]
-    if forecast.status[number] != "ok":
-        title += f" — {forecast.status[number]}"
+    status = forecast.status[number]
+    title = series_title(panel, series, channel) + f" — {plain_text(status)}" * (status != "ok")
     axis.set_title(title, fontsize=10, loc="left")
-    tidy(axis, clock=not panel.calendar.integer)
-
-
-def _bands(levels: tuple[float, ...]) -> list[tuple[int, int]]:
-    """Returns the outermost and a middle pair of levels around the median."""
-    middle = levels.index(0.5)
-    reach = min(middle, len(levels) - 1 - middle)
-    return [(middle - r, middle + r) for r in sorted({reach, reach // 2}, reverse=True) if r > 0]
-
-
-def _stamps(forecast: Forecast, time: NDArray[np.int64]) -> NDArray[Any]:
-    # int64 microseconds since 1970 are numpy's own datetime64[us].
-    return time if forecast.panel.calendar.integer else time.view("datetime64[us]")
-
-
-def _quiet(axis: Axes) -> None:
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.25, linewidth=0.6)
-    axis.tick_params(labelsize=8)
+    tidy(axis, dates=not panel.calendar.integer)

@@ -1,14 +1,16 @@
-"""Artifact + panel → `Forecast`.
+"""Artifact + panel → `Forecast`: places the horizon, runs the ensemble in batches, keys the result.
 
-What comes in: a saved model and a table of the same columns. What goes out: quantiles at any cutoff of
-any series. Promised: nothing after the cutoff but what is known in advance changes a forecast; the
-order of series does not; neither Lightning nor MLflow nor Optuna is loaded.
+Neither Lightning nor MLflow nor Optuna is loaded. The order of series changes no forecast, and
+nothing after the cutoff but known covariates does.
+
+Axes: N window · H lead · C channel · Q quantile level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import groupby
 
 import numpy as np
@@ -16,38 +18,228 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.forecast.ahead import BLOCK, Ahead, Task, check_known, reach, settle
+from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
-from forecaster.forecast.paths import NO_PATHS, Draws, path_keys
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
 from forecaster.model.threads import cores, run_parallel
+from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
-_BATCH = 256  # channel-windows per pass: large enough to be fast, small enough for the cache
-_CELLS = 1 << 18  # of all channel-windows of a pass together: long contexts go in smaller passes
-_PATHS = 8192  # of all channel-windows of a pass together
+BLOCK = 1024
+"""Series that are forecast together. The last bits of a forecast depend on the size of its batch, and
+batches never cross a block: so shards and processes give the same bits."""
+_BATCH = 256  # channel-windows per batch: large enough to be fast, small enough for the cache
+_CELLS = 1 << 18  # cells of a batch: long contexts go in smaller batches
+_PATHS = 8192  # sample paths of a batch
+_BETWEEN = "\x1f"  # the unit separator: no key holds it
 
 Progress = Callable[[int, int], None]
-"""Called with (series done, series wanted)."""
+"""Called with (series done, series in all)."""
+
+
+@dataclass(frozen=True)
+class ForecastWindow:
+    """Horizon and cutoff of a forecast, resolved once over all series."""
+
+    horizon: int
+    """Leads wanted."""
+    cutoff: int | None
+    """Time of the cutoff of all series; None = each its own last observed target."""
+    latest: int
+    """Cutoff in the output of a series without any target."""
+    num_samples: int | None = None
+    """Sample paths to keep, and to take quantiles from; None = keep none."""
+    seed: int = 0
+    """Of the sample paths."""
+
+    def cutoffs(self, panel: Panel) -> Int64:
+        """Returns int64 [series] time of each cutoff; NO_TIME = a series without an observed target."""
+        if self.cutoff is not None:
+            return np.full(panel.n_series, self.cutoff, dtype=np.int64)
+        return _own_cutoffs(panel)
+
+
+def resolve_window(
+    artifact: Artifact,
+    panel: Panel,
+    cutoff: str,
+    horizon: int | None,
+    num_samples: int | None = None,
+    seed: int = 0,
+) -> ForecastWindow:
+    """Returns the window of a forecast of all series of a panel.
+
+    Args:
+        artifact: the model.
+        panel: all series.
+        cutoff: "own" = each series from its last observed target; "last" = all from the latest of
+            these; or a date, for all.
+        horizon: leads; None = as trained.
+        num_samples: sample paths to keep; None = none.
+        seed: of the sample paths.
+
+    Raises:
+        ConfigError: the horizon is too long for the model, or it draws no paths.
+        DataError: the date cannot be read.
+    """
+    wanted = artifact.horizon if horizon is None else horizon
+    check_horizon(artifact, wanted)
+    _check_samples(artifact, num_samples)
+    if cutoff not in ("own", "last"):
+        time = panel.calendar.parse(cutoff)
+        return ForecastWindow(wanted, time, time, num_samples, seed)
+    own = _own_cutoffs(panel)
+    located = own != NO_TIME
+    latest = int(own[located].max() if located.any() else panel.time.max())
+    common = None if cutoff == "own" else int(own.max())
+    return ForecastWindow(wanted, common, latest, num_samples, seed)
+
+
+def check_horizon(artifact: Artifact, wanted: int) -> None:
+    """Refuses a horizon that the model cannot forecast.
+
+    Raises:
+        ConfigError: it is too long, or no step at all.
+    """
+    trained, model = artifact.horizon, artifact.config.model
+    if model.decoder != "autoregressive" and not 1 <= wanted <= trained:
+        raise ConfigError(
+            f"horizon {wanted}: this model forecasts 1 to {trained} steps; "
+            f"fit one with --horizon {wanted} to reach further, or with model.decoder autoregressive"
+        )
+    if wanted < 1:
+        raise ConfigError(f"horizon {wanted}: expected 1 or more steps")
+    for member in artifact.ensemble.members:
+        covered = member.longest_horizon
+        if covered is not None and wanted > covered:  # type: ignore[operator]
+            raise ConfigError(
+                f"horizon {wanted}: the learned positions of this model cover {covered} steps; fit one "
+                f"with --horizon {wanted}, or with other model.positions, to reach further"
+            )
+
+
+def _check_samples(artifact: Artifact, wanted: int | None) -> None:
+    if wanted is None:
+        return
+    if wanted < 1:
+        raise ConfigError(f"samples {wanted}: expected 1 or more paths")
+    if artifact.config.model.decoder != "autoregressive":
+        raise ConfigError(
+            f"samples {wanted}: this model's decoder is direct: it forecasts the distribution of each "
+            "lead, not of the leads together; fit one with --set model.decoder=autoregressive to draw "
+            "paths"
+        )
+
+
+def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
+    """Refuses a future whose known covariates are not all given, where there is a forecast.
+
+    Raises:
+        DataError: names the first that is missing, and how many series lack some.
+    """
+    schema, lacking = panel.schema, dict.fromkeys(panel.schema.known, 0)
+    if not schema.known:
+        return
+    first: dict[str, str] = {}
+    for start in range(0, panel.n_series, BLOCK):
+        part = panel.between(start, min(start + BLOCK, panel.n_series))
+        # A shorter forecast is the beginning of the trained one: the last patch is read whole.
+        leads = _locate_leads(part, artifact, window)
+        rows = leads.rows[:, : window.horizon]
+        for name in schema.known:
+            if name in schema.categorical:
+                empty = leads.panel.codes[rows, schema.code_columns.index(name)] == MISSING
+            else:
+                empty = np.isnan(leads.panel.values[rows, schema.columns.index(name)])
+            missing = empty & leads.usable[:, None]
+            lacking[name] += int(missing.any(axis=1).sum())
+            if missing.any() and name not in first:
+                series, lead = np.argwhere(missing)[0]
+                time = panel.calendar.text(int(leads.time[series, lead]))
+                first[name] = f"series {part.labels[series]} at {time} (lead {lead + 1}"
+    for name in (name for name in schema.known if name in first):
+        raise DataError(
+            f"{panel.name}: '{name}' is known in advance, but has no value for {first[name]} of "
+            f"{window.horizon}); {lacking[name]} of {panel.n_series} series lack some: give them with "
+            "--future FILE, or shorten --horizon"
+        )
+
+
+@dataclass(frozen=True)
+class _Leads:
+    """Rows and times of the leads of every series of a panel."""
+
+    panel: Panel  # with the horizon's rows after every cutoff
+    cutoff: Int64  # [series] row; the row before the first for a series that begins later
+    rows: Int64  # [series, H]; -1 where a series has not begun
+    time: Int64  # [series, H]
+    usable: NDArray[np.bool_]  # [series] whether there is something to forecast from
+    reasons: NDArray[np.str_]  # [series] why there is not
+
+
+def _own_cutoffs(panel: Panel) -> Int64:
+    last = panel.last_observed
+    return np.where(last >= 0, panel.time[last], NO_TIME)
+
+
+def _locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> _Leads:
+    horizon = max(window.horizon, artifact.horizon)
+    times = window.cutoffs(panel)
+    # A series without a cutoff still gets rows in the output; their times follow the latest one.
+    cutoff = np.where(times == NO_TIME, window.latest, times)
+    panel = panel.reaching(cutoff, horizon)
+    lead = np.arange(1, horizon + 1)
+    last = panel.row_at(cutoff)
+    at = np.where(last < 0, panel.indptr[:-1] - 1, last)
+    rows = at[:, None] + lead
+    time = panel.time[np.minimum(rows, panel.n_rows - 1)]
+    unbegun = np.flatnonzero(last < 0)
+    if len(unbegun):
+        time[unbegun] = panel.calendar.shift(cutoff[unbegun, None], lead)
+        for step in range(horizon):
+            wanted = cutoff.copy()
+            wanted[unbegun] = time[unbegun, step]
+            found = panel.row_at(wanted)[unbegun]
+            rows[unbegun, step] = np.where(panel.time[found] == wanted[unbegun], found, -1)
+    return _Leads(panel, at, rows, time, *_usable(panel, at, artifact.context_length))
+
+
+def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
+    first, last = panel.first_observed, panel.last_observed
+    ever = (first >= 0) & (first <= at)
+    begin = np.maximum(panel.indptr[:-1], at - length + 1)
+    usable = ever & (last >= begin)
+    # A series that goes on after its cutoff may have no observation in the context.
+    unsure = np.flatnonzero(usable & (last > at))
+    for part in blocks(len(unsure), length * panel.n_channels):
+        series = unsure[part]
+        rows = np.maximum(at[series, None] - np.arange(length), begin[series, None])
+        seen = panel.values[rows, : panel.n_channels]
+        usable[series] = (seen == seen).any(axis=(1, 2))
+    reasons = np.where(
+        ever,
+        f"no target observed in the {length} steps before the cutoff",
+        "no target observed before the cutoff",
+    )
+    return usable, reasons
 
 
 class Predictor:
     """Forecasts with one artifact."""
 
     def __init__(self, artifact: Artifact, device: str = "cpu", lanes: int | None = None):
-        """Takes a model to a device.
+        """Moves the model to a device.
 
         Args:
             artifact: the model.
             device: as torch names it.
-            lanes: batches that are worked on at a time; None = as many as there are cores. It changes
-                no forecast.
+            lanes: batches in parallel; None = one per core. It changes no forecast.
         """
         self.artifact = artifact
         self._device = device
@@ -60,7 +252,8 @@ class Predictor:
         cutoff: str = "own",
         horizon: int | None = None,
         progress: Progress | None = None,
-        draws: Draws = NO_PATHS,
+        num_samples: int | None = None,
+        seed: int = 0,
     ) -> Forecast:
         """Returns the forecast of every series of a panel.
 
@@ -70,45 +263,43 @@ class Predictor:
                 latest of these; or a date.
             horizon: leads wanted; fewer than the trained ones are an exact prefix, more need an
                 autoregressive decoder.
-            progress: told how far the work is.
-            draws: paths to keep, which need an autoregressive decoder.
+            progress: called after each block of series.
+            num_samples: sample paths to keep, which need an autoregressive decoder.
+            seed: of the sample paths.
 
         Raises:
-            ConfigError: the horizon is longer than the model can reach, or it cannot draw paths.
+            ConfigError: the horizon is too long for the model, or it draws no paths.
             DataError: the audit finds errors, or a covariate known in advance is missing after the
                 cutoff.
         """
-        task = settle(self.artifact, panel, cutoff, horizon, draws)
+        window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
         found = check_panel(panel)
         refuse_errors(found)
-        check_known(panel, self.artifact, task)
+        check_known(panel, self.artifact, window)
         forecasts, total = [], panel.n_series
         for start in range(0, total, BLOCK):
             stop = min(start + BLOCK, total)
-            forecasts.append(self.forecast(panel.between(start, stop), task))
+            forecasts.append(self.forecast(panel.between(start, stop), window))
             if progress is not None:
                 progress(stop, total)
         return replace(joined(panel, forecasts), findings=tuple(found))
 
-    def forecast(self, panel: Panel, task: Task) -> Forecast:
-        """Returns the forecast of the series of a panel, which may be some neighbours of many.
-
-        Args:
-            panel: of at most `BLOCK` series, for the same bits wherever they are forecast.
-            task: settled over all series.
-        """
-        horizon = max(task.horizon, self.artifact.horizon)
-        ahead = reach(panel, task, self.artifact.context_length, horizon)
-        forecast = self._forecast(ahead, task)
-        return replace(forecast, panel=panel)
+    def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
+        """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""
+        leads = _locate_leads(panel, self.artifact, window)
+        chosen = np.flatnonzero(leads.usable)
+        predicted = self._predict(
+            leads.panel,
+            chosen,
+            leads.cutoff[chosen],
+            leads.rows.shape[1],
+            window.num_samples,
+            window.seed,
+        )
+        return replace(self._keyed(leads, window, chosen, predicted), panel=panel)
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
-        """Returns the forecast of every series at one past cutoff, with the truth that followed.
-
-        Args:
-            panel: with rows after the cutoff.
-            cutoff: time of the last step that may be seen.
-        """
+        """Returns the forecast of every series at one past cutoff (a time), with the truth."""
         return self.forecasts_at(panel, [cutoff])[0]
 
     def forecasts_at(
@@ -116,41 +307,39 @@ class Predictor:
         panel: Panel,
         cutoffs: Sequence[int],
         horizon: int | None = None,
-        draws: Draws = NO_PATHS,
+        num_samples: int | None = None,
     ) -> list[Forecast]:
         """Returns `forecast_at` of each of some past cutoffs, whose windows share batches.
 
         Args:
             panel: with rows after the cutoffs.
-            cutoffs: times of the last steps that may be seen.
+            cutoffs: times.
             horizon: leads wanted; None = as trained.
-            draws: paths to keep.
+            num_samples: sample paths to keep; None = none.
         """
-        wanted, length = horizon or self.artifact.horizon, self.artifact.context_length
-        horizon = max(wanted, self.artifact.horizon)
+        wanted = horizon or self.artifact.horizon
+        farthest = max(wanted, self.artifact.horizon)
         if panel.regular:  # the rows that the last cutoff needs serve all of them
-            panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), horizon)
-        tasks = [Task(wanted, cutoff, cutoff, draws) for cutoff in cutoffs]
-        aheads = [reach(panel, task, length, horizon) for task in tasks]
+            panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), farthest)
+        windows = [ForecastWindow(wanted, cutoff, cutoff, num_samples) for cutoff in cutoffs]
+        located = [_locate_leads(panel, self.artifact, window) for window in windows]
         forecasts: list[Forecast] = []
-        for _, group in groupby(aheads, key=lambda ahead: id(ahead.panel)):
+        for _, group in groupby(located, key=lambda leads: id(leads.panel)):
             some = list(group)
-            chosen = [np.flatnonzero(ahead.usable) for ahead in some]
-            rows = [ahead.at[series] for ahead, series in zip(some, chosen, strict=True)]
-            asked = np.concatenate(chosen), np.concatenate(rows)
-            said = self._predict(some[0].panel, *asked, horizon, draws)
+            chosen = [np.flatnonzero(leads.usable) for leads in some]
+            rows = [leads.cutoff[series] for leads, series in zip(some, chosen, strict=True)]
+            predicted = self._predict(
+                some[0].panel, np.concatenate(chosen), np.concatenate(rows), farthest, num_samples
+            )
             ends = np.cumsum([len(series) for series in chosen])
-            for ahead, end, series in zip(some, ends, chosen, strict=True):
+            for leads, end, series in zip(some, ends, chosen, strict=True):
                 own = slice(end - len(series), end)
-                mean, paths = (None if part is None else part[own] for part in (said.mean, said.paths))
-                part = Prediction(said.quantiles[own], mean, paths)
-                task = tasks[len(forecasts)]
-                row = ahead.rows[:, :wanted]
-                truth = ahead.panel.values[row, : panel.n_channels]
+                part = Prediction(*(None if part is None else part[own] for part in predicted))  # type: ignore[arg-type]
+                forecast = self._keyed(leads, windows[len(forecasts)], series, part)
+                row = leads.rows[:, :wanted]
+                truth = leads.panel.values[row, : panel.n_channels]
                 truth = np.where(row[..., None] < 0, np.nan, truth)
-                forecasts.append(
-                    replace(self._placed(ahead, task, chosen=series, said=part), actual=truth)
-                )
+                forecasts.append(replace(forecast, actual=truth))
         return forecasts
 
     def quantiles(
@@ -170,46 +359,48 @@ class Predictor:
         return self._predict(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
 
     def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
-        """Returns the units that windows are scaled by, [N, C] each, on the processor.
-
-        Args:
-            panel, series, cutoff: as in `quantiles`.
-        """
+        """Returns location and scale of windows, [N, C] each, on the CPU; arguments as `quantiles`."""
         store = self._store(panel, self.artifact.horizon)
 
-        def one(start: int) -> Scale:
+        def of_batch(start: int) -> Scale:
             part = slice(start, start + _BATCH)
             inputs = store.batch(series[part], None, cutoff[part]).inputs.to(self._device)
             return Scale(*(unit.cpu() for unit in self._ensemble.scale(inputs)))
 
-        found = [one(start) for start in range(0, max(1, len(series)), _BATCH)]
+        found = [of_batch(start) for start in range(0, max(1, len(series)), _BATCH)]
         return Scale(*(torch.cat(units) for units in zip(*found, strict=True)))
 
     def _store(self, panel: Panel, horizon: int) -> WindowStore:
-        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may call its columns otherwise
+        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
         return WindowStore(panel, self.artifact.context_length, horizon, codes)
 
     def _predict(
-        self, panel: Panel, series: Int64, cutoff: Int64, horizon: int, draws: Draws = NO_PATHS
+        self,
+        panel: Panel,
+        series: Int64,
+        cutoff: Int64,
+        horizon: int,
+        num_samples: int | None = None,
+        seed: int = 0,
     ) -> Prediction:
-        """What the ensemble says at given cutoffs; the paths of it only where they are to be kept."""
+        """Runs the ensemble at given cutoffs, batch by batch."""
         model, channels = self.artifact.config.model, panel.n_channels
         store = self._store(panel, horizon)
         cells = channels * (self.artifact.context_length + horizon)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
-            size = max(1, _PATHS // (channels * (draws.samples or NUM_SAMPLES)))
-            keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], draws.seed))
+            size = max(1, _PATHS // (channels * (num_samples or NUM_SAMPLES)))
+            keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], seed))
 
-        def say(start: int) -> Prediction:
+        def of_batch(start: int) -> Prediction:
             part = slice(start, start + size)
             inputs = store.batch(series[part], None, cutoff[part]).inputs.to(self._device)
             key = None if keys is None else keys[part].to(self._device)
-            said = self._ensemble.predict(inputs, key, draws.samples)
-            kept = said if draws.samples else said._replace(paths=None)
+            predicted = self._ensemble.predict(inputs, key, num_samples)
+            kept = predicted if num_samples else predicted._replace(paths=None)
             return Prediction(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
 
-        found = list(run_parallel(say, range(0, len(series), size), self._lanes))
+        found = list(run_parallel(of_batch, range(0, len(series), size), self._lanes))
         if not found:
             return Prediction(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
         quantiles, mean, paths = (
@@ -220,20 +411,16 @@ class Predictor:
         assert quantiles is not None
         return Prediction(quantiles, mean, paths)
 
-    def _forecast(self, ahead: Ahead, task: Task) -> Forecast:
-        chosen = np.flatnonzero(ahead.usable)
-        farthest = ahead.rows.shape[1]
-        said = self._predict(ahead.panel, chosen, ahead.at[chosen], farthest, task.draws)
-        return self._placed(ahead, task, chosen, said)
-
-    def _placed(self, ahead: Ahead, task: Task, chosen: Int64, said: Prediction) -> Forecast:
-        """Returns what was said of chosen series as the forecast of all of them."""
-        panel, horizon = ahead.panel, task.horizon
+    def _keyed(
+        self, leads: _Leads, window: ForecastWindow, chosen: Int64, predicted: Prediction
+    ) -> Forecast:
+        """Returns the prediction of chosen series as the forecast of all of them."""
+        panel, horizon = leads.panel, window.horizon
         finite = np.zeros(panel.n_series, dtype=np.bool_)
-        finite[chosen] = np.isfinite(said.quantiles.numpy()).all(axis=(1, 2, 3))
+        finite[chosen] = np.isfinite(predicted.quantiles.numpy()).all(axis=(1, 2, 3))
 
         def spread(part: Tensor | None) -> NDArray[np.float32] | None:
-            """[usable, …] → [series, …], NaN where there is no forecast."""
+            """[chosen, …] → [series, …], NaN where there is no forecast."""
             if part is None:
                 return None
             whole = np.full((panel.n_series, *part.shape[1:]), np.nan, dtype=np.float32)
@@ -241,18 +428,38 @@ class Predictor:
             whole[~finite] = np.nan
             return whole
 
-        quantiles, mean, paths = (spread(part) for part in said)
+        quantiles, mean, paths = (spread(part) for part in predicted)
         assert quantiles is not None
-        broken = "the forecast is not finite: values beyond float32"
-        reasons = np.where(ahead.usable, broken, ahead.reasons)
+        infinite = "the forecast is not finite: values beyond float32"
+        reasons = np.where(leads.usable, infinite, leads.reasons)
         return Forecast(
             panel=panel,
             series=np.arange(panel.n_series),
-            cutoff=task.cutoffs(panel),
-            time=ahead.time[:, :horizon],
+            cutoff=window.cutoffs(panel),
+            time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=self.artifact.config.model.quantile_levels,
             status=tuple(np.where(finite, "ok", reasons).tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],
         )
+
+
+def path_keys(panel: Panel, series: Int64, cutoff: Int64, seed: int) -> Int64:
+    """Returns [N] random keys of sample paths: a hash of seed, series and cutoff.
+
+    So paths are the same on every machine and beside whatever other windows.
+
+    Args:
+        panel: for the names of series; a single series without a name has none, whatever its file's.
+        series: [N] number of each window's series.
+        cutoff: [N] times.
+        seed: any whole number.
+    """
+    names = [_BETWEEN.join(str(part) for part in row) for row in panel.keys.rows()] or [""]
+    windows = zip(series.tolist(), cutoff.tolist(), strict=True)
+    hashes = [
+        blake2b(f"{seed}{_BETWEEN}{time}{_BETWEEN}{names[number]}".encode(), digest_size=8).digest()
+        for number, time in windows
+    ]
+    return np.frombuffer(b"".join(hashes), dtype="<i8").astype(np.int64)

@@ -259,15 +259,14 @@ def _negative_counts(facts: Facts) -> Iterator[Finding]:
 
 def _jumps(facts: Facts) -> Iterator[Finding]:
     """Series whose unit or sign changes at a row and stays changed."""
-    panel, steps = facts.panel, np.arange(_SIDE)
-    for channel, name in enumerate(panel.schema.target):
+    for channel, name in enumerate(facts.panel.schema.target):
         series = np.flatnonzero(facts.count[:, channel] >= 2 * _SIDE)
         if not len(series):
             continue
-        # The first and last values tell cheaply which series may have changed.
-        head = panel.values[facts.first[series, channel, None] + steps, channel]
-        tail = panel.values[facts.last[series, channel, None] - steps, channel]
-        likely = series[_far_apart(head, tail)]
+        # Extremes show cheaply which series may have changed.
+        low, high = facts.low[series, channel], facts.high[series, channel]
+        nearest = np.maximum(np.maximum(low, -high), 0)
+        likely = series[np.maximum(np.abs(low), np.abs(high)) >= 2**_JUMP * nearest]
         found = [_level_shifts(*block) for block in _nonzero(facts, likely, channel)]
         rows = np.concatenate([part[0] for part in found] or [likely])
         if len(rows):
@@ -278,7 +277,7 @@ def _jumps(facts: Facts) -> Iterator[Finding]:
             advice = "if the unit changed, bring all rows to one unit"
             bad, where = facts.series_at(rows), facts.at(rows[0])
             yield _on_series(facts, "warning", "jump", bad, text, advice, where)
-        likely = series[_opposite(head, tail)]
+        likely = series[(low < 0) & (high > 0)]
         flips = [_flipped_rows(*block) for block in _nonzero(facts, likely, channel)]
         rows = np.concatenate(flips or [likely])
         if len(rows):
@@ -286,28 +285,6 @@ def _jumps(facts: Facts) -> Iterator[Finding]:
             advice = "if the convention changed, bring all rows to one sign"
             bad, where = facts.series_at(rows), facts.at(rows[0])
             yield _on_series(facts, "warning", "jump", bad, text, advice, where)
-
-
-def _far_apart(head: NDArray[np.float32], tail: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Returns [series] whether the ends lie on levels far from each other."""
-    low, high = _log_range(np.abs(head)), _log_range(np.abs(tail))
-    return np.asarray(np.maximum(high[0] - low[1], low[0] - high[1]) >= _NEAREST)
-
-
-def _opposite(head: NDArray[np.float32], tail: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Returns [series] whether all values are above zero at one end and below at the other."""
-    rises = ~(head >= 0).any(axis=1) & ~(tail <= 0).any(axis=1)
-    falls = ~(head <= 0).any(axis=1) & ~(tail >= 0).any(axis=1)
-    return np.asarray(rises | falls)
-
-
-def _log_range(size: NDArray[np.float32]) -> tuple[Floats, Floats]:
-    """Returns log2 of the smallest and largest positive value of each row; rows without any: 0, 0."""
-    positive = size > 0
-    none = ~positive.any(axis=1)
-    low = np.log2(np.where(positive, size, np.inf).min(axis=1, initial=np.inf))
-    high = np.log2(np.where(positive, size, 1e-45).max(axis=1, initial=1e-45))
-    return np.where(none, 0, low), np.where(none, 0, high)
 
 
 def _nonzero(facts: Facts, series: Ints, channel: int) -> Iterator[tuple[Ints, Ints, Floats]]:

@@ -1,13 +1,13 @@
-"""A table becomes a Panel: roles, step and categories found or given, gaps put at their true place.
+"""A table becomes a panel: roles, step and categories are declared, inferred, or those of a model.
 
-What comes in are tables and either declared roles (everything else is found) or the schema of a
-model (everything is given, and the table has to follow it). What goes out is one `Panel`. The same
-rows in any order, format or kind of frame give the same panel, bit for bit.
+The same rows in any order, format or kind of frame give the same panel, bit for bit.
+
+    tables → roles → rows, sorted and joined → arrays → grid, with gaps as empty rows
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.cells import SERIES, TIME
-from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
+from forecaster.panel.cells import SERIES
+from forecaster.panel.findings import Faults, beside, fault, refuse_errors
 from forecaster.panel.frames import read_table
 from forecaster.panel.freq import declared_freq
 from forecaster.panel.grid import on_grid
 from forecaster.panel.holidays import require_holidays, with_holidays
 from forecaster.panel.infer_freq import Parts, find_freq
-from forecaster.panel.joins import with_covariates, with_future
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.roles import infer_schema, require_schema
-from forecaster.panel.rows import Rows, main_rows
+from forecaster.panel.rows import Rows, main_rows, with_covariates, with_future
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, stored_panel
 from forecaster.panel.table import Table
@@ -58,7 +57,7 @@ def open_panel(
                 how = data if name == "table" else data.model_copy(update={"layout": None})
                 tables[name] = read_table(given, how)
     faults.refuse()
-    # Handed over, so that what was read here is gone once its rows are out of it.
+    # Popped, so that the text of a large table can be freed once its rows are read.
     return build_panel(
         tables.pop("table"),
         data,
@@ -75,7 +74,6 @@ def build_panel(
     schema: Schema | None = None,
     covariates: Table | None = None,
     future: Table | None = None,
-    sparse: bool = False,
 ) -> Panel:
     """Returns a table as arrays.
 
@@ -86,7 +84,6 @@ def build_panel(
         covariates: further columns, joined on the keys they share; a table that lacks a series key
             is shared by all series.
         future: rows after the end, with covariates known in advance.
-        sparse: most of the grid may be empty.
 
     Raises:
         DataError: columns are missing, rows repeat, values are infinite, times are off the grid, or
@@ -94,13 +91,12 @@ def build_panel(
     """
     notes = [note for part in (table, covariates, future) if part is not None for note in part.notes]
     with beside(notes):
+        declared = data.freq is not None if schema is None else bool(schema.freq)
+        holidays = data.holidays if schema is None else schema.holidays
+        if holidays is not None:
+            given = [part for part in (table, covariates, future) if part is not None]
+            require_holidays(holidays, given)
         table, data = _in_long_form(table, data, schema)
-        freq = data.freq if schema is None else None
-        country = data.holidays if schema is None else schema.holidays
-        if country is not None:
-            require_holidays(
-                country, [part for part in (table, covariates, future) if part is not None]
-            )
         order: Order | None = None
         if schema is None:
             schema, table, order = infer_schema(table, data, future, covariates)
@@ -110,22 +106,22 @@ def build_panel(
         # Made from the calendar, holidays are no column of any table.
         schema = replace(schema, holidays=None)
         require_schema(schema, table, covariates)
-        rows, calendar = _merged_rows(table, data, schema, order, covariates, future, notes)
-        table = replace(table, frame=table.frame.clear())
-        panel = replace(_arrays(rows, calendar, table), notes=tuple(notes))
         faults = Faults()
+        rows = main_rows(table, schema, data, order)
         with faults:
-            _refuse_infinite(panel)
-        panel = _without_lead_in(panel)
-        declared = freq is not None or bool(schema.freq)
-        with faults:
-            panel = on_grid(panel, declared=declared, sparse=sparse) if rows.schema.regular else panel
-        faults.refuse()
-    return panel if country is None else with_holidays(panel, country)
+            calendar, regular = find_calendar(rows.schema, data, [rows.layout()])
+        rows = joined(rows, data, covariates, future, faults)
+        notes += rows.notes
+        refuse_errors([*rows.notes, *faults.found])
+        rows = replace(rows, schema=replace(rows.schema, regular=regular))
+        # The table is no longer needed: a large one takes more memory than its panel.
+        table, order = replace(table, frame=table.frame.clear()), None
+        panel = panel_of(rows, calendar, table, declared=declared, holidays=holidays)
+    return replace(panel, notes=(*notes, *panel.notes))
 
 
 def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tuple[Table, DataConfig]:
-    """Returns a table whose rows are whole series as a long one, and its roles; others as they are."""
+    """Returns a table of one row per series as a long one, and its roles; others as they are."""
     layout, target = (data.layout, data.target) if schema is None else (schema.layout, schema.target)
     if layout != "rows" or (schema is not None and set(schema.target) <= set(table.frame.columns)):
         return table, data
@@ -133,39 +129,26 @@ def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tupl
     return to_long(table, data, series, target[0] if target else "value")
 
 
-def _merged_rows(
-    table: Table,
-    data: DataConfig,
-    schema: Schema,
-    order: Order | None,
-    covariates: Table | None,
-    future: Table | None,
-    notes: list[Finding],
-) -> tuple[Rows, Calendar]:
-    """Returns the rows of all tables, and their clock; adds to the notes."""
-    faults = Faults()
-    rows = main_rows(table, schema, data, order)
-    with faults:
-        calendar, regular = clock_of(rows.schema, data, lambda: [layout_of(rows)])
-        rows = replace(rows, schema=replace(rows.schema, regular=regular))
+def joined(
+    rows: Rows, data: DataConfig, covariates: Table | None, future: Table | None, faults: Faults
+) -> Rows:
+    """Returns the rows with covariates and future rows; gathers faults."""
     if covariates is not None:
         with faults:
             rows = with_covariates(rows, covariates, data)
     if future is not None:
         with faults:
             rows = with_future(rows, future, data)
-    notes += rows.notes
-    refuse_errors([*rows.notes, *faults.found])
-    return rows, calendar
+    return rows
 
 
-def clock_of(schema: Schema, data: DataConfig, times: Callable[[], Parts]) -> tuple[Calendar, bool]:
+def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calendar, bool]:
     """Returns the calendar, and whether rows have to lie on its grid.
 
     Args:
         schema: with the facts of the time column.
         data: a declared step and season.
-        times: of whole series in parts; asked for where the step has to be found.
+        times: of whole series in parts; read where the step has to be found.
     """
     integer = schema.time_dtype == "integer"
     if schema.freq:
@@ -175,16 +158,38 @@ def clock_of(schema: Schema, data: DataConfig, times: Callable[[], Parts]) -> tu
     elif schema.time is None:
         freq, regular = "1i", True
     else:
-        freq, regular = find_freq(times(), integer, schema.time_zone)
+        freq, regular = find_freq(times, integer, schema.time_zone)
     return Calendar(freq, schema.time_zone, integer, *schema.cycles(data)), regular
 
 
-def layout_of(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the times of rows, and the first row of each series."""
-    # Rows are sorted by series: a search for its ends is faster than a count of its rows.
-    series = np.arange(max(rows.keys.height, 1) + 1, dtype=np.uint32)
-    indptr = np.searchsorted(rows.frame[SERIES].to_numpy(), series).astype(np.int64)
-    return rows.frame[TIME].to_numpy(), indptr
+def panel_of(
+    rows: Rows,
+    calendar: Calendar,
+    table: Table,
+    *,
+    declared: bool,
+    holidays: str | None = None,
+    sparse: bool = False,
+) -> Panel:
+    """Returns rows as arrays.
+
+    Args:
+        rows: of all tables, with the categories of the schema where it has them.
+        calendar: of the rows.
+        table: names the source in messages; its rows are not read.
+        declared: the step was given, not inferred.
+        holidays: country whose public holidays become a known covariate.
+        sparse: most of the grid may be empty.
+    """
+    panel, faults = _arrays(rows, calendar, table), Faults()
+    with faults:
+        _check_finite(panel)
+    panel = _without_lead_in(panel)
+    with faults:
+        if rows.schema.regular:
+            panel = on_grid(panel, declared=declared, sparse=sparse)
+    faults.refuse()
+    return panel if holidays is None else with_holidays(panel, holidays)
 
 
 def _arrays(rows: Rows, calendar: Calendar, table: Table) -> Panel:
@@ -193,23 +198,18 @@ def _arrays(rows: Rows, calendar: Calendar, table: Table) -> Panel:
     for name in (*schema.code_columns, *schema.static_category):
         if name not in categories:
             categories[name] = tuple(frame[name].drop_nulls().unique().sort().to_list())
-    first = [pl.col(name).drop_nulls().first() for name in schema.static]
     static = frame.select(SERIES)
     if schema.static:
+        first = [pl.col(name).drop_nulls().first() for name in schema.static]
         static = frame.group_by(SERIES, maintain_order=True).agg(first)
-    time, indptr = layout_of(rows)
+    time, indptr = rows.layout()
     codes = _codes(frame, schema.code_columns, categories)
     static_codes = _codes(static, schema.static_category, categories, len(indptr) - 1)
     unmet = _unmet(frame, schema.code_columns, codes)
     unmet |= _unmet(static, schema.static_category, static_codes)
+    cycles = {"season_length": calendar.season, "periods": calendar.periods}
     return Panel(
-        schema=replace(
-            schema,
-            freq=calendar.freq,
-            season_length=calendar.season,
-            periods=calendar.periods,
-            categories=categories,
-        ),
+        schema=replace(schema, freq=calendar.freq, categories=categories, **cycles),  # type: ignore[arg-type]
         calendar=calendar,
         keys=rows.keys,
         values=_numbers(frame, schema.columns),
@@ -237,7 +237,7 @@ def _numbers(
 def _codes(
     frame: pl.DataFrame,
     names: tuple[str, ...],
-    categories: dict[str, tuple[str, ...]],
+    categories: Mapping[str, tuple[str, ...]],
     height: int | None = None,
 ) -> NDArray[np.int32]:
     codes = np.zeros((frame.height if height is None else height, len(names)), np.int32)
@@ -251,7 +251,7 @@ def _codes(
 def _unmet(
     frame: pl.DataFrame, names: tuple[str, ...], codes: NDArray[np.int32]
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the words of each column that have no code."""
+    """Returns the categories of each column that have no code."""
     unknown = {name: pl.Series(codes[:, k] == 0) for k, name in enumerate(names)}
     return {
         name: tuple(frame[name].filter(rows).unique(maintain_order=True).to_list())
@@ -268,22 +268,18 @@ def _without_lead_in(panel: Panel) -> Panel:
     first = panel.first_observed
     if (first == panel.indptr[:-1]).all():
         return panel
-    start = np.where(first < 0, panel.indptr[:-1], first)
-    return panel.cut(start, panel.indptr[1:])
+    return panel.cut(np.where(first < 0, panel.indptr[:-1], first), panel.indptr[1:])
 
 
-def _refuse_infinite(panel: Panel) -> None:
+def _check_finite(panel: Panel) -> None:
     faults = Faults()
     for values, names, per_row in (
         (panel.values, panel.schema.columns, True),
         (panel.static, panel.schema.static_numeric, False),
     ):
-        if not np.isinf(values).any():
-            continue
-        for column, name in enumerate(names):
-            bad = np.flatnonzero(np.isinf(values[:, column]))
-            if not len(bad):
-                continue
+        infinite = np.isinf(values)
+        for column in np.flatnonzero(infinite.any(axis=0)):
+            bad, name = np.flatnonzero(infinite[:, column]), names[column]
             row = int(bad[0])
             series = int(np.searchsorted(panel.indptr, row, side="right") - 1) if per_row else row
             stamp = panel.calendar.text(int(panel.time[row])) if per_row else ""

@@ -1,5 +1,6 @@
-"""Columns of a table as numbers, words and times: what comes in is text or any dtype, what goes out
-is Float32, String, or int64 times. A cell that is none of these is named with its row.
+"""Columns of a table, of any dtype, become Float32, categories as text, or int64 times.
+
+A cell that is none of these is named with its row.
 """
 
 from __future__ import annotations
@@ -15,16 +16,12 @@ from forecaster.panel.schema import Schema
 from forecaster.panel.table import Table
 from forecaster.panel.timestamps import WrittenTimes, has_clock, integer_format, parse_times
 
-# No caller's column is called so.
+# No table has columns of these names.
 SERIES, TIME = "\0series", "\0time"
 
 
 def read_values(table: Table, name: str, schema: Schema) -> pl.Series:
-    """Returns a column as Float32, or as text where it is a category.
-
-    Raises:
-        DataError: a number is text, or the column holds neither.
-    """
+    """Returns a column as Float32, or as text where it is a category."""
     column = table.frame[name]
     if name in schema.categorical:
         text = column.cast(pl.String)
@@ -43,15 +40,15 @@ def read_values(table: Table, name: str, schema: Schema) -> pl.Series:
         bad = (numbers.is_null() & column.is_not_null()).arg_true()
         if not len(bad):
             return numbers.cast(pl.Float32)
+        found, row = column[int(bad[0])], table.place(int(bad[0]) + 1)
+        marks = re.fullmatch(r"[\d.,' +-]*\d[.,][\d.,' ]*", found) is not None
         raise fault(
             "text",
-            f"{table.name}: column '{name}': expected numbers, found '{column[int(bad[0])]}' in "
-            f"{table.place(int(bad[0]) + 1)} ({len(bad)} such rows)",
+            f"{table.name}: column '{name}': expected numbers, found '{found}' in {row} ({len(bad)} "
+            "such rows)",
             "write numbers, or leave the cell empty"
-            + (
-                ", or name their decimal mark with --decimal" if _has_marks(column[int(bad[0])]) else ""
-            ),
-            where=f"{name}, {table.place(int(bad[0]) + 1)}",
+            + ", or name their decimal mark with --decimal" * marks,
+            where=f"{name}, {row}",
             count=len(bad),
         )
     raise fault(
@@ -60,10 +57,6 @@ def read_values(table: Table, name: str, schema: Schema) -> pl.Series:
         "give it as numbers, or leave the column out",
         where=name,
     )
-
-
-def _has_marks(text: str) -> bool:
-    return re.fullmatch(r"[\d.,' +-]*\d[.,][\d.,' ]*", text) is not None
 
 
 def parsed_table(table: Table, schema: Schema, time_format: str | None = None) -> Table:
@@ -144,9 +137,9 @@ def read_times(table: Table, schema: Schema, *, same_clock: bool) -> tuple[Schem
         dtype = "integer" if counted else dtype
     if isinstance(column.dtype, pl.Datetime):
         zone, unit = column.dtype.time_zone, column.dtype.time_unit
-        _refuse_nanoseconds(column, table, where)
+        _check_microseconds(column, table, where)
     if same_clock:
-        _refuse_other_clock(schema, dtype, zone, where)
+        _check_same_clock(schema, dtype, zone, where)
     if dtype == "integer":
         return replace(schema, time_dtype=dtype), column.cast(pl.Int64).alias(TIME)
     facts = {"time_unit": unit, "time_zone": zone, "time_format": time_format}
@@ -170,7 +163,7 @@ def mixed_offsets(table: Table) -> list[Finding]:
             "zones",
             f"times in '{column.name}' are written with {len(kinds)} offsets from UTC: "
             f"{', '.join(kinds[:4])}{', ...' if len(kinds) > 4 else ''}",
-            "nothing needs doing: all are read as one clock, UTC",
+            "nothing to do: all are read as UTC",
             where=table.place(other + 1),
             count=int((offsets != kinds[0]).sum()),
         )
@@ -178,11 +171,7 @@ def mixed_offsets(table: Table) -> list[Finding]:
 
 
 def require_keys(table: Table, keys: Sequence[str]) -> None:
-    """Refuses rows without a series.
-
-    Raises:
-        DataError: one line per key column with empty cells.
-    """
+    """Raises DataError with a line per key column with empty cells."""
     faults = Faults()
     for key in keys:
         empty = table.frame[key].is_null()
@@ -200,8 +189,8 @@ def require_keys(table: Table, keys: Sequence[str]) -> None:
     faults.refuse()
 
 
-def _refuse_nanoseconds(column: pl.Series, table: Table, where: str) -> None:
-    """Refuses stamps finer than the microseconds in which time is kept: they would be cut."""
+def _check_microseconds(column: pl.Series, table: Table, where: str) -> None:
+    """Raises DataError for timestamps finer than microseconds: they would be cut."""
     if column.dtype != pl.Datetime("ns", column.dtype.time_zone):  # type: ignore[attr-defined]
         return
     finer = column.to_physical() % 1000 != 0
@@ -217,13 +206,13 @@ def _refuse_nanoseconds(column: pl.Series, table: Table, where: str) -> None:
         )
 
 
-def _refuse_other_clock(schema: Schema, dtype: str, zone: str | None, where: str) -> None:
+def _check_same_clock(schema: Schema, dtype: str, zone: str | None, where: str) -> None:
     expected = "integers" if schema.time_dtype == "integer" else "dates"
     found = "integers" if dtype == "integer" else "dates"
     if expected != found:
         raise fault(
             "time",
-            f"{where}: expected {expected}, as known so far, found {found}",
+            f"{where}: expected {expected}, as in the table or the model, found {found}",
             "name the right column with --time",
             where=str(schema.time),
         )

@@ -1,20 +1,20 @@
-"""A table of any size becomes a panel store, in pieces.
+"""A table becomes a panel store: small ones whole, large Parquet and Arrow files in parts.
 
-What comes in is whatever `open_panel` reads; what goes out is a folder that `open_panel` opens as the
-same panel, bit for bit. A table of more than `WHOLE` cells is never held whole: roles are told from a
-sample spread over it, rows are dealt into parts of whole series (the longest series has to fit in
-memory), and each part becomes a panel. Promised: where all rows contradict what the sample said, an
-error names the flag that says it; nothing is silently different.
+Roles of a large table are inferred from a sample; its rows are partitioned by series into files, of
+which each becomes a panel (the longest series has to fit in memory). The store is the panel of the
+whole table, bit for bit: where all rows contradict the sample, an error names the flag that settles it.
 
-    scan → sample → roles → deal rows into parts → survey: step, categories → part by part → store
+    scan → sample → roles → partition → rows of each part → calendar, categories → panels → store
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,13 +22,14 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.files import check_replaceable, check_writable
-from forecaster.panel.build import build_panel, clock_of, layout_of
+from forecaster.panel.build import build_panel, find_calendar, joined, panel_of
+from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.cells import SERIES
-from forecaster.panel.dealt import Dealt, Layouts, deal, sample_of
-from forecaster.panel.findings import fault, refuse_errors, summed
-from forecaster.panel.frames import read_table
+from forecaster.panel.csv import first_bytes
+from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
+from forecaster.panel.frames import TableFile, find_files, format_of, read_table, unreadable
 from forecaster.panel.grid import check_density
-from forecaster.panel.joins import with_covariates, with_future
+from forecaster.panel.holidays import require_holidays
 from forecaster.panel.panel import Panel
 from forecaster.panel.roles import (
     MOST_CATEGORIES,
@@ -37,9 +38,9 @@ from forecaster.panel.roles import (
     infer_schema,
     look_like_codes,
     repeated_rows,
+    require_schema,
 )
 from forecaster.panel.rows import Rows, main_rows
-from forecaster.panel.scan import Scan, reading, scan_table
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import (
     CARD,
@@ -50,16 +51,32 @@ from forecaster.panel.store import (
     write_store,
     writing,
 )
-from forecaster.panel.table import Table
-from forecaster.panel.timestamps import guess_formats, parse_times, with_any_offset
+from forecaster.panel.table import Table, check_unique
+from forecaster.panel.timestamps import parse_times
 
 WHOLE = 1 << 22
 """Cells up to which a table is read whole."""
-BLOCK = 1 << 20
-"""Cells of a part of a larger table, and of the sample that its roles are told from."""
+PART = 1 << 20
+"""Cells of a part of a larger table, and of the sample that its roles are inferred from."""
+MOST_TEXT = 1 << 30
+"""Bytes of text files, which are always read whole; that takes up to ten times as much memory."""
+_MOST_PARTS = 500
+"""Files written at a time; systems allow a thousand open ones."""
+_SAMPLE_PLACES = 64
+_PART, _ROW = "__part__", "__row__"
 
 Progress = Callable[[int, int], None]
-"""Called with (rows done, rows in all); every row is done three times."""
+"""Called with (rows done, rows in all); every row is processed three times."""
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Rows of files that are read in parts."""
+
+    frame: pl.LazyFrame
+    name: str
+    n_rows: int
+    notes: tuple[Finding, ...]
 
 
 def convert_table(
@@ -79,10 +96,10 @@ def convert_table(
         data: how to read, and declared roles.
         covariates: a second table, which has to fit in memory.
         future: rows after the end with covariates known in advance; has to fit in memory.
-        progress: told how far the work is.
+        progress: called as rows of a large table are done.
 
     Raises:
-        DataError: the table cannot be understood, or says other than its sample.
+        DataError: the table is unreadable, or contradicts the roles inferred from its sample.
         OutputError: the folder is something else, or the disk is full.
     """
     inputs = [str(given) for given in (source, covariates, future) if isinstance(given, str | Path)]
@@ -90,83 +107,215 @@ def convert_table(
     check_replaceable(folder, CARD, KIND)
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
-    scan = scan_table(source, data)
+    scan = _scan(source, data)
     others = [None if given is None else read_table(given, data) for given in (covariates, future)]
-    if scan is None or scan.n_rows * len(scan.frame.collect_schema()) <= WHOLE:
-        table = read_table(source, data)
-        panel = build_panel(table, data, covariates=others[0], future=others[1])
-        return write_store(panel, folder, data)
-    # In what is being written: a kill leaves one thing, which the next conversion removes.
-    with writing(folder) as store, tempfile.TemporaryDirectory(dir=store.folder) as scratch:
-        _Pieces(scan, data, others[0], others[1], Path(scratch), progress).write(store)
-    return open_store(folder)
+    if scan is not None and scan.n_rows * len(scan.frame.collect_schema()) > WHOLE:
+        with _reading(scan.name):
+            sample = sample_of(scan, PART)
+        schema = infer_schema(sample, data, others[1], others[0]).schema
+        # Rows can only be partitioned by series that a column names.
+        if schema.series and not schema.melted:
+            # Scratch lies within the store: a kill leaves one thing, which the next run removes.
+            with writing(folder) as store, tempfile.TemporaryDirectory(dir=store.folder) as scratch:
+                conversion = _Conversion(scan, data, others[0], others[1], Path(scratch), progress)
+                conversion.run(schema, sample, store)
+            return open_store(folder)
+    table = read_table(source, data)
+    return write_store(build_panel(table, data, covariates=others[0], future=others[1]), folder, data)
+
+
+def _scan(source: object, data: DataConfig) -> _Scan | None:
+    """Returns the rows of Parquet and Arrow files, unread; None for what has to be read whole."""
+    if not isinstance(source, str | Path) or "://" in str(source) or data.layout == "rows":
+        return None
+    files, notes = find_files(str(source))
+    with _reading(str(source)):
+        heads = [first_bytes(Path(file.name), 512) for file in files]
+        kinds = [format_of(head, file.name) for head, file in zip(heads, files, strict=True)]
+        if "text" in kinds:
+            size = sum(Path(file.name).stat().st_size for file in files)
+            if size > MOST_TEXT:
+                raise DataError(
+                    f"{source}: {size / 1e9:.1f} GB of text, which is read whole, and at most "
+                    f"{MOST_TEXT / 1e9:.1f} GB; write Parquet first, which is read in parts: "
+                    f"polars.scan_csv('{source}').sink_parquet('{Path(source).stem}.parquet')"
+                )
+            return None
+        frames = [_lazy(file, kind) for file, kind in zip(files, kinds, strict=True)]
+        frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
+        rows = int(frame.select(pl.len()).collect(engine="streaming").item())
+    return _Scan(frame, str(source), rows, tuple(notes))
+
+
+def _lazy(file: TableFile, kind: str) -> pl.LazyFrame:
+    if kind == "parquet":
+        frame = pl.scan_parquet(file.name, hive_partitioning=False, glob=False)
+    else:
+        frame = pl.scan_ipc(file.name)
+    names = frame.collect_schema().names()
+    check_unique(names, file.name)
+    frame = frame.rename({name: name.strip().lstrip("\ufeff") for name in names})
+    return frame.with_columns(pl.lit(value).alias(key) for key, value in file.keys)
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turns the error of a reader, at whatever row, into one clear line."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, FileNotFoundError) as error:
+        raise unreadable(name, error) from error
+
+
+def sample_of(scan: _Scan, cells: int) -> Table:
+    """Returns rows from places spread over a table, in their order."""
+    every = -(-scan.n_rows // _SAMPLE_PLACES)
+    rows = max(1, cells // len(scan.frame.collect_schema()) // _SAMPLE_PLACES)
+    sample = scan.frame.with_row_index(_ROW).filter(pl.col(_ROW) % every < rows).drop(_ROW)
+    return Table(sample.collect(engine="streaming"), scan.name, "file")
+
+
+class _Layouts(Sequence[tuple[Times, Times]]):
+    """Times of all parts and the first row of each series, read from files one part at a time."""
+
+    def __init__(self, files: Sequence[Path]):
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, number: int) -> tuple[Times, Times]:  # type: ignore[override]
+        with np.load(self._files[number]) as arrays:
+            return arrays["time"], arrays["indptr"]
 
 
 @dataclass(frozen=True)
-class _Survey:
-    """What all parts have to be asked before the first can be built."""
-
-    schema: Schema
-    """With the facts of the time column."""
-    layout: Path
-    """Times, and the first row of each series, in a file."""
-    words: dict[str, pl.Series]
-    """The categories met."""
-
-
-@dataclass(frozen=True)
-class _Pieces:
+class _Conversion:
     """A table on its way into a store."""
 
-    scan: Scan
+    scan: _Scan
     data: DataConfig
     covariates: Table | None
     future: Table | None
     scratch: Path
     progress: Progress
 
-    def write(self, store: StoreWriter) -> None:
+    def run(self, schema: Schema, sample: Table, store: StoreWriter) -> None:
         """Appends every part to the store, and finishes it."""
-        with reading(self.scan.name):
-            sample = sample_of(self.scan, BLOCK)
-        told = infer_schema(sample, self.data, self.future, self.covariates).schema
-        rows = self.scan.n_rows
-        with reading(self.scan.name):
-            dealt = deal(
-                self.scan, told, self.scratch, BLOCK, lambda done, _: self.progress(done, 3 * rows)
+        given = [table for table in (sample, self.covariates, self.future) if table is not None]
+        if self.data.holidays is not None:
+            require_holidays(self.data.holidays, given)
+        require_schema(schema, sample, self.covariates)
+        with _reading(self.scan.name):
+            schema = self._with_time_format(schema)
+            files = self._partition(schema)
+        self.progress(self.scan.n_rows, 3 * self.scan.n_rows)
+        parts = self._read_parts(files, schema, sample)
+        layouts = _Layouts([self._layout(number) for number in range(len(parts))])
+        schema, calendar = self._settle(schema, parts, layouts)
+        for number, part in enumerate(parts):
+            rows = replace(part, frame=pl.read_ipc(self._rows(number)))
+            rows = replace(rows, schema=replace(schema, dtypes=part.schema.dtypes))
+            store.append(
+                panel_of(
+                    rows,
+                    calendar,
+                    Table(rows.frame.clear(), self.scan.name, "file"),
+                    declared=self.data.freq is not None,
+                    holidays=self.data.holidays,
+                    sparse=True,
+                )
             )
-        told = self._with_format(told, dealt)
-        keys = () if told.melted else told.series
-        once = (
-            told.time is not None
-            and not repeated_rows(*comparable_times(sample, told.time, self.data), keys, told.time)[0]
-        )
-        surveys = []
-        for number in range(len(dealt)):
-            surveys.append(self._survey(dealt, number, told, once=once))
-            self.progress(rows + rows * (number + 1) // len(dealt), 3 * rows)
-        schema = self._settled(told, surveys)
-        notes = list(self.scan.notes)
-        for number in range(len(dealt)):
-            table = dealt.table(number)
-            own = dealt.roles(schema, number)
-            covariates, future = self._others(table, own)
-            panel = build_panel(
-                table, self.data, schema=own, covariates=covariates, future=future, sparse=True
-            )
-            notes += panel.notes
-            store.append(replace(panel, schema=replace(panel.schema, melted=schema.melted)))
-            self.progress(2 * rows + rows * (number + 1) // len(dealt), 3 * rows)
-        store.finish(self.data, summed(notes))
+            self._advance(2, number, parts)
+        notes = [note for table in given for note in table.notes]
+        notes += [note for part in parts for note in part.notes]
+        store.finish(self.data, summed([*self.scan.notes, *notes]))
 
-    def _others(self, table: Table, schema: Schema) -> list[Table | None]:
-        """Returns the rows of the second tables that a part may need."""
+    def _advance(self, turn: int, number: int, parts: Sequence[object]) -> None:
+        rows = self.scan.n_rows
+        self.progress(turn * rows + rows * (number + 1) // len(parts), 3 * rows)
+
+    def _layout(self, number: int) -> Path:
+        return self.scratch / f"layout-{number}.npz"
+
+    def _rows(self, number: int) -> Path:
+        return self.scratch / f"rows-{number}.arrow"
+
+    def _with_time_format(self, schema: Schema) -> Schema:
+        """Returns the schema with the format of text times, which only all rows together may show."""
+        name = schema.time
+        text = name is not None and self.scan.frame.collect_schema()[name] == pl.String
+        if name is None or not text or self.data.time_format is not None:
+            return schema
+        values = self.scan.frame.select(name).unique(maintain_order=True).collect(engine="streaming")
+        try:
+            times = values[name].drop_nulls()
+            return replace(
+                schema, time_format=parse_times(times, f"{self.scan.name}, column '{name}'")[1]
+            )
+        except DataError:  # the part that holds the value reports it with its row
+            return schema
+
+    def _partition(self, schema: Schema) -> list[Path]:
+        """Writes rows to one folder per part, in the order of series, and returns the folders."""
+        scan, keys = self.scan, list(schema.series)
+        roles = (schema.time, *keys, *schema.target, *schema.past, *schema.known, *schema.static)
+        columns = [name for name in scan.frame.collect_schema() if name in roles]
+        # Categories as text: their codes differ from file to file, and series are sorted by text.
+        plain = scan.frame.select(columns)
+        plain = plain.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+        counts = plain.group_by(keys).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
+        counts = counts.sort(keys)
+        size = max(PART // len(columns), -(-scan.n_rows // _MOST_PARTS), 1)
+        before = counts["len"].cum_sum() - counts["len"]
+        index = counts.select(keys).with_columns(((before // size).rank("dense") - 1).alias(_PART))
+        rows = plain.with_row_index(_ROW, 1)
+        rows = rows.join(index.lazy(), on=keys, how="left", nulls_equal=True)
+        # Arrow, for a full disk is then an OSError and not one of the reader.
+        parts = pl.PartitionBy(self.scratch / "parts", key=_PART, include_key=False)
+        rows.sink_ipc(parts, compression="lz4", mkdir=True)
+        return [self.scratch / "parts" / f"{_PART}={n}" for n in range(index[_PART].n_unique())]
+
+    def _read_parts(self, files: Sequence[Path], schema: Schema, sample: Table) -> list[Rows]:
+        """Writes the rows of every part to a file; returns them without their frame, but its words."""
+        kinds = self.scan.frame.collect_schema()
+        times = None if schema.time is None else comparable_times(sample, schema.time, self.data)
+        unique = times is not None and not repeated_rows(*times, schema.series, schema.time or "")[0]
+        parts = []
+        for number, file in enumerate(files):
+            frame = pl.concat([pl.read_ipc(path) for path in sorted(file.iterdir())]).sort(_ROW)
+            frame = frame.cast({name: kinds[name] for name in frame.columns if name != _ROW})
+            table = Table(frame.drop(_ROW), self.scan.name, "file", numbers=frame[_ROW])
+            rows = main_rows(table, schema, self.data)
+            if unique and self.data.series is None:
+                for note in (note for note in rows.notes if note.rule == "duplicates"):
+                    raise self._contradiction(
+                        f"series and time repeat ({note.text})", "pass the series with --series"
+                    )
+            refuse_errors(rows.notes)
+            time, indptr = rows.layout()
+            np.savez(self._layout(number), time=time, indptr=indptr)
+            faults = Faults()
+            covariates, future = self._other_tables(table, schema)
+            rows = joined(rows, self.data, covariates, future, faults)
+            refuse_errors([*rows.notes, *faults.found])
+            self._check_static(rows)
+            rows.frame.write_ipc(self._rows(number))
+            codes = (*rows.schema.code_columns, *rows.schema.static_category)
+            words = {name: tuple(rows.frame[name].drop_nulls().unique()) for name in codes}
+            parts.append(
+                replace(rows, frame=rows.frame.clear(), schema=replace(rows.schema, categories=words))
+            )
+            self._advance(1, number, files)
+        return parts
+
+    def _other_tables(self, table: Table, schema: Schema) -> list[Table | None]:
+        """Returns the covariates and future rows of the series of a part."""
         found = []
         for other in (self.covariates, self.future):
             keys = [] if other is None else [k for k in schema.series if k in other.frame.columns]
-            if other is not None and keys and not schema.melted:
-                mine = table.frame.select(keys).unique()
-                given = other.frame.with_row_index("\0row", 1)
+            if other is not None and keys:
+                mine, given = table.frame.select(keys).unique(), other.frame.with_row_index("\0row", 1)
                 cast = given.with_columns(
                     pl.col(key).cast(mine[key].dtype, strict=False) for key in keys
                 )
@@ -175,149 +324,72 @@ class _Pieces:
             found.append(other)
         return found
 
-    def _with_format(self, schema: Schema, dealt: Dealt) -> Schema:
-        """Returns the schema with the order of day and month, where only all rows can tell it."""
-        name, declared = schema.time, self.data.time_format
-        text = name is not None and self.scan.frame.collect_schema()[name] == pl.String
-        if name is None or not text or declared is not None:
-            return schema
-        for number in range(len(dealt)):
-            column = dealt.table(number).frame[name].drop_nulls()
-            if len(guess_formats(column, digits=True)) < 2:
-                return schema
-            try:
-                return replace(
-                    schema, time_format=parse_times(column, f"{self.scan.name}, column '{name}'")[1]
-                )
-            except DataError as error:
-                last = error
-        raise last
-
-    def _survey(self, dealt: Dealt, number: int, told: Schema, *, once: bool) -> _Survey:
-        """Returns what a part knows, and checks what the sample said.
-
-        Args:
-            dealt: the parts.
-            number: of the part.
-            told: roles, as the sample tells them.
-            once: whether no series and time was twice in the sample.
-        """
-        table = dealt.table(number)
-        rows = main_rows(table, dealt.roles(told, number), self.data)
-        time, indptr = layout_of(rows)
-        layout = self.scratch / f"layout-{number}.npz"
-        np.savez(layout, time=time, indptr=indptr)
-        repeated = [note for note in rows.notes if note.rule == "duplicates"]
-        if once and repeated and self.data.series is None:
+    def _settle(
+        self, schema: Schema, parts: Sequence[Rows], layouts: _Layouts
+    ) -> tuple[Schema, Calendar]:
+        """Returns the schema and the calendar of all parts."""
+        facts = {(p.schema.time_dtype, p.schema.time_zone, p.schema.time_format) for p in parts}
+        if len(facts) > 1:
+            written = " and ".join(sorted(str(fact[2]) for fact in facts))
             raise fault(
-                "sample",
-                f"{table.name}: series and time repeat ({repeated[0].text}), but not in the {_SAMPLED}",
-                "say the series with --series",
-                series=repeated[0].series,
+                "time",
+                f"{self.scan.name}: times are not written alike ({written})",
+                "pass how they are written with --time-format",
             )
-        refuse_errors(rows.notes)
-        covariates, future = self._others(table, rows.schema)
-        if covariates is not None:
-            rows = with_covariates(rows, covariates, self.data)
-        if future is not None:
-            rows = with_future(rows, future, self.data)
-        self._require_static(rows)
-        names = (*rows.schema.code_columns, *rows.schema.static_category)
-        return _Survey(rows.schema, layout, {n: rows.frame[n].drop_nulls().unique() for n in names})
+        calendar, regular = find_calendar(parts[0].schema, self.data, layouts)
+        if regular:
+            ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
+            total = sum(int((calendar.steps(*of_part) + 1).sum()) for of_part in ends)
+            check_density(self.scan.name, calendar.freq, total, self.scan.n_rows)
+        categories = {}
+        for name in parts[0].schema.categories:
+            words = {word for part in parts for word in part.schema.categories[name]}
+            categories[name] = tuple(sorted(words))
+        self._check_categories(categories)
+        self._check_codes(schema, sum(part.keys.height for part in parts))
+        return replace(parts[0].schema, regular=regular, categories=categories), calendar
 
-    def _require_static(self, rows: Rows) -> None:
-        """Refuses a column that the sample took for static and that varies."""
+    def _contradiction(self, text: str, advice: str, where: str = "") -> DataError:
+        sampled = "the rows that roles were inferred from"
+        return fault("sample", f"{self.scan.name}: {text}, but not in {sampled}", advice, where=where)
+
+    def _check_static(self, rows: Rows) -> None:
+        """Refuses a column that is static in the sample and varies in a part."""
         if self.data.static is not None or not rows.schema.static:
             return
         counts = rows.frame.group_by(SERIES).agg(pl.col(rows.schema.static).drop_nulls().n_unique())
         for name in rows.schema.static:
             if (counts[name] > 1).any():
-                raise fault(
-                    "sample",
-                    f"{self.scan.name}: column '{name}' varies within a series, but not in "
-                    f"the {_SAMPLED}",
-                    f"say its role, as --past {name}",
-                    where=name,
-                )
+                text = f"column '{name}' varies within a series"
+                raise self._contradiction(text, f"declare its role, as --past {name}", name)
 
-    def _settled(self, told: Schema, surveys: Sequence[_Survey]) -> Schema:
-        """Returns the schema that every part is built with."""
-        facts = surveys[0].schema
-        if len({survey.schema.time_format for survey in surveys}) > 1:
-            # A part may lie within one offset where the whole does not.
-            facts = replace(facts, time_format=with_any_offset(facts.time_format))
-        for survey in surveys:
-            own = survey.schema
-            if own.time_format != facts.time_format:
-                own = replace(own, time_format=with_any_offset(own.time_format))
-            mine, first = ((s.time_dtype, s.time_zone, s.time_format) for s in (own, facts))
-            if mine != first:
-                raise fault(
-                    "time",
-                    f"{self.scan.name}: times are not written alike ({mine[2]} and {first[2]})",
-                    "say how they are written with --time-format",
-                )
-        layouts = Layouts([survey.layout for survey in surveys])
-        calendar, regular = clock_of(replace(facts, freq=""), self.data, lambda: layouts)
-        if regular:
-            ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
-            total = sum(int((calendar.steps(*of_part) + 1).sum()) for of_part in ends)
-            check_density(self.scan.name, calendar.freq, total, sum(len(time) for time, _ in layouts))
-        categories = {}
-        for name in facts.categorical:
-            words = pl.concat([survey.words[name] for survey in surveys]).unique().sort()
-            categories[name] = tuple(words)
-        self._require_few(categories)
-        self._require_numbers(facts, sum(len(indptr) - 1 for _, indptr in layouts))
-        return replace(
-            facts,
-            melted=told.melted,
-            freq=calendar.freq,
-            season_length=calendar.season,
-            regular=regular,
-            categories=categories,
-            holidays=self.data.holidays,
-        )
+    def _check_categories(self, categories: dict[str, tuple[str, ...]]) -> None:
+        """Refuses more categories than roles allow."""
+        data, kinds = self.data, self.scan.frame.collect_schema()
+        covariates = {*data.known, *(data.past or ()), *(data.static or ())}
+        for name, words in categories.items():
+            codes = name in kinds and kinds[name].is_integer()
+            most = MOST_CODES if codes else MOST_CATEGORIES
+            declared = name in (data.categorical or ()) if codes else name in covariates
+            if name in kinds and len(words) > most and not declared:
+                text = f"column '{name}' holds {len(words)} categories, more than {most}"
+                advice = "name the covariates that count with --known, --past and --static"
+                if codes:
+                    advice = "name the columns that are categories with --categorical"
+                raise self._contradiction(text, advice, name)
 
-    def _require_numbers(self, schema: Schema, n_series: int) -> None:
+    def _check_codes(self, schema: Schema, n_series: int) -> None:
         """Refuses whole numbers that all rows show to be codes, but not the sample."""
-        kinds, static = self.scan.frame.collect_schema(), schema.static
-        names = (*schema.past, *schema.known, *static)
-        names = tuple(n for n in names if n in kinds and kinds[n].is_integer())
-        names = tuple(n for n in names if n not in schema.categorical)
+        kinds: Any = self.scan.frame.collect_schema()
+        names = [name for name in (*schema.past, *schema.known, *schema.static) if name in kinds]
+        names = [n for n in names if kinds[n].is_integer() and n not in schema.categorical]
         if self.data.categorical is not None or not names:
             return
         span = self.scan.frame.select(pl.col(names).max() - pl.col(names).min())
         spans = span.collect(engine="streaming").row(0, named=True)
         for name in [name for name in names if (spans[name] or 0) < MOST_CODES]:
             values = self.scan.frame.select(pl.col(name).unique()).collect(engine="streaming")[name]
-            if look_like_codes(values, n_series if name in static else self.scan.n_rows):
-                raise fault(
-                    "sample",
-                    f"{self.scan.name}: column '{name}' holds {values.drop_nulls().len()} codes, but "
-                    f"not in the {_SAMPLED}",
-                    f"say whether it is a category with --categorical {name}, or others",
-                    where=name,
-                )
-
-    def _require_few(self, categories: Mapping[str, tuple[str, ...]]) -> None:
-        """Refuses categories that are more than the sample said and roles allow."""
-        data, kinds = self.data, self.scan.frame.collect_schema()
-        declared = {*data.known, *(data.past or ()), *(data.static or ())}
-        for name, words in categories.items():
-            codes = name in kinds and kinds[name].is_integer()
-            most = MOST_CODES if codes else MOST_CATEGORIES
-            told = name in (data.categorical or ()) if codes else name in declared
-            if name in kinds and len(words) > most and not told:
-                raise fault(
-                    "sample",
-                    f"{self.scan.name}: column '{name}' holds {len(words)} categories, more than "
-                    f"{most}, but not in the {_SAMPLED}",
-                    "name the columns that are categories with --categorical"
-                    if codes
-                    else "name the covariates that count with --known, --past and --static",
-                    where=name,
-                )
-
-
-_SAMPLED = "rows that roles were told from"
+            if look_like_codes(values, n_series if name in schema.static else self.scan.n_rows):
+                text = f"column '{name}' holds {values.drop_nulls().len()} codes"
+                advice = f"declare whether it is a category with --categorical {name}, or others"
+                raise self._contradiction(text, advice, name)

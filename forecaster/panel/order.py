@@ -1,7 +1,6 @@
-"""Which row goes where: what comes in are key columns and times, what goes out is an order of rows.
+"""The order of rows by series, time, and as they came.
 
-Rows are ordered by series, then time, then as they came. Text is ranked as text and all else by value,
-so that the order in which keys were met never shows. What is sorted are whole numbers: the rank of the
+Text keys are ranked as text and all others by value. What is sorted are whole numbers: the rank of the
 series, the place in time and the number of the row packed into one, which takes a fifth of a sort by
 columns. Where series lie in blocks only the blocks are ranked, and rising times are not sorted at all.
 """
@@ -65,11 +64,7 @@ class Order:
 
 
 def find_order(keys: pl.DataFrame, time: Ints) -> Order:
-    """Returns the order of rows.
-
-    Args:
-        keys: the columns that name a series; none where there is one.
-        time: int64 [row].
+    """Returns the order of rows by key columns (none = one series) and int64 times.
 
     Example:
         >>> find_order(pl.DataFrame({"shop": ["b", "a", "b"]}), np.array([2, 1, 1])).rows
@@ -104,7 +99,7 @@ def _picked(keys: pl.DataFrame, rows: Ints) -> pl.DataFrame:
 
 
 def _to_previous(values: Ints | Numbers, indptr: Ints, compare: Callable[..., object]) -> Bools:
-    """Returns whether a comparison with the row before, of the same series, holds: bool [place]."""
+    """Returns whether values compare so to the row before in their series: bool [place]."""
     held = np.zeros(len(values), bool)
     compare(values[1:], values[:-1], out=held[1:])
     held[indptr[:-1][np.diff(indptr) > 0]] = False
@@ -155,12 +150,7 @@ def _rank(key: pl.Series) -> tuple[Ints, int]:
 
 
 def _sorted(ranks: Ints, size: int, time: Ints) -> tuple[Numbers, Ints, Ints]:
-    """Returns rows by rank, time and as they came, where each rank begins, and the times in order.
-
-    Args:
-        ranks, time: int64 [row].
-        size: one above the largest rank.
-    """
+    """Returns rows by rank (below `size`) and time, where each rank begins, and times in order."""
     steps, first, step = _steps(time)
     low, middle = (len(time) - 1).bit_length(), int(steps.max()).bit_length()
     if step and size.bit_length() + middle + low <= _BITS:
@@ -187,10 +177,7 @@ def _changes(ranks: Ints) -> Ints:
 
 
 def _steps(time: Ints) -> tuple[Ints, int, int]:
-    """Returns times as counts of their common step after the first, the first, and the step.
-
-    The step is 0 where times are too far apart to be counted.
-    """
+    """Returns times in steps after the first, the first, and the step; 0 = too far apart to count."""
     first = int(time.min())
     if int(time.max()) - first >= 1 << 53:
         return time, first, 0

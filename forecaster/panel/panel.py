@@ -1,10 +1,10 @@
-"""The flat store of a table: what comes in are rows sorted by (series, time), what goes out are arrays.
+"""The panel: every series of a table as flat arrays, sorted by (series, time).
 
-Series lie one after the other; series s owns rows indptr[s] to indptr[s + 1]. NaN is the one mask for
-missing numbers, code −1 for missing categories. On a regular panel consecutive rows of a series are
-one step apart and gaps are empty rows; otherwise rows are as observed. Methods return new panels and
-loop over no series. The arrays with a row per row may lie in files (`store.py`): what is made from
-them then lies in files too, and no method needs memory for more than a block of rows.
+Series s owns rows indptr[s] to indptr[s + 1]. NaN is the one mask for missing numbers, code −1 for
+missing categories. On a regular panel consecutive rows of a series are one step apart and gaps are
+empty rows; otherwise rows are as observed. Methods return new panels and loop over no series. Arrays
+may be mapped from files (`store.py`): derived ones are then mapped too, and no method needs memory
+for more than a block of rows.
 
 Axes: row, series, column (targets, past and known numbers, in `schema.columns` order), code column.
 """
@@ -33,7 +33,7 @@ from forecaster.panel.timestamps import write_times
 NO_TIME = -(2**63)
 """Stands for "no time" in int64 arrays; becomes null in frames."""
 MISSING = -1
-"""The code of an empty cell of a category; a word the model has not met has code 0."""
+"""The code of an empty cell of a category; a category unknown to the model has code 0."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,26 +63,26 @@ class Panel:
     name: str
     """The table's name in messages."""
     notes: tuple[Finding, ...] = ()
-    """What was noticed while the tables were read and made into arrays."""
+    """Findings on the tables, made while they were read and became arrays."""
     unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By column, words that have code 0: a model's categories lack them."""
+    """By column, the categories with code 0: the model's lack them."""
 
     def __repr__(self) -> str:
         return f"Panel({self.name}: {self.n_series} series, {self.n_rows} rows, {self.calendar.freq})"
 
     @property
     def n_series(self) -> int:
-        """Series, those without rows included."""
+        """Number of series, those without rows included."""
         return len(self.indptr) - 1
 
     @property
     def n_rows(self) -> int:
-        """Rows of all series, gap rows included."""
+        """Number of rows of all series, gap rows included."""
         return len(self.time)
 
     @property
     def n_channels(self) -> int:
-        """Targets."""
+        """Number of targets."""
         return len(self.schema.target)
 
     @cached_property
@@ -135,10 +135,7 @@ class Panel:
         return ends
 
     def parts(self) -> Iterator[tuple[int, Panel]]:
-        """Yields views of neighbouring series of bounded size, with the number of their first.
-
-        What is done to one part after the other needs memory for one part, not for the panel.
-        """
+        """Yields views of neighbouring series of bounded size, with the number of their first."""
         cells = self.indptr * (self.values.shape[1] + self.codes.shape[1] + 1)
         first = 0
         while first < self.n_series:
@@ -188,11 +185,7 @@ class Panel:
         return replace(self, values=values, codes=codes, time=time, indptr=indptr)
 
     def rows_until(self, time: int | Ints) -> Ints:
-        """Returns the first row of each series with a later time, or the row after its last.
-
-        Args:
-            time: one for all series, or int64 [series].
-        """
+        """Returns the first row of each series after a time, or the row after its last."""
         limit = np.broadcast_to(np.asarray(time, np.int64), self.n_series)
         low, high = self.indptr[:-1].copy(), self.indptr[1:].copy()
         while (left := np.flatnonzero(low < high)).size:
@@ -203,23 +196,19 @@ class Panel:
         return low
 
     def row_at(self, time: int | Ints) -> Ints:
-        """Returns the last row of each series with time <= the given: int64 [series]; -1 = none.
-
-        Args:
-            time: one for all series, or int64 [series].
-        """
+        """Returns the last row of each series up to a time: int64 [series]; -1 = none."""
         after = self.rows_until(time)
         return np.where(after > self.indptr[:-1], after - 1, -1)
 
     def reaching(self, cutoff: Ints, horizon: int) -> Panel:
         """Returns the panel with at least `horizon` rows after every series' cutoff.
 
-        Added rows have calendar times and empty cells; rows already there stay, later ones
-        too. A regular series that ends before its cutoff is filled up to it.
+        Added rows have calendar times and empty cells; all others stay. A regular series that ends
+        before its cutoff is filled up to it.
 
         Args:
-            cutoff: int64 [series] times; `NO_TIME` stands for the series' last row, and adds nothing
-                to a series without rows.
+            cutoff: int64 [series] times; `NO_TIME` = the series' last row, and no rows are added to a
+                series without rows.
             horizon: steps after the cutoff.
         """
         length = np.diff(self.indptr)
@@ -229,7 +218,7 @@ class Panel:
         last[own], begin[own] = self.time[self.indptr[own + 1] - 1], self.time[self.indptr[own]]
         cutoff = np.where(cutoff == NO_TIME, last, cutoff)
         last = np.where(empty, cutoff, last)
-        ahead = self.indptr[1:] - self.rows_until(cutoff)
+        after = self.indptr[1:] - self.rows_until(cutoff)
         unplaced = cutoff == NO_TIME
         cutoff, last = np.where(unplaced, 0, cutoff), np.where(unplaced, 0, last)
         anchor, start = last, np.zeros_like(length)
@@ -239,7 +228,7 @@ class Panel:
             missing = self.calendar.steps(anchor, np.maximum(cutoff, last)) - start
         else:
             anchor, missing = np.maximum(last, cutoff), start
-        added = np.maximum(horizon - ahead + missing, 0)
+        added = np.maximum(horizon - after + missing, 0)
         added = np.where(unplaced, 0, added)
         if not added.any():
             return self
@@ -254,14 +243,14 @@ class Panel:
         return panel
 
     def fingerprint(self) -> str:
-        """Returns a sha256 of all that is in the panel: the same for the same data in any format."""
+        """Returns a sha256 of the content: the same for the same data in any format."""
         return self._fingerprint
 
     @cached_property
     def _fingerprint(self) -> str:
         schema, digest = self.schema, hashlib.sha256()
         names = (schema.series, schema.columns, schema.code_columns, schema.static, schema.freq)
-        # A model's categories may be fewer than the data's; they name what the codes mean.
+        # Part of the hash, for a model's categories may be fewer than those of the data.
         words = sorted((name, values) for name, values in schema.categories.items())
         digest.update(repr((names, schema.time_zone, self.regular, words)).encode())
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
@@ -278,12 +267,9 @@ class Panel:
         Args:
             series: int64 [n], numbers of series.
             time: int64 [n].
-            columns: further arrays [n] in order; `cutoff` holds times (`NO_TIME` becomes null) and
-                comes before the time column. NaN becomes null. Where channels were made series, the
-                key already is the channel, and `channel` is left out.
-
-        Returns:
-            Series keys, cutoff, time, then the other columns.
+            columns: further arrays [n] in order; `cutoff` holds times and comes before the time
+                column. NaN and `NO_TIME` become null. Where channels were made series, the key
+                already is the channel, and `channel` is left out.
 
         Raises:
             DataError: a column's name is already a key's.

@@ -20,7 +20,6 @@ from forecaster.arguments import BATCH
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, ForecasterError, OutputError
 from forecaster.files import atomic_file
-from forecaster.forecast.ahead import check_known, settle
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.parts import (
@@ -36,8 +35,7 @@ from forecaster.forecast.parts import (
     terms,
     write_part,
 )
-from forecaster.forecast.paths import NO_PATHS, Draws
-from forecaster.forecast.predictor import Predictor, Progress
+from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
 from forecaster.forecast.writer import check_format, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
@@ -326,8 +324,10 @@ class ForecastRequest:
     """"own", "last" or a date."""
     horizon: int | None = None
     """Leads; None = as trained."""
-    draws: Draws = NO_PATHS
-    """Paths to write instead of quantiles."""
+    num_samples: int | None = None
+    """Sample paths to write instead of quantiles."""
+    seed: int = 0
+    """Of the sample paths."""
 
 
 @dataclass(frozen=True)
@@ -385,9 +385,13 @@ def delivered(artifact: Artifact, out: Path, data: object, options: Mapping[str,
     sharing = {name: options[name] for name in _SHARING if name in options}
     roles = {name: value for name, value in options.items() if name not in BATCH}
     source = Source(data, options.get("future"), options.get("covariates"), roles)
-    draws = Draws(options.get("samples"), options.get("seed", 0))
     progress = options.get("progress") or (lambda done, total: None)
-    asked = ForecastRequest(options.get("cutoff", "own"), options.get("horizon"), draws)
+    asked = ForecastRequest(
+        options.get("cutoff", "own"),
+        options.get("horizon"),
+        options.get("samples"),
+        options.get("seed", 0),
+    )
     return run_predict(artifact, source, asked, Delivery(out, **sharing), progress)
 
 
@@ -420,7 +424,9 @@ def run_predict(
         Partitions(folder, 0).remove()
     with _nothing_left(folder, alone=of == 1):
         panel, store = opened(artifact, source, folder, alone=of == 1)
-        task = settle(artifact, panel, asked.cutoff, asked.horizon, asked.draws)
+        task = resolve_window(
+            artifact, panel, asked.cutoff, asked.horizon, asked.num_samples, asked.seed
+        )
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, artifact, task)

@@ -171,7 +171,7 @@ def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
 def print_scores(console: Console, artifact: Artifact) -> None:
     """Says how the validation went, losses as plainly as wins."""
     from forecaster.evaluation.comparison import MODEL, NAIVE, compare
-    from forecaster.forecast.card import calibration_line
+    from forecaster.forecast.artifact import calibration_line
 
     found = artifact.metrics
     if "seconds_per_step" in found:

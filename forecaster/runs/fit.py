@@ -22,7 +22,7 @@ from forecaster.config import Config, ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE, baselines_at, score_models
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.calibrate import Held, calibrate
+from forecaster.forecast.calibrate import CalibrationSet, calibrate
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
@@ -91,7 +91,7 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     levels = artifact.config.model.quantile_levels
     series, cutoff = _cutoffs(split, artifact.horizon * panel.n_channels * len(levels))
     found = calibrate(_held(artifact, panel, series, cutoff), levels)
-    widths = torch.from_numpy(found.widths) if found.strength else None
+    widths = torch.from_numpy(found.offsets) if found.strength else None
     told = {
         "cutoffs": found.windows,
         "strength": found.strength,
@@ -124,7 +124,7 @@ def _cutoffs(split: Split, cells: int) -> tuple[Int64, Int64]:
     return unique[0], unique[1]
 
 
-def _held(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> Held:
+def _held(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> CalibrationSet:
     """Returns what the members say at cutoffs, by themselves, in scaled units."""
     members: list[Network] = list(artifact.ensemble.members)  # type: ignore[arg-type]
     plain = replace(artifact, ensemble=Ensemble(members, artifact.ensemble.weights))
@@ -133,7 +133,7 @@ def _held(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> Hel
     ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
     actual = panel.values[ahead, : panel.n_channels].astype(np.float64)
     loc, scale = (part.double().numpy() for part in predictor.scales(panel, series, cutoff))
-    return Held(
+    return CalibrationSet(
         (quantiles - loc[:, None, :, None]) / scale[:, None, :, None],
         (actual - loc[:, None]) / scale[:, None],
         series,

@@ -29,12 +29,10 @@ from forecaster.evaluation.backtest import (
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.ahead import check_reach
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.paths import NO_PATHS, Draws
 from forecaster.forecast.plots import plot_curves
-from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
@@ -170,8 +168,8 @@ class Refits:
     def _made(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
         model = predictor.artifact.config.model
         # What it draws anyway is scored, too.
-        draws = Draws(NUM_SAMPLES, 0) if model.decoder == "autoregressive" else NO_PATHS
-        return predictor.forecasts_at(panel, cutoffs, self._horizon, draws)
+        num_samples = NUM_SAMPLES if model.decoder == "autoregressive" else None
+        return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
 
     def _settle(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
@@ -335,7 +333,7 @@ def run_backtest_pipeline(
             artifact has seen.
     """
     if plan.horizon is not None:
-        check_reach(artifact, plan.horizon)
+        check_horizon(artifact, plan.horizon)
     found = check_panel(panel)
     refuse_errors(found)
     print_findings(console, [finding for finding in found if finding.severity == "warning"])

@@ -1,4 +1,6 @@
-"""Conformal widths: coverage on exchangeable data, monotone quantiles, no harm to the loss."""
+"""Conformal offsets: coverage on exchangeable data, monotone quantiles, no harm to the loss."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,33 +8,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.forecast.calibrate import (
-    MOST_LOSS,
-    Held,
+    MAX_LOSS,
+    CalibrationSet,
     calibrate,
-    conformal_widths,
+    conformal_offsets,
     quality,
-    widened,
+    with_offsets,
 )
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SCORES = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0.0, 0.2533, 0.5244, 0.8416, 1.2816])
 
 
-def held(windows, horizon=3, channels=2, spread=1.0, seed=0, apart=True):
+def held_out(windows, horizon=3, channels=2, spread=1.0, seed=0, apart=True):
     """Standard normal truth, and quantiles of a normal of another spread, as many series as windows."""
     rng = np.random.default_rng(seed)
     actual = rng.normal(size=(windows, horizon, channels))
     quantiles = np.broadcast_to(spread * SCORES, (*actual.shape, len(LEVELS))).copy()
     series = np.arange(windows) if apart else np.zeros(windows, np.int64)
     step = np.zeros(windows, np.int64) if apart else np.arange(windows)
-    return Held(quantiles, actual, series, step)
+    return CalibrationSet(quantiles, actual, series, step)
 
 
 @pytest.mark.parametrize("spread", [0.4, 1.0, 2.5])
-def test_every_band_of_exchangeable_windows_holds_its_share(spread):
-    widths = conformal_widths(held(600, spread=spread), LEVELS)
-    later = held(4000, spread=spread, seed=1)
-    quantiles = widened(later.quantiles, widths, LEVELS)
+def test_every_band_of_exchangeable_windows_covers_its_share(spread):
+    offsets = conformal_offsets(held_out(600, spread=spread), LEVELS)
+    later = held_out(4000, spread=spread, seed=1)
+    quantiles = with_offsets(later.quantiles, offsets, LEVELS)
     for place in range(4):
         share = LEVELS[8 - place] - LEVELS[place]
         inside = (quantiles[..., place] <= later.actual) & (later.actual <= quantiles[..., 8 - place])
@@ -43,24 +45,26 @@ def test_every_band_of_exchangeable_windows_holds_its_share(spread):
 def test_on_average_over_draws_the_band_of_few_windows_holds_at_least_its_share():
     shares = []
     for seed in range(300):
-        widths = conformal_widths(held(20, 1, 1, spread=0.5, seed=seed), LEVELS)
-        later = held(200, 1, 1, spread=0.5, seed=10_000 + seed)
-        shares.append(quality(widened(later.quantiles, widths, LEVELS), later.actual, LEVELS).coverage)
+        offsets = conformal_offsets(held_out(20, 1, 1, spread=0.5, seed=seed), LEVELS)
+        later = held_out(200, 1, 1, spread=0.5, seed=10_000 + seed)
+        shares.append(
+            quality(with_offsets(later.quantiles, offsets, LEVELS), later.actual, LEVELS).coverage
+        )
     # The conformal guarantee: from .8 to .8 + 1 / 21, within four standard errors of 300 draws.
     assert 0.8 - 0.02 < np.mean(shares) < 0.8 + 1 / 21 + 0.02
 
 
-def test_widths_of_one_lead_and_channel_are_the_order_statistic_that_the_paper_names():
-    windows = held(99, 1, 1, spread=0.5)
-    widths = conformal_widths(windows, LEVELS)
+def test_the_offset_of_one_lead_and_channel_is_the_order_statistic_of_the_paper():
+    windows = held_out(99, 1, 1, spread=0.5)
+    offsets = conformal_offsets(windows, LEVELS)
     outside = np.abs(windows.actual[:, 0, 0]) - 0.5 * SCORES[8]
     rank = int(np.ceil(0.8 * (99 + 1)))
-    assert widths[0, 0, 8] == pytest.approx(np.sort(outside)[rank - 1]) == -widths[0, 0, 0]
-    assert widths[0, 0, 4] == 0
+    assert offsets[0, 0, 8] == pytest.approx(np.sort(outside)[rank - 1]) == -offsets[0, 0, 0]
+    assert offsets[0, 0, 4] == 0
 
 
-def test_widths_shrink_bands_that_are_too_wide():
-    found = calibrate(held(400, spread=3.0), LEVELS)
+def test_offsets_shrink_bands_that_are_too_wide():
+    found = calibrate(held_out(400, spread=3.0), LEVELS)
     assert found.before.coverage > 0.99 and abs(found.after.coverage - 0.8) < 0.03
     assert found.after.width < 0.5 * found.before.width
     assert found.after.pinball < 0.9 * found.before.pinball and found.strength == 1
@@ -71,8 +75,8 @@ def test_widths_shrink_bands_that_are_too_wide():
 def test_calibrated_quantiles_rise_and_keep_their_median(seed, spread, windows):
     rng = np.random.default_rng(seed)
     quantiles = np.sort(rng.standard_t(2, size=(7, 2, 1, len(LEVELS))), axis=-1)
-    widths = conformal_widths(held(windows, 2, 1, spread, seed), LEVELS) * rng.normal()
-    found = widened(quantiles, widths, LEVELS)
+    offsets = conformal_offsets(held_out(windows, 2, 1, spread, seed), LEVELS) * rng.normal()
+    found = with_offsets(quantiles, offsets, LEVELS)
     assert (np.diff(found, axis=-1) >= 0).all()
     assert (found[..., 4] == quantiles[..., 4]).all()
 
@@ -80,61 +84,61 @@ def test_calibrated_quantiles_rise_and_keep_their_median(seed, spread, windows):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 60), st.booleans())
 def test_the_loss_on_windows_not_learned_from_grows_by_a_hundredth_at_most(seed, windows, apart):
-    found = calibrate(held(windows, 2, 1, 1.0, seed, apart), LEVELS)
-    assert found.after.pinball <= MOST_LOSS * found.before.pinball
-    assert found.strength > 0 or not found.widths.any()
+    found = calibrate(held_out(windows, 2, 1, 1.0, seed, apart), LEVELS)
+    assert found.after.pinball <= MAX_LOSS * found.before.pinball
+    assert found.strength > 0 or not found.offsets.any()
 
 
-def test_widths_that_do_harm_are_not_applied():
+def test_offsets_that_do_harm_are_not_applied():
     # The first half of the time tells the opposite of the second.
-    windows = held(80, 2, 1, seed=3, apart=False)
+    windows = held_out(80, 2, 1, seed=3, apart=False)
     actual = windows.actual.copy()
     actual[40:] *= 12
     actual[:40] *= 0.01
-    torn = Held(windows.quantiles, actual, windows.series, windows.step)
+    torn = replace(windows, actual=actual)
     found = calibrate(torn, LEVELS)
     assert found.strength < 1
-    assert found.after.pinball <= MOST_LOSS * found.before.pinball
+    assert found.after.pinball <= MAX_LOSS * found.before.pinball
 
 
 def test_windows_that_overlap_count_less_than_windows_that_do_not():
-    close, apart = held(50, 10, 1, apart=False), held(50, 10, 1)
-    assert close.apart == pytest.approx(1 + 49 / 10) and apart.apart == 50
-    far = conformal_widths(close, LEVELS) - conformal_widths(
-        Held(close.quantiles, close.actual, np.arange(50), close.step), LEVELS
+    close, apart = held_out(50, 10, 1, apart=False), held_out(50, 10, 1)
+    assert close.independent == pytest.approx(1 + 49 / 10) and apart.independent == 50
+    far = conformal_offsets(close, LEVELS) - conformal_offsets(
+        replace(close, series=np.arange(50)), LEVELS
     )
     assert far[..., 8].mean() > 0
 
 
-def test_missing_truth_changes_nothing_and_a_lead_without_any_takes_its_channels_width():
-    windows = held(100, 3, 2)
+def test_missing_truth_changes_nothing_and_a_lead_without_any_takes_that_of_its_channel():
+    windows = held_out(100, 3, 2)
     actual = windows.actual.copy()
     actual[:, 1, 0] = np.nan
-    some = conformal_widths(Held(windows.quantiles, actual, windows.series, windows.step), LEVELS)
-    whole = conformal_widths(windows, LEVELS)
+    some = conformal_offsets(replace(windows, actual=actual), LEVELS)
+    whole = conformal_offsets(windows, LEVELS)
     assert np.isfinite(some).all() and (some[:, 1] == whole[:, 1]).all()
     actual[:, :, 0] = np.nan
-    none = conformal_widths(Held(windows.quantiles, actual, windows.series, windows.step), LEVELS)
+    none = conformal_offsets(replace(windows, actual=actual), LEVELS)
     assert np.isfinite(none).all() and (none[0, 0] == none[2, 0]).all()
 
 
-def test_truth_that_is_nowhere_gives_widths_of_zero():
-    windows = held(10)
-    empty = Held(windows.quantiles, np.full_like(windows.actual, np.nan), windows.series, windows.step)
+def test_without_any_truth_offsets_are_zero():
+    windows = held_out(10)
+    empty = replace(windows, actual=np.full_like(windows.actual, np.nan))
     found = calibrate(empty, LEVELS)
-    assert found.strength == 0 and not found.widths.any()
+    assert found.strength == 0 and not found.offsets.any()
 
 
 def test_a_level_without_a_mirror_is_moved_by_its_own_side():
     levels = (0.5, 0.95)
-    windows = held(400, 1, 1)
+    windows = held_out(400, 1, 1)
     quantiles = np.zeros((400, 1, 1, 2))
-    widths = conformal_widths(Held(quantiles, windows.actual, windows.series, windows.step), levels)
-    assert widths[0, 0, 0] == 0 and widths[0, 0, 1] == pytest.approx(1.645, abs=0.2)
+    offsets = conformal_offsets(replace(windows, quantiles=quantiles), levels)
+    assert offsets[0, 0, 0] == 0 and offsets[0, 0, 1] == pytest.approx(1.645, abs=0.2)
 
 
 def test_quality_is_that_of_a_loop_over_cells():
-    windows = held(6, 2, 1)
+    windows = held_out(6, 2, 1)
     actual = windows.actual.copy()
     actual[2, 1, 0] = np.nan
     inside, width, loss = [], [], []

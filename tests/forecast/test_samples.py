@@ -14,8 +14,7 @@ from forecaster.cli import app
 from forecaster.evaluation import metrics
 from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import MODEL
-from forecaster.forecast.paths import Draws, path_keys
-from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.predictor import Predictor, path_keys
 
 FOLLOWS = {"decoder": "autoregressive", "decoder_patch": 2}
 
@@ -115,12 +114,12 @@ def test_beyond_what_learned_positions_cover_is_refused_with_the_numbers():
 
 
 def test_a_direct_decoder_has_no_paths_and_says_why():
-    expected = "samples 200: this model's decoder is direct: .* not how leads go together"
+    expected = "samples 200: this model's decoder is direct: .* not of the leads together"
     with pytest.raises(fc.ConfigError, match=expected):
         tiny.plain_model().predict(tiny.plain(), samples=200)
     with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more"):
         follower().predict(tiny.plain(), samples=0)
-    with pytest.raises(fc.ConfigError, match="no sample paths: ask for them"):
+    with pytest.raises(fc.ConfigError, match="no sample paths: request them"):
         _ = follower().predict(tiny.plain()).samples
 
 
@@ -154,9 +153,8 @@ def test_a_backtest_of_an_autoregressive_model_scores_the_paths_it_draws():
     model = follower()
     panel = model.open(tiny.plain())
     cutoffs = rolling_cutoffs(panel, 3, 7)
-    draws = Draws(100, 0)
     predictor = Predictor(model.artifact)
-    made = predictor.forecasts_at(panel, cutoffs, draws=draws)
+    made = predictor.forecasts_at(panel, cutoffs, num_samples=100)
     backtest = run_backtest(cutoffs, lambda some: ({MODEL: made[cutoffs.index(one)]} for one in some))
     slow = [
         metrics.crps(one.actual.transpose(0, 2, 1), one.paths.transpose(0, 3, 2, 1)) for one in made

@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import files_of_at_most, folder, shell  # noqa: F401
 from forecast import tiny
 
-from forecaster.panel import convert, scan
+from forecaster.panel import convert
 from forecaster.panel import frames as files
 
 PAST = ("--future", "prices.csv")
@@ -87,7 +87,7 @@ def test_a_file_that_vanishes_once_it_was_found_is_one_line(folder, shell, monke
 
     before = tiny.tree(folder)
     tiny.plain().write_csv("gone.csv")
-    for place in (files, scan):
+    for place in (files, convert):
         monkeypatch.setattr(place, "find_files", vanishing)
     answer = shell(*words)
     (line,) = answer.err.splitlines()
@@ -96,21 +96,21 @@ def test_a_file_that_vanishes_once_it_was_found_is_one_line(folder, shell, monke
 
 
 def test_a_file_that_vanishes_after_the_audit_is_one_line(folder, shell, monkeypatch):  # noqa: F811
-    """A table too large for the memory is looked through first, and read in parts afterwards."""
-    tiny.plain().write_csv("gone.csv")
-    before = {name: text for name, text in tiny.tree(folder).items() if name != "gone.csv"}
-    looked = convert.scan_table
+    """A table too large for the memory is sampled first, and read in parts afterwards."""
+    tiny.plain().write_parquet("gone.parquet")
+    before = {name: text for name, text in tiny.tree(folder).items() if name != "gone.parquet"}
+    sample_of = convert.sample_of
 
     def vanishing(*words):
-        answer = looked(*words)
-        Path("gone.csv").unlink()
+        answer = sample_of(*words)
+        Path("gone.parquet").unlink()
         return answer
 
     monkeypatch.setattr(convert, "WHOLE", 100)
-    monkeypatch.setattr(convert, "scan_table", vanishing)
-    answer = shell("convert", "gone.csv", "new")
+    monkeypatch.setattr(convert, "sample_of", vanishing)
+    answer = shell("convert", "gone.parquet", "new")
     (line,) = answer.err.splitlines()
-    assert answer.code == 2 and "gone.csv" in line
+    assert answer.code == 2 and "gone.parquet" in line
     assert tiny.tree(folder) == before
 
 

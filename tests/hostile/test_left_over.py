@@ -97,16 +97,16 @@ def test_a_conversion_that_is_killed_leaves_one_thing_and_the_next_removes_it(tm
     program = """
 import os, signal
 from forecaster.panel import convert
-convert.WHOLE, convert.BLOCK = 100, 50
-convert._Pieces.write = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
-convert.convert_table("plain.csv", convert.Path("new"), convert.DataConfig())
+convert.WHOLE, convert.PART = 100, 50
+convert._Conversion.run = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
+convert.convert_table("plain.parquet", convert.Path("new"), convert.DataConfig())
 """
-    tiny.plain().write_csv(tmp_path / "plain.csv")
+    tiny.plain().write_parquet(tmp_path / "plain.parquet")
     killed = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=120)
     assert killed.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 2
-    fc.convert(tmp_path / "plain.csv", tmp_path / "new", quiet=True)
-    assert {path.name for path in tmp_path.iterdir()} == {"plain.csv", "new"}
+    fc.convert(tmp_path / "plain.parquet", tmp_path / "new", quiet=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"plain.parquet", "new"}
 
 
 def test_a_number_that_comes_again_is_in_nobodys_way(tmp_path):

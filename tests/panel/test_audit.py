@@ -87,7 +87,7 @@ def test_a_stuck_series_holds_its_last_value_much_longer_than_any_before():
     assert "for 30 steps" in only(daily(y=np.append(dead, [np.nan] * 3)), "stuck").text
 
 
-def test_a_series_that_ended_long_ago_is_told_from_one_that_ends_a_little_earlier():
+def test_a_series_that_ended_long_ago_is_distinguished_from_one_that_ends_a_little_earlier():
     finding = only(several(a=noisy(length=100), b=noisy(length=60)), "ended")
     assert (finding.severity, finding.series, finding.where) == ("warning", "b", "ends 2024-02-29")
     assert "up to 40 steps" in finding.text

@@ -65,7 +65,7 @@ def test_wide_and_melted_tables_hold_the_same_numbers():
     assert rows.columns == ["channel", "day", "forecast"] and rows["channel"][0] == "v"
 
 
-def test_rows_without_a_clock_end_at_zero():
+def test_rows_without_times_end_at_zero():
     frame = pl.DataFrame({"id": ["b", "a", "b", "a", "b"], "y": [1.0, 2, 3, 4, None]})
     panel = open_panel(frame, DataConfig(time="row", target=("y",)))
     assert panel.schema.series == ("id",) and panel.calendar.freq == "1i"

@@ -1,9 +1,11 @@
-"""A table converted in pieces is the panel of the whole table, or the flag that is missing is named."""
+"""A table converted in parts is the panel of the whole table, or the flag that is missing is named."""
 
+import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
+from cli.conftest import files_of_at_most
 from forecast import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,21 +18,21 @@ from forecaster.panel import convert
 from forecaster.panel.build import open_panel
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding, summed
+from forecaster.panel.frames import read_table
 
 AS_IS = DataConfig()
 BAD = Path(__file__).parent.parent / "bad_inputs"
 
 
 @pytest.fixture
-def pieces(monkeypatch):
-    """Sets the number of cells above which a table is converted in pieces, and of a piece."""
+def parts(monkeypatch):
+    """Sets the cells of a part, and of the sample; tables of any size are then converted in parts."""
 
-    def set_to(cells, sample=None):
+    def set_to(cells, sample=10**6):
         monkeypatch.setattr(convert, "WHOLE", 0)
-        monkeypatch.setattr(convert, "BLOCK", cells)
-        if sample is not None:
-            own = convert.sample_of
-            monkeypatch.setattr(convert, "sample_of", lambda scan, _: own(scan, sample))
+        monkeypatch.setattr(convert, "PART", cells)
+        own = convert.sample_of
+        monkeypatch.setattr(convert, "sample_of", lambda scan, _: own(scan, sample))
 
     return set_to
 
@@ -45,21 +47,15 @@ def converted(source, folder, data=AS_IS, **others):
 
 
 @settings(max_examples=25)
-@given(tables(), st.sampled_from([40, 200, 10**6]), st.sampled_from(["parquet", "csv", "arrow"]))
-def test_random_tables_in_pieces_are_the_panel_of_the_whole(tmp_path_factory, drawn, cells, kind):
+@given(tables(), st.sampled_from([40, 200, 10**6]), st.sampled_from(["parquet", "arrow"]))
+def test_random_tables_in_parts_are_the_panel_of_the_whole(tmp_path_factory, drawn, cells, kind):
     frame, data = drawn
-    folder = tmp_path_factory.mktemp("pieces")
+    folder = tmp_path_factory.mktemp("parts")
     file = folder / f"table.{kind}"
-    if kind == "csv":
-        frame.with_columns(pl.col(pl.Datetime).dt.to_string("iso:strict")).write_csv(file)
-        data = (
-            data.model_copy(update={"freq": None}) if "Datetime(" in str(frame["time"].dtype) else data
-        )
-    else:
-        {"parquet": frame.write_parquet, "arrow": frame.write_ipc}[kind](file)
+    {"parquet": frame.write_parquet, "arrow": frame.write_ipc}[kind](file)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convert, "WHOLE", 0)
-        patch.setattr(convert, "BLOCK", cells)
+        patch.setattr(convert, "PART", cells)
         own = convert.sample_of
         patch.setattr(convert, "sample_of", lambda scan, _: own(scan, 10**6))
         try:
@@ -78,82 +74,82 @@ def test_random_tables_in_pieces_are_the_panel_of_the_whole(tmp_path_factory, dr
 
 @pytest.mark.parametrize("data", [AS_IS, DataConfig(known=("price",)), DataConfig(time="row", past=())])
 @pytest.mark.parametrize("cells", [100, 700])
-def test_roles_and_step_are_found_as_in_the_whole_table(tmp_path, pieces, data, cells):
-    pieces(cells, sample=10**6)
+def test_roles_and_step_are_found_as_in_the_whole_table(tmp_path, parts, data, cells):
+    parts(cells)
     frame = tiny.shop(60)
     frame = frame.drop("date") if data.time == "row" else frame
-    frame.sample(fraction=0.9, shuffle=True, seed=1).write_csv(tmp_path / "shop.csv")
-    panel, mapped = converted(tmp_path / "shop.csv", tmp_path / "store", data)
+    frame.sample(fraction=0.9, shuffle=True, seed=1).write_parquet(tmp_path / "shop.parquet")
+    panel, mapped = converted(tmp_path / "shop.parquet", tmp_path / "store", data)
     assert sorted(note.line() for note in mapped.notes) == sorted(note.line() for note in panel.notes)
 
 
 @pytest.mark.parametrize("data", [AS_IS, DataConfig(layout="long"), DataConfig(layout="wide")])
-def test_channels_and_melted_channels_are_converted_too(tmp_path, pieces, data):
-    pieces(400, sample=10**6)
+def test_channels_and_melted_channels_are_converted_too(tmp_path, parts, data):
+    parts(400)
     wide = tiny.plain(50).pivot(on="store", index="date", values="sales")
-    wide.write_csv(tmp_path / "wide.csv")
-    converted(tmp_path / "wide.csv", tmp_path / "store", data)
+    wide.write_parquet(tmp_path / "wide.parquet")
+    converted(tmp_path / "wide.parquet", tmp_path / "store", data)
 
 
-def test_second_tables_are_joined_part_by_part(tmp_path, pieces):
-    pieces(100, sample=10**6)
+def test_second_tables_are_joined_part_by_part(tmp_path, parts):
+    parts(100)
     shop, prices = tiny.shop(60), tiny.prices(60)
-    shop.drop("price", "city").write_csv(tmp_path / "shop.csv")
+    shop.drop("price", "city").write_parquet(tmp_path / "shop.parquet")
     extra = shop.select("store", "date", "price").filter(pl.col("store") != "b")
     city = pl.concat([extra, prices.filter(pl.col("store") != "b")], how="vertical_relaxed")
-    converted(tmp_path / "shop.csv", tmp_path / "one", DataConfig(known=("price",)), covariates=city)
-    shop.write_csv(tmp_path / "whole.csv")
-    converted(tmp_path / "whole.csv", tmp_path / "two", future=prices)
+    converted(
+        tmp_path / "shop.parquet", tmp_path / "one", DataConfig(known=("price",)), covariates=city
+    )
+    shop.write_parquet(tmp_path / "whole.parquet")
+    converted(tmp_path / "whole.parquet", tmp_path / "two", future=prices)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "id;day;y\na;1.2.2024;1,5\na;2.2.2024;NA\na;13.2.2024;2\nb;1.3.2024;1\nb;2.3.2024;3,25\n",
-        "id,day,y\n007,2024-01-01,1\n007,2024-01-02,\n008,2024-01-01,4\n008,2024-01-02,5.5\n\n\n",
-        "id,day,y,f\na,2024-01-01,1,true\na,2024-01-02,2,false\nb,2024-01-01,4,\nb,2024-01-02,5,true\n",
-        "\ufeffid\tday\ty\na\t2024-01-01\t 1\na\t2024-01-02\t 2\nb\t2024-01-01\t-\nb\t2024-01-02\t3\n",
-        "id,day,y,p\na,2024-01-01,1,007\na,2024-01-02,2,1\nb,2024-01-01,4,12\nb,2024-01-02,5,1.5\n",
-        "id;day;y;p\na;2024-01-01;1.234,5;x\na;2024-01-02;2;y\nb;2024-01-01;1;y\nb;2024-01-02;5;x\n",
-        "id;day;y\na;2024-01-01;1,111\na;2024-01-02;1,111\nb;2024-01-01;1,111\nb;2024-01-02;5\n",
-        "id;day;y\na;2024-01-01;1 111\na;2024-01-02;2 222,5\nb;2024-01-01;1\nb;2024-01-02;5\n",
-        ",id,day,y\n0,a,2024-01-01,1\n1,a,2024-01-02,2\n2,b,2024-01-01,4\n3,b,2024-01-02,5\n",
-        "id,day,y,f\na,2024-01-01,1,7\na,2024-01-02,2,8\nb,2024-01-01,4,A\nb,2024-01-02,5,9\n",
-        'id,day,y\n"a, b",2024-01-01,1\n"a, b",2024-01-02,2e3\nc,2024-01-01,4\nc,2024-01-02,1e40\n',
-    ],
-)
-def test_text_is_read_as_by_the_ordinary_reader(tmp_path, pieces, written):
-    pieces(4, sample=10**6)
-    (tmp_path / "table.csv").write_text(written, encoding="utf-8")
-    try:
-        open_panel(tmp_path / "table.csv", DataConfig(freq="1d"))
-    except DataError as error:
-        with pytest.raises(DataError) as caught:
-            convert_table(tmp_path / "table.csv", tmp_path / "store", DataConfig(freq="1d"))
-        assert str(caught.value).replace("in some row", "in row 1") == str(error)
-    else:
-        converted(tmp_path / "table.csv", tmp_path / "store", DataConfig(freq="1d"))
+def test_text_times_that_only_all_rows_explain_are_read_alike(tmp_path, parts):
+    parts(8)
+    days = [f"{day}.{month}.2024" for month in (1, 2) for day in range(1, 20)]
+    frame = pl.DataFrame({"id": ["a"] * 12 + ["b"] * 26, "day": days, "y": [1.0] * 38})
+    frame.write_parquet(tmp_path / "days.parquet")
+    converted(tmp_path / "days.parquet", tmp_path / "store")
+    frame[:12].write_parquet(tmp_path / "open.parquet")
+    with pytest.raises(DataError, match="day and month cannot be told apart"):
+        convert_table(tmp_path / "open.parquet", tmp_path / "other", AS_IS)
 
 
-@pytest.mark.parametrize(
-    "path", sorted(set(BAD.iterdir()) - {BAD / "catalogue.yaml"}), ids=lambda path: path.name
-)
-def test_broken_files_are_refused_in_pieces_as_whole_and_others_are_the_same(tmp_path, pieces, path):
-    pieces(200, sample=10**6)
-    try:
-        open_panel(path, AS_IS)
-    except DataError as error:
-        with pytest.raises(DataError) as caught:
-            convert_table(path, tmp_path / "store", AS_IS)
-        said = str(caught.value).replace("in some row", "in row 1").splitlines()[0]
-        assert said.partition(" (")[0] == str(error).splitlines()[0].partition(" (")[0]
-        assert not list(tmp_path.iterdir())
-    else:
-        converted(path, tmp_path / "store")
+def test_text_larger_than_can_be_read_whole_is_refused_with_the_line_that_helps(tmp_path, monkeypatch):
+    monkeypatch.setattr(convert, "MOST_TEXT", 100)
+    tiny.plain(60).write_csv(tmp_path / "shop.csv")
+    with pytest.raises(
+        DataError, match=r"write Parquet first.*scan_csv\(.*sink_parquet\('shop.parquet"
+    ):
+        convert_table(tmp_path / "shop.csv", tmp_path / "store", AS_IS)
+    assert [path.name for path in tmp_path.iterdir()] == ["shop.csv"]
 
 
-def test_several_files_gzip_and_frames_are_converted(tmp_path, pieces):
-    pieces(100, sample=10**6)
+def test_bad_tables_in_parts_are_refused_as_whole_and_others_are_the_same(tmp_path, parts):
+    parts(200)
+    file, compared = tmp_path / "table.parquet", 0
+    for path in sorted(set(BAD.iterdir()) - {BAD / "catalogue.yaml"}):
+        try:
+            read_table(path).frame.write_parquet(file)
+        except DataError:
+            continue
+        compared += 1
+        try:
+            open_panel(file, AS_IS)
+        except DataError as error:
+            with pytest.raises(DataError) as caught:
+                convert_table(file, tmp_path / "store", AS_IS)
+            line, expected = (str(e).splitlines()[0].partition(" (")[0] for e in (caught.value, error))
+            assert line == expected, path
+            assert [path.name for path in tmp_path.iterdir()] == ["table.parquet"]
+        else:
+            converted(file, tmp_path / "store")
+            shutil.rmtree(tmp_path / "store")
+    assert compared > 30
+
+
+def test_several_files_gzip_and_frames_are_converted(tmp_path, parts):
+    parts(100)
     shop = tiny.shop(40)
     (tmp_path / "parts").mkdir()
     for number in range(3):
@@ -171,25 +167,20 @@ def test_several_files_gzip_and_frames_are_converted(tmp_path, pieces):
         (lambda row: [0, 2, 2][row % 3] if row % 16 < 4 else row % 3, "'x' holds 3 codes, but not in"),
     ],
 )
-def test_what_all_rows_say_other_than_the_sample_is_refused_with_the_flag(
-    tmp_path, pieces, extra, message
-):
+def test_rows_that_contradict_the_sample_are_refused_with_the_flag(tmp_path, parts, extra, message):
     # 1000 rows in 64 places of 16 rows, of which the sample sees 3.
-    pieces(2000, sample=64 * 4 * 3)
+    parts(2000, sample=64 * 4 * 3)
     frame = tiny.shop(250, ("a", "b", "c", "d")).select("store", "date", "sales")
     frame = frame.with_columns(x=pl.Series([extra(row) for row in range(1000)]))
-    frame.write_csv(tmp_path / "shop.csv")
+    frame.write_parquet(tmp_path / "shop.parquet")
     with pytest.raises(DataError, match=message):
-        convert_table(tmp_path / "shop.csv", tmp_path / "store", AS_IS)
+        convert_table(tmp_path / "shop.parquet", tmp_path / "store", AS_IS)
     assert not (tmp_path / "store").exists()
 
 
-def test_rows_that_fail_are_named_by_their_place_in_the_whole_table(tmp_path, pieces):
-    pieces(100, sample=10**6)
+def test_rows_that_fail_are_named_by_their_place_in_the_whole_table(tmp_path, parts):
+    parts(100)
     shop = tiny.plain(60).sample(fraction=1, shuffle=True, seed=0)
-    broken = shop.with_columns(
-        pl.when(pl.int_range(pl.len()) == 77).then(None).otherwise("date").alias("date")
-    )
     broken = shop.with_columns(
         date=pl.when(pl.int_range(pl.len()) == 77).then(pl.lit(None)).otherwise(pl.col("date"))
     )
@@ -199,35 +190,30 @@ def test_rows_that_fail_are_named_by_their_place_in_the_whole_table(tmp_path, pi
     assert [path.name for path in tmp_path.iterdir()] == ["shop.parquet"]
 
 
-def test_a_full_disk_or_a_fault_leaves_nothing(tmp_path, pieces, monkeypatch):
-    pieces(100, sample=10**6)
-    tiny.plain(60).write_csv(tmp_path / "shop.csv")
+def test_a_full_disk_or_an_interrupt_leaves_nothing(tmp_path, parts):
+    parts(100)
+    tiny.plain(60).write_parquet(tmp_path / "shop.parquet")
 
-    def full(self, frame):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("forecaster.panel.dealt._Pile.add", full)
-        with pytest.raises(OutputError, match=r"store: cannot be written: No space left on device"):
-            convert_table(tmp_path / "shop.csv", tmp_path / "store", AS_IS)
+    with files_of_at_most(100), pytest.raises(OutputError, match=r"store: cannot be written: File too"):
+        convert_table(tmp_path / "shop.parquet", tmp_path / "store", AS_IS)
     with pytest.raises(KeyboardInterrupt):
 
         def stop(done, total):
             raise KeyboardInterrupt
 
-        convert_table(tmp_path / "shop.csv", tmp_path / "store", AS_IS, progress=stop)
-    assert [path.name for path in tmp_path.iterdir()] == ["shop.csv"]
+        convert_table(tmp_path / "shop.parquet", tmp_path / "store", AS_IS, progress=stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["shop.parquet"]
 
 
 def test_folders_that_are_something_else_and_stores_are_refused(tmp_path):
-    tiny.plain(60).write_csv(tmp_path / "shop.csv")
+    tiny.plain(60).write_parquet(tmp_path / "shop.parquet")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years")
     with pytest.raises(OutputError, match="thesis: exists and is not a panel store"):
-        convert_table(tmp_path / "shop.csv", tmp_path / "thesis", AS_IS)
-    with pytest.raises(OutputError, match=r"shop\.csv: is an input of this command"):
-        convert_table(tmp_path / "shop.csv", tmp_path / "shop.csv", AS_IS)
-    convert_table(tmp_path / "shop.csv", tmp_path / "store", AS_IS)
+        convert_table(tmp_path / "shop.parquet", tmp_path / "thesis", AS_IS)
+    with pytest.raises(OutputError, match=r"shop\.parquet: is an input of this command"):
+        convert_table(tmp_path / "shop.parquet", tmp_path / "shop.parquet", AS_IS)
+    convert_table(tmp_path / "shop.parquet", tmp_path / "store", AS_IS)
     with pytest.raises(DataError, match="store: is a panel store already"):
         convert_table(tmp_path / "store", tmp_path / "other", AS_IS)
 
@@ -242,25 +228,25 @@ def test_notes_of_parts_are_added_up():
     assert found[0] == note("1,001 of 2,030 rows of 'x2' moved", 1001) and found[1:] == (same_text,)
 
 
-def test_progress_rises_to_the_end(tmp_path, pieces):
-    pieces(100, sample=10**6)
-    tiny.plain(60).write_csv(tmp_path / "shop.csv")
-    told: list[tuple[int, int]] = []
+def test_progress_rises_to_the_end(tmp_path, parts):
+    parts(100)
+    tiny.plain(60).write_parquet(tmp_path / "shop.parquet")
+    seen: list[tuple[int, int]] = []
     convert_table(
-        tmp_path / "shop.csv",
+        tmp_path / "shop.parquet",
         tmp_path / "store",
         AS_IS,
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: seen.append((done, total)),
     )
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1] == (540, 540) and len({total for _, total in told}) == 1
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (540, 540) and len({total for _, total in seen}) == 1
 
 
-def test_unsorted_rows_keep_their_order_where_it_counts(tmp_path, pieces):
-    pieces(6, sample=10**6)
+def test_unsorted_rows_keep_their_order_where_it_counts(tmp_path, parts):
+    parts(6)
     frame = pl.concat([TWO, TWO.with_columns(y=pl.col("y") + 1)])
-    frame.write_csv(tmp_path / "twice.csv")
+    frame.write_parquet(tmp_path / "twice.parquet")
     _, mapped = converted(
-        tmp_path / "twice.csv", tmp_path / "store", DataConfig(series=("id",), on_duplicates="last")
+        tmp_path / "twice.parquet", tmp_path / "store", DataConfig(series=("id",), on_duplicates="last")
     )
     assert mapped.values[0, 0] == 8

@@ -87,7 +87,7 @@ def test_a_missing_key_is_a_series_of_its_own():
     assert order.keys["shop"].to_list() == [None, "a", "b"]
 
 
-def test_repeats_and_late_rows_are_told_apart():
+def test_repeats_and_late_rows_are_distinguished():
     keys = pl.DataFrame({"shop": ["a", "a", "b", "a", "b"]})
     order = find_order(keys, np.array([5, 5, 9, 1, 9]))
     assert order.repeated.tolist() == [False, False, True, False, True]

@@ -8,7 +8,6 @@ from panel_tables import DAY, TWO, refused, same, slow_rows, table
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import NO_TIME
@@ -110,7 +109,7 @@ def test_month_ends_are_reached_and_filled():
     assert longer.frame(np.zeros(1, int), longer.time[-1:])["month"][0] == "2024-04-30"
 
 
-def test_categories_come_from_the_given_rows_only():
+def test_categories_come_from_training_rows_only():
     frame = table(a={0: 1, 1: 2, 2: 3}, b={0: 1, 1: 2}).with_columns(
         w=pl.Series(["x", "y", "z", "x", None]), kind=pl.Series(["p"] * 3 + ["q"] * 2)
     )
@@ -147,7 +146,7 @@ def test_output_rows_carry_the_caller_names_and_dtypes():
     )
 
 
-def test_the_fingerprint_tells_data_apart():
+def test_the_fingerprint_differs_with_the_data():
     panel = open_panel(TWO, DataConfig())
     changed = [
         TWO.with_columns(x=pl.col("x") + 1),
@@ -158,15 +157,3 @@ def test_the_fingerprint_tells_data_apart():
     ]
     prints = {open_panel(frame, DataConfig()).fingerprint() for frame in changed}
     assert len(prints) == 5 and panel.fingerprint() not in prints
-
-
-def test_findings_count_gaps_ends_and_series_that_cannot_be_forecast():
-    frame = table(a={0: 1, 1: 2, 4: 3, 8: 4}, b={0: 5, 1: 5, 2: 5}, c={0: None, 1: None})
-    found = {finding.rule: finding for finding in check_panel(open_panel(frame, DataConfig()), 4)}
-    assert found["gaps"].count == 5 and "2 gaps, the longest of 3" in found["gaps"].text
-    assert (found["short"].series, found["short"].count) == ("b", 1)
-    assert (found["constant"].series, found["constant"].count) == ("b", 1)
-    assert (found["unobserved"].series, found["unobserved"].severity) == ("c", "warning")
-    assert (found["ends"].series, found["ends"].count) == ("b", 1)
-    clean = table(a={0: -1.5, 1: 2}, b={0: 1, 1: 3})
-    assert check_panel(open_panel(clean, DataConfig()), None) == []

@@ -1,4 +1,4 @@
-"""Rows are sorted and settled, never in silence: order, repeats, gaps, overlaps, all faults at once."""
+"""Rows are sorted and merged, never silently: order, repeats, gaps, overlaps, all faults at once."""
 
 import math
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ def faults(source, data=None, **tables):
 @pytest.mark.parametrize(
     "time_format", ["%d.%m.%Y", "%-d/%-m/%Y", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M+02:00", "%b %d, %Y"]
 )
-def test_times_of_a_file_are_told_as_they_were_written(tmp_path, time_format):
+def test_times_of_a_file_are_quoted_as_written(tmp_path, time_format):
     stamps = [datetime(2024, 1, 1) + timedelta(days=day) for day in (0, 1, 20, 40, 20, 41)]
     text = pl.Series("when", stamps).dt.strftime(time_format)
     path = tmp_path / "table.csv"
@@ -44,7 +44,7 @@ def test_times_of_a_file_are_told_as_they_were_written(tmp_path, time_format):
     assert f"found 2 that disagree at {text[2]} in all rows (row 3, row 5;" in lines[0]
 
 
-def test_rows_out_of_order_are_sorted_and_that_is_said():
+def test_rows_out_of_order_are_sorted_and_reported():
     mixed = TWO[[1, 0, 2, 3, 4, 6, 5]]
     panel = open_panel(mixed, DataConfig())
     assert same(panel, open_panel(TWO, DataConfig()))
@@ -55,7 +55,7 @@ def test_rows_out_of_order_are_sorted_and_that_is_said():
     assert notes(open_panel(TWO, DataConfig()), "order") == []
 
 
-def test_identical_rows_are_kept_once_and_that_is_said():
+def test_identical_rows_are_kept_once_and_reported():
     double = pl.concat([TWO, TWO[1:2], TWO[1:2]])
     for mode in ("error", "mean", "last"):
         panel = open_panel(double, DataConfig(on_duplicates=mode))
@@ -68,7 +68,7 @@ def test_identical_rows_are_kept_once_and_that_is_said():
     assert notes(open_panel(pl.concat([TWO, nan]), DataConfig()), "duplicates")[0].count == 7
 
 
-def test_rows_that_disagree_are_refused_with_their_numbers_unless_told_otherwise():
+def test_rows_that_disagree_are_refused_with_their_numbers_unless_set_otherwise():
     other = TWO[1:2].with_columns(y=pl.lit(4.0), w=pl.lit("even"))
     double = pl.concat([TWO, other])
     keys = {"series": ("id",)}
@@ -92,7 +92,7 @@ ROW = st.tuples(
 )
 
 
-def _slow_once(rows, mode):
+def _slow_merge(rows, mode):
     """Rows by (series, day), one loop at a time."""
     places = {}
     for row in rows:
@@ -114,7 +114,7 @@ def _slow_once(rows, mode):
 
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(ROW, min_size=1, max_size=14), mode=st.sampled_from(["mean", "last"]))
-def test_repeated_rows_are_settled_as_a_plain_loop_does(rows, mode):
+def test_repeated_rows_are_merged_as_by_a_plain_loop(rows, mode):
     anchors = [(name, day, 1.0, 1.0, "u") for name in "ab" for day in (-2, -1)]
     rows = anchors + rows
     frame = pl.DataFrame(
@@ -129,7 +129,7 @@ def test_repeated_rows_are_settled_as_a_plain_loop_does(rows, mode):
     )
     data = DataConfig(series=("id",), target=("y",), past=("x", "w"), on_duplicates=mode, freq="1d")
     panel = open_panel(frame, data)
-    expected = _slow_once(rows, mode)
+    expected = _slow_merge(rows, mode)
     assert panel.schema.categories["w"][0] == "u"
     seen = 0
     for series, name in enumerate("ab"):
@@ -188,13 +188,13 @@ def test_a_future_that_contradicts_the_past_is_an_error_and_one_that_agrees_a_no
     assert "found 'w' = odd instead of even" in faults(TWO, future=words)[0][0]
 
 
-def test_targets_in_a_future_table_are_not_read_and_that_is_said():
+def test_targets_in_a_future_table_are_not_read_and_reported():
     future = FUTURE.with_columns(y=pl.lit(1.0))
     found = notes(open_panel(TWO, DataConfig(target=("y",)), future=future), "future")
     assert any("3 values of the target 'y', which are not read" in note.text for note in found)
 
 
-def test_text_times_with_several_offsets_are_one_clock_and_that_is_said():
+def test_text_times_with_several_offsets_are_one_clock_and_reported():
     hours = ["00:00:00+01:00", "01:00:00+01:00", "03:00:00+02:00"]
     stamps = [f"2024-03-31T{hour}" for hour in hours]
     frame = pl.DataFrame({"time": stamps, "y": [1.0, 2, 3]})
@@ -203,7 +203,7 @@ def test_text_times_with_several_offsets_are_one_clock_and_that_is_said():
     assert notes(open_panel(frame[:2], DataConfig()), "zones") == []
 
 
-def test_all_faults_of_the_columns_are_told_at_once():
+def test_all_faults_of_the_columns_are_reported_at_once():
     broken = TWO.with_columns(
         y=pl.Series(["1", "soon"] + ["2"] * 5),
         x=pl.Series(["1", "2", "much"] + ["2"] * 4),
@@ -220,7 +220,7 @@ def test_all_faults_of_the_columns_are_told_at_once():
     assert len(lines) == 2 and "no column 'x'" in lines[0] and "no column 'w'" in lines[1]
 
 
-def test_all_faults_of_the_rows_are_told_at_once_with_what_was_noticed():
+def test_all_faults_of_the_rows_are_reported_at_once_with_earlier_notes():
     double = pl.concat([TWO, TWO[1:2].with_columns(y=pl.lit(4.0)), TWO[:1]])
     wrong = FUTURE.with_columns(x=pl.Series([-1.0, 5, 6]))
     lines, found = faults(double, future=wrong)
@@ -229,7 +229,7 @@ def test_all_faults_of_the_rows_are_told_at_once_with_what_was_noticed():
     assert [f.severity for f in found] == ["error", "error", "note", "warning"]
 
 
-def test_all_faults_of_the_panel_are_told_at_once():
+def test_all_faults_of_the_panel_are_reported_at_once():
     broken = TWO.with_columns(y=pl.Series([1.0, 2, np.inf, 3, 4, 5, 6]), x=pl.lit(-np.inf))
     lines, found = faults(broken, DataConfig(freq="2d", target=("y",), past=("x",)))
     assert len(lines) == 3 and {f.rule for f in found} == {"infinite", "grid"}

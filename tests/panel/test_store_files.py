@@ -64,7 +64,7 @@ def test_a_store_is_the_panel_bit_for_bit(make_panel, tmp_path, small_blocks, op
     np.testing.assert_array_equal(replace(mapped).observed_ends, panel.observed_ends)
 
 
-def test_arrays_with_a_row_per_row_are_maps_that_cannot_be_written(make_panel, tmp_path):
+def test_arrays_with_a_row_per_row_are_read_only_maps(make_panel, tmp_path):
     mapped = stored(made(make_panel), tmp_path / "store")
     for name in ("values", "codes", "time"):
         array = getattr(mapped, name)
@@ -137,7 +137,7 @@ def test_a_damaged_store_is_one_clear_line(tmp_path, damage, message):
     assert "\n" not in str(caught.value) and "convert again" in str(caught.value)
 
 
-def test_a_store_is_known_by_its_card_and_replaces_only_its_like(tmp_path):
+def test_a_store_is_recognised_by_its_card_and_replaces_only_stores(tmp_path):
     panel = open_panel(TWO, AS_IS)
     stored(panel, tmp_path / "store")
     assert is_store(tmp_path / "store") and not is_store(tmp_path) and not is_store(TWO)
@@ -150,7 +150,7 @@ def test_a_store_is_known_by_its_card_and_replaces_only_its_like(tmp_path):
         stored(panel, tmp_path / "thesis")
 
 
-def test_flags_that_contradict_a_store_are_refused_all_at_once_and_others_hold(tmp_path):
+def test_flags_that_contradict_a_store_are_all_refused_and_others_hold(tmp_path):
     data = DataConfig(known=("x",), on_duplicates="mean")
     stored(open_panel(TWO, data), tmp_path / "store", data)
     folder = tmp_path / "store"
@@ -191,6 +191,6 @@ def test_a_model_reads_a_store_in_its_own_categories_or_says_which_roles_differ(
         open_panel(tmp_path / "mean", last, schema=model)
 
 
-def test_a_store_is_told_by_a_path_of_either_kind(tmp_path):
+def test_a_store_opens_by_a_path_of_either_kind(tmp_path):
     stored(open_panel(TWO, AS_IS), tmp_path / "store")
     assert same(open_panel(str(tmp_path / "store"), AS_IS), open_panel(Path(tmp_path / "store"), AS_IS))

@@ -16,7 +16,6 @@ from mlflow.pyfunc import PythonModel, pandas  # noqa: TID253
 
 from forecaster.errors import ForecasterError
 from forecaster.forecast.artifact import load_artifact
-from forecaster.forecast.paths import Draws
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 
@@ -47,7 +46,7 @@ class ServedForecaster(PythonModel):
                 panel,
                 cutoff=str(told.get("cutoff", "own")),
                 horizon=int(told.get("horizon", self._artifact.horizon)),
-                draws=Draws(seed=int(told.get("seed", 0))),
+                seed=int(told.get("seed", 0)),
             ).frame
         except ForecasterError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None

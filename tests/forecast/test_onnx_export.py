@@ -13,9 +13,9 @@ from forecast import tiny
 
 import forecaster as fc
 from forecaster.config import ModelPlan, TargetConfig
-from forecaster.forecast import onnx_file
+from forecaster.forecast import onnx_export
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.onnx_file import write_onnx
+from forecaster.forecast.onnx_export import write_onnx
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.runs.scales import learn_scales
@@ -189,7 +189,7 @@ def test_another_suffix_and_a_place_that_cannot_be_written_are_refused_first(mak
 @pytest.mark.slow
 def test_a_file_that_disagrees_with_torch_is_not_written(make_artifact, tmp_path, monkeypatch):
     _, artifact = make_artifact()
-    monkeypatch.setattr(onnx_file, "_TOLERANCE", 0.0)
+    monkeypatch.setattr(onnx_export, "_TOLERANCE", 0.0)
     with pytest.raises(fc.ConfigError, match=r"onnxruntime is .* of the scale away from torch"):
         write_onnx(artifact, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())

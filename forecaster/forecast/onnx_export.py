@@ -1,12 +1,9 @@
-"""A saved model as an ONNX file, for programs in other languages.
+"""A saved model as an ONNX file, for programs in other languages: scaling and all members inside.
 
-What comes in: an artifact. What goes out: one file that maps what a window holds to quantiles in data
-units — scaling and all members inside, any batch size. Promised: onnxruntime and torch agree within
-1e-4 of the scale, checked on the spot where onnxruntime is installed; what ONNX cannot express is
+onnxruntime is compared with torch on the spot where it is installed. What ONNX cannot express is
 refused, nothing is approximated.
 
-    inputs     the fields of `Inputs` that this model reads: what it has none of is left out, and NaN
-               says what is not observed
+    inputs     the fields of `Inputs` that this model reads; NaN = not observed; any batch size
     outputs    quantiles [batch, lead, channel, level]; mean [batch, lead, channel] where there is one
     metadata   format, columns, channels, freq, horizon, context_length, cycles, quantile_levels, …
 """
@@ -30,59 +27,57 @@ from torch import Tensor, nn
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
-from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.network import Network
+from forecaster.model.shape import Shape
 from forecaster.panel.calendar import Calendar
 from forecaster.windows.batch import Inputs
 
-FORMAT = 1
-"""Of the metadata."""
+METADATA_FORMAT = 1
 _MASKS = {"observed": "context", "past_observed": "past", "known_observed": "known"}
 _TOLERANCE = 1e-4  # of the window's scale
 
 
 class OnnxGraph(nn.Module):
-    """An ensemble with the inputs that it reads, one by one."""
+    """An ensemble whose inputs are single tensors: those that it reads."""
 
     def __init__(self, artifact: Artifact):
         super().__init__()
-        first = artifact.ensemble.members[0]
-        assert isinstance(first, Network)
-        self.ensemble, self.scaler = with_fixed_shares(artifact.ensemble), first.scaler
+        self.ensemble = with_fixed_weights(artifact.ensemble)
         self.sizes = field_sizes(artifact.shape, artifact.context_length)
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Returns quantiles, and the mean where there is one, in data units.
+        """Returns quantiles, and the mean where there is one, of tensors in the order of `names`."""
+        read = self.complete(given)
+        prediction = self.ensemble.predict(read)
+        if prediction.mean is None:
+            return (prediction.quantiles,)
+        return prediction.quantiles, prediction.mean
 
-        Args:
-            given: tensors in the order of `names`.
-        """
+    def complete(self, given: tuple[Tensor, ...]) -> Inputs:
+        """Returns `Inputs`: masks from NaN, and empty tensors for what the model does not read."""
         read = dict(zip(self.names, given, strict=True))
         batch = read["context"].shape[0]
         for name, size in self.sizes.items():
             if name not in read:
                 dtype = torch.int64 if _is_code(name) else torch.float32
                 read[name] = torch.zeros(batch, *size, dtype=dtype)
-        masks = {mask: ~read[values].isnan() for mask, values in _MASKS.items()}
-        said = self.ensemble.predict(Inputs(**read, **masks))
-        return (said.quantiles,) if said.mean is None else (said.quantiles, said.mean)
+        return Inputs(**read, **{mask: ~read[values].isnan() for mask, values in _MASKS.items()})
 
 
-def with_fixed_shares(ensemble: Ensemble) -> Ensemble:
-    """Returns a copy whose shares of attention are numbers: a graph cannot branch on a tensor."""
+def with_fixed_weights(ensemble: Ensemble) -> Ensemble:
+    """Returns a copy whose network weights are numbers: a graph cannot branch on a tensor."""
     fixed = copy.deepcopy(ensemble)
     for member in fixed.members:
         if member.linear is not None:
-            share = float(member.network_weight)  # type: ignore[arg-type]
+            weight = float(member.network_weight)  # type: ignore[arg-type]
             del member.network_weight
-            member.network_weight = share  # type: ignore[assignment]
+            member.network_weight = weight  # type: ignore[assignment]
     return fixed
 
 
 def field_sizes(shape: Shape, context_length: int) -> dict[str, tuple[int, ...]]:
-    """Returns the fields of `Inputs` but the masks, with their axes after the batch."""
+    """Returns the fields of `Inputs` without the masks, with their axes after the batch."""
     whole = context_length + shape.horizon
     return {
         "context": (context_length, shape.channels),
@@ -116,20 +111,20 @@ def check_onnx(path: Path) -> None:
 
 
 def write_onnx(artifact: Artifact, path: Path) -> str:
-    """Writes the file, whole or not at all; returns what is in it, in words.
+    """Writes the file, whole or not at all; returns its inputs and the comparison, in words.
 
     Args:
         artifact: a model whose decoder is direct.
         path: ends in .onnx; one that is there is replaced.
 
     Raises:
-        ConfigError: this kind of model has no such form, or the extra `onnx` is not installed.
+        ConfigError: ONNX cannot express this model, or the extra `onnx` is not installed.
         OutputError: the file cannot be written.
     """
     check_onnx(path)
-    _refuse(artifact)
+    _check_expressible(artifact)
     graph = OnnxGraph(artifact).eval()
-    given = _windows(graph, artifact.shape, 3)
+    given = _random_inputs(graph, artifact.shape, 3)
     with atomic_file(path) as partial:
         with _quiet():
             program = torch.onnx.export(
@@ -148,7 +143,7 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         partial.write_bytes(model.SerializeToString())
-        compared = _compared(graph, artifact.shape, partial)
+        compared = _compare(graph, artifact.shape, partial)
     return f"{', '.join(graph.names)} → quantiles; {compared}"
 
 
@@ -157,8 +152,8 @@ def metadata(artifact: Artifact) -> dict[str, str]:
     schema, shape = artifact.schema, artifact.shape
     integer = schema.time is None or schema.time_dtype == "integer"
     calendar = Calendar(schema.freq, schema.time_zone, integer, schema.season_length, schema.periods)
-    told: dict[str, Any] = {
-        "format": FORMAT,
+    values: dict[str, Any] = {
+        "format": METADATA_FORMAT,
         "channels": schema.target,
         "past": schema.past_numeric,
         "known": schema.known_numeric,
@@ -176,17 +171,16 @@ def metadata(artifact: Artifact) -> dict[str, str]:
         "trained_until": calendar.text(artifact.trained_until),
         "fingerprint": artifact.fingerprint,
     }
-    return {f"forecaster.{key}": json.dumps(value, ensure_ascii=False) for key, value in told.items()}
+    return {f"forecaster.{key}": json.dumps(value, ensure_ascii=False) for key, value in values.items()}
 
 
-def _refuse(artifact: Artifact) -> None:
-    """Refuses what a graph without loops cannot say."""
+def _check_expressible(artifact: Artifact) -> None:
     model = artifact.config.model
     reasons = {
         "decoder autoregressive draws sample paths, patch after patch": model.decoder
         == "autoregressive",
         "attention sparse selects queries by their values": model.attention == "sparse",
-        "channel_attention leaves out the channels that hold nothing": model.channel_attention,
+        "channel_attention leaves out channels without observations": model.channel_attention,
     }
     for reason, found in reasons.items():
         if found:
@@ -200,43 +194,43 @@ def _is_code(name: str) -> bool:
     return name == "channel" or name.endswith("_category")
 
 
-def _windows(graph: OnnxGraph, shape: Shape, count: int) -> list[Tensor]:
-    """Returns made-up inputs with missing cells, around what the model knows of its channels."""
-    chance = torch.Generator().manual_seed(count)
-    words = {
+def _random_inputs(graph: OnnxGraph, shape: Shape, count: int) -> list[Tensor]:
+    """Returns random inputs with missing cells, of the level of each channel in training."""
+    random = torch.Generator().manual_seed(count)
+    categories = {
         "static_category": shape.static_categories,
         "past_category": shape.past_categories,
         "known_category": shape.known_categories,
     }
-    whole = graph.sizes["elapsed"][0]
+    scaler, whole = graph.ensemble.members[0].scaler, graph.sizes["elapsed"][0]
     made = []
     for name in graph.names:
         size = (count, *graph.sizes[name])
         if name == "channel":
             cells = torch.arange(1, shape.channels + 1).expand(size)
-        elif name in words:
-            codes = [torch.randint(0, n + 1, size[:-1], generator=chance) for n in words[name]]
+        elif name in categories:
+            codes = [torch.randint(0, n + 1, size[:-1], generator=random) for n in categories[name]]
             cells = torch.stack(codes, dim=-1)
         elif name == "elapsed":
             cells = (torch.arange(whole) + 1.0 - (whole - shape.horizon)).expand(size)
             if not shape.regular:
-                cells = cells + 0.4 * torch.rand(size, generator=chance) * (cells != 0)
+                cells = cells + 0.4 * torch.rand(size, generator=random) * (cells != 0)
         elif name == "phase":
-            cells = torch.rand(size, generator=chance)
+            cells = torch.rand(size, generator=random)
         else:
-            cells = torch.randn(size, generator=chance)
+            cells = torch.randn(size, generator=random)
             if name == "context":
-                cells = cells * graph.scaler.scale[1:] + graph.scaler.loc[1:]
-            cells = cells.masked_fill(torch.rand(size, generator=chance) < 0.1, torch.nan)
+                cells = cells * scaler.scale[1:] + scaler.loc[1:]  # type: ignore[union-attr, index]
+            cells = cells.masked_fill(torch.rand(size, generator=random) < 0.1, torch.nan)
         made.append(cells.contiguous())
     return made
 
 
-def _compared(graph: OnnxGraph, shape: Shape, file: Path) -> str:
-    """Returns how far onnxruntime is from torch on made-up windows, in words.
+def _compare(graph: OnnxGraph, shape: Shape, file: Path) -> str:
+    """Returns the largest difference of onnxruntime and torch on random inputs, in words.
 
     Raises:
-        ConfigError: further than is promised.
+        ConfigError: it is larger than the tolerance.
     """
     if importlib.util.find_spec("onnxruntime") is None:
         return "not compared with torch: onnxruntime is not installed"
@@ -245,15 +239,15 @@ def _compared(graph: OnnxGraph, shape: Shape, file: Path) -> str:
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     worst = 0.0
     for count in (1, 5):  # any batch size but that of the export
-        given = dict(zip(graph.names, _windows(graph, shape, count), strict=True))
-        found = session.run(None, {name: cells.numpy() for name, cells in given.items()})
-        context = given["context"]
-        spread = graph.scaler(context, ~context.isnan(), given["channel"]).scale
+        given = tuple(_random_inputs(graph, shape, count))
+        named = zip(graph.names, given, strict=True)
+        found = session.run(None, {name: cells.numpy() for name, cells in named})
         with torch.inference_mode():
-            wanted = graph(*given.values())
+            scale = graph.ensemble.scale(graph.complete(given)).scale
+            wanted = graph(*given)
         for mine, theirs in zip(wanted, found, strict=True):
             apart = (mine - torch.from_numpy(theirs)).abs().reshape(*mine.shape[:3], -1)
-            worst = max(worst, float((apart.amax(dim=(1, 3)) / spread).max()))
+            worst = max(worst, float((apart.amax(dim=(1, 3)) / scale).max()))
     if not worst <= _TOLERANCE:
         raise ConfigError(
             f"--onnx: onnxruntime is {worst:.1e} of the scale away from torch, expected at most "
@@ -264,15 +258,15 @@ def _compared(graph: OnnxGraph, shape: Shape, file: Path) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps what torch says of its own steps to itself; what fails becomes one line.
+    """Silences torch's export; makes one line of its errors.
 
     Raises:
         ConfigError: torch cannot express the network.
     """
-    said, level = io.StringIO(), logging.root.manager.disable
+    output, level = io.StringIO(), logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
+        with warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # torch has many kinds, private ones too
