@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
+from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.shape import Shape
 from forecaster.panel.calendar import Calendar
 from forecaster.windows.batch import Inputs
 
