@@ -33,8 +33,7 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.tracking.content import curve_points, log_artifact, score_points
-from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking import curve_points, log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
 
 MODEL, FLOOR, NAIVE = "forecaster", "floor", "seasonal_naive"

@@ -158,20 +158,20 @@ def tune(
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
-    from forecaster.runs.tune.wishes import Tables, wishes_of
+    from forecaster.runs.tune.study import tune_options
     from forecaster.tuned import Study
 
     roles = {name: value for name, value in options.items() if name in DataConfig.model_fields}
     apart = {*roles, "config", "quiet", "future", "covariates"}
     config = config_from(options.get("config"), horizon, roles)
-    tables = Tables(data, options.get("future"), options.get("covariates"))
-    wishes = wishes_of(trials, {name: value for name, value in options.items() if name not in apart})
-    if wishes.out is not None:
-        check_target(wishes.out)
-    asked = FitRequest(config, data, tables.future, tables.covariates, wishes.until)
+    tables = (options.get("future"), options.get("covariates"))
+    search = tune_options(trials, {name: value for name, value in options.items() if name not in apart})
+    if search.out is not None:
+        check_target(search.out)
+    asked = FitRequest(config, data, *tables, search.until)
     config, panel = _opened(asked)
     console = Console(quiet=options.get("quiet", False))
-    outcome, artifact = run_search(panel, tables, config, wishes, console)
+    outcome, artifact = run_search(panel, config, search, console, data, *tables)
     return Study(outcome, panel.kind, artifact)
 
 
@@ -235,7 +235,7 @@ def load(path: str | Path) -> Forecaster:
         ConfigError: the MLflow store cannot be reached, or knows no such model.
     """
     from forecaster.forecast.artifact import load_artifact
-    from forecaster.runs.registry.fetch import is_address, load_registered
+    from forecaster.runs.registry import is_address, load_registered
 
     if is_address(path):
         return Forecaster(load_registered(str(path), TrackingConfig()))

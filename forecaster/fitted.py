@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.panel import Panel
     from forecaster.runs.batch_predict import Delivered
-    from forecaster.runs.registry.publish import Published
+    from forecaster.runs.registry import Published
 
 
 class Forecaster:
@@ -238,30 +238,26 @@ class Forecaster:
         """
         self.artifact.save(path)
 
-    def export(
-        self, name: str, data: object | None = None, tracking: TrackingConfig | None = None
-    ) -> Published:
+    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
         """Registers the model in MLflow, which `mlflow models serve` and `load` then know by name.
 
         Args:
-            name: of the registered model. A version that beats its champion becomes the champion.
-            data: a table with rows that neither this model nor the champion has seen, to compare the
-                two where their validation scores cannot be.
+            name: of the registered model. A version with a lower WQL on its champion's validation
+                windows becomes the champion.
             tracking: where MLflow's store is; None = where the fit was recorded.
 
         Raises:
             ConfigError: the store is away, or refuses the name.
-            DataError: the table cannot be understood.
 
         Example:
             >>> model.export("sales").address  # doctest: +SKIP
             'models:/sales@champion'
         """
-        from forecaster.runs.registry.publish import publish
+        from forecaster.runs.registry import publish
 
         with tempfile.TemporaryDirectory() as scratch:
             self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.config.tracking, data)
+            return publish(Path(scratch) / "model", name, tracking or self.config.tracking)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns what is in it, in words.

@@ -30,13 +30,13 @@ class Study:
 
     @property
     def name(self) -> str:
-        """What the study is called; the same name goes on with it."""
+        """Name of the study; the same name continues it."""
         return self._outcome.plan.study
 
     @property
     def best(self) -> Config:
         """The config with the smallest value; of several metrics, of the first one."""
-        return self._outcome.settings(self._outcome.best)
+        return self._outcome.config(self._outcome.best)
 
     @property
     def best_value(self) -> float:
@@ -45,7 +45,7 @@ class Study:
 
     @property
     def preset_value(self) -> float | None:
-        """The value of the config as it was given; None where its trial has not finished."""
+        """Value of the config as it is; None = its trial has not finished."""
         preset = self._outcome.preset
         return None if preset is None else float(preset.values[0])
 
@@ -61,7 +61,7 @@ class Study:
         """A model of the best config, fitted to all rows.
 
         Raises:
-            ConfigError: the search was told not to fit one.
+            ConfigError: the search ran with `refit=False`.
         """
         if self._artifact is None:
             raise ConfigError("refit was False, so there is no model: fit(data, config=study.best)")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import forecaster.runs.pipeline
-import forecaster.runs.tune.objective
+import forecaster.runs.tune.trial
 from forecaster.cli import main
 from forecaster.forecast.artifact import load_artifact
 from forecaster.runs.fit import prepare
@@ -61,7 +61,7 @@ def in_a_fresh_folder(tmp_path, monkeypatch):
     def prepare_tiny(panel, config, start=None):
         return prepare(panel, config.replaced(**TINY), start)
 
-    for module in (forecaster.runs.pipeline, forecaster.runs.tune.objective):
+    for module in (forecaster.runs.pipeline, forecaster.runs.tune.trial):
         monkeypatch.setattr(module, "prepare", prepare_tiny)
     return tmp_path
 

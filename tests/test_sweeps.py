@@ -18,7 +18,7 @@ every_sweep = pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem
 @every_sweep
 def test_a_sweep_is_a_space_and_most_of_the_defaults_lie_in_it(path):
     space = load_space(path)
-    assert set(space.told) == set(yaml.safe_load(path.read_text(encoding="utf-8")))
+    assert set(space.yaml) == set(yaml.safe_load(path.read_text(encoding="utf-8")))
     preset = "smoke" if path.stem == "smoke" else "default"
     config = load_config(ROOT / "configs" / f"{preset}.yaml")
     chosen = space.preset(config)

@@ -21,7 +21,7 @@ def demo(
     from forecaster.config import TrackingConfig
     from forecaster.forecast.writer import write_figure
     from forecaster.runs.console import print_summary
-    from forecaster.runs.tracking.store import tracking_uri, where_to_look
+    from forecaster.runs.tracking import tracking_uri, where_to_look
 
     console = Console()
     data, future = (_demo_file(name) for name in ("demo.csv", "demo_future.csv"))

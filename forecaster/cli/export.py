@@ -1,4 +1,4 @@
-"""`forecaster export`: a model out of here — to MLflow's registry, or into an ONNX file."""
+"""`forecaster export`: a model to MLflow's registry, or into an ONNX file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,14 @@ def export(
     onnx: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write an ONNX file: .onnx.")
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Table with rows that no model has seen, to compare with the champion."),
-    ] = None,
     uri: Annotated[
-        str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or a local one if left out.")
+        str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, else a local one.")
     ] = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
 ) -> None:
-    """Hand a model on: to servers by MLflow's registry, to other languages as an ONNX file.
+    """Register a model in MLflow, or write it as an ONNX file.
 
-    A version that beats the champion of its name becomes the champion.
+    A version with a lower WQL on the champion's own validation windows becomes the champion.
     """
     from forecaster import api
     from forecaster.config import TrackingConfig
@@ -38,14 +34,12 @@ def export(
 
     if mlflow is None and onnx is None:
         raise ConfigError("nothing to export to: give --mlflow NAME, --onnx FILE, or both")
-    if data is not None and mlflow is None:
-        raise ConfigError("--data is what a champion is compared on, with --mlflow NAME")
     if onnx is not None:
         check_onnx(onnx)
     loaded = api.load(model)
     if onnx is not None:
         typer.echo(f"wrote {onnx}: {loaded.export_onnx(onnx)}")
     if mlflow is not None:
-        published = loaded.export(mlflow, data, TrackingConfig(uri=uri, experiment=experiment))
+        published = loaded.export(mlflow, TrackingConfig(uri=uri, experiment=experiment))
         typer.echo(published.sentence)
         typer.echo(f"forecast with it: forecaster predict {published.address} DATA --out FILE")

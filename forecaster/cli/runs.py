@@ -1,9 +1,10 @@
-"""`forecaster runs`: what is recorded in MLflow, listed, compared, sent later."""
+"""`forecaster runs`: the runs recorded in MLflow."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,15 +14,14 @@ from forecaster.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from forecaster.runs.tracking.difference import Comparison
-    from forecaster.runs.tracking.listing import Row
+    from forecaster.runs.tracked_runs import Difference, RunRow
 
-app = typer.Typer(help="Recorded runs: listed (as without a word), compared, sent later.")
+app = typer.Typer(help="List recorded runs, compare two, or copy local ones to their store.")
 
-Limit = Annotated[int, typer.Option(min=1, help="How many runs, the newest ones.")]
-Experiment = Annotated[str | None, typer.Option(help="Those of one experiment.")]
-Trials = Annotated[bool, typer.Option("--trials", help="Also the single trials of sweeps.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Limit = Annotated[int, typer.Option(min=1, help="Number of runs, the newest ones.")]
+Experiment = Annotated[str | None, typer.Option(help="Runs of one experiment only.")]
+Trials = Annotated[bool, typer.Option("--trials", help="Include the trials of sweeps.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -33,7 +33,7 @@ def _group(
     as_json: Json = False,
     uri: options.Store = None,
 ) -> None:
-    """Recorded runs: listed (as without a word), compared, sent later."""
+    """List recorded runs, compare two, or copy local ones to their store."""
     if context.invoked_subcommand is None:
         list_(limit, experiment, trials, as_json, uri)
 
@@ -48,18 +48,16 @@ def list_(
 ) -> None:
     """List runs, newest first."""
     from forecaster.config import TrackingConfig
-    from forecaster.runs.tracking.listing import list_runs
-    from forecaster.runs.tracking.sync import pending
+    from forecaster.runs.tracked_runs import list_runs
+    from forecaster.runs.tracking import pending
 
     rows = list_runs(TrackingConfig(uri=uri), experiment, limit, trials)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
         return
     _show(rows)
-    waiting = pending()
-    if waiting:
-        words = "waits for its store, send it" if waiting == 1 else "wait for their store, send them"
-        typer.echo(f"{waiting} more {words} with: forecaster runs sync")
+    if waiting := pending():
+        typer.echo(f"{_runs(len(waiting))} in the local store only; copy with: forecaster runs sync")
 
 
 @app.command("diff")
@@ -71,36 +69,36 @@ def diff(
 ) -> None:
     """Show how two runs differ in data, config, versions and scores."""
     from forecaster.config import TrackingConfig
-    from forecaster.runs.tracking.difference import compare_runs
+    from forecaster.runs.tracked_runs import compare_runs
 
-    found = compare_runs(TrackingConfig(uri=uri), first, second)
+    names, differences = compare_runs(TrackingConfig(uri=uri), first, second)
     if as_json:
-        told = [{**asdict(one), "change": one.change} for one in found.differences]
-        typer.echo(json.dumps({"runs": found.names, "differences": told}, indent=1))
+        rows = [{**asdict(one), "change": one.change} for one in differences]
+        typer.echo(json.dumps({"runs": names, "differences": rows}, indent=1))
     else:
-        _show_differences(found)
+        _show_differences(names, differences)
 
 
 @app.command("sync")
 def sync(
     uri: Annotated[
-        str | None, typer.Option(help="MLflow store; the one each run was meant for if left out.")
+        str | None, typer.Option(help="MLflow store; default: the one each run was meant for.")
     ] = None,
 ) -> None:
-    """Send the runs that wait because their store was away."""
-    from forecaster.runs.tracking import sync as work
+    """Copy the runs that were logged locally, because their store was away."""
+    from forecaster.runs import tracking
 
-    done = work.sync(uri)
+    done = tracking.sync(uri)
     for store, count in done.sent.items():
-        typer.echo(f"sent {_runs(count)} to {store}")
+        typer.echo(f"copied {_runs(count)} to {store}")
     for line in done.refused:
         typer.echo(f"refused by the store, and left out: {line}", err=True)
     if done.busy:
         typer.echo(f"{_runs(done.busy)} still being written; sync again later")
     for store, (count, reason) in done.away.items():
-        typer.echo(f"error: MLflow store {store}: {reason}; {_runs(count)} still waiting", err=True)
+        typer.echo(f"error: MLflow store {store}: {reason}; {_runs(count)} not copied", err=True)
     if not (done.sent or done.busy or done.away):
-        typer.echo("no run waits for its store")
+        typer.echo("no run to copy")
     raise typer.Exit(2 if done.away else 0)
 
 
@@ -110,12 +108,12 @@ def log(
     uri: options.Store = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
     again: Annotated[
-        bool, typer.Option("--again", help="Also if the model has a run already.")
+        bool, typer.Option("--again", help="Log it even if it has a run already.")
     ] = False,
 ) -> None:
-    """Record a saved model that has no run in the MLflow store."""
+    """Log a saved model that has no run in the MLflow store."""
     from forecaster.config import TrackingConfig
-    from forecaster.runs.tracking.saved import log_saved
+    from forecaster.runs.tracking import log_saved
 
     used = log_saved(model, TrackingConfig(uri=uri, experiment=experiment), again)
     typer.echo(f"logged {model} to {used}")
@@ -125,7 +123,7 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[RunRow]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -142,10 +140,11 @@ def _show(rows: list[Row]) -> None:
         table.add_column(heading, no_wrap=True)
     for row in rows:
         kind = row.kind if row.trials is None else f"{row.kind}, {row.trials} trials"
-        words = (row.id, row.name, row.data or "-", kind)
+        words = (row.run_id[:8], row.name, row.data or "-", kind)
         wql = "-" if row.wql is None else f"{row.wql:.4f}"
         skill = "-" if row.skill is None else f"{row.skill:+.1%}"
-        last = (row.began, row.state, escape(row.experiment))[: 2 + several]
+        began = datetime.fromisoformat(row.when).astimezone().strftime("%Y-%m-%d %H:%M")
+        last = (began, row.state, escape(row.experiment))[: 2 + several]
         table.add_row(*map(escape, words), wql, skill, *last)
     _console().print(table)
     if not several:
@@ -153,32 +152,31 @@ def _show(rows: list[Row]) -> None:
 
 
 def _console() -> Console:
-    """Returns where tables go: as wide as they like where no terminal folds them."""
+    """Returns the console of tables: wide where no terminal folds them."""
     from rich.console import Console
 
     console = Console()
     return console if console.is_terminal else Console(width=200)
 
 
-def _show_differences(found: Comparison) -> None:
+def _show_differences(names: tuple[str, str], differences: list[Difference]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from forecaster.runs.tracking.difference import PARTS
+    from forecaster.runs.tracked_runs import PARTS
 
-    first, second = found.names
-    parts = {one.part for one in found.differences}
+    parts = {one.part for one in differences}
     if not parts:
-        typer.echo(f"{first} and {second} differ in nothing: {', '.join(PARTS)} are equal")
+        typer.echo(f"{names[0]} and {names[1]} do not differ: {', '.join(PARTS)} are equal")
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("", "", first, second):
+    for heading in ("", "", *names):
         table.add_column(escape(heading), overflow="fold")
     table.add_column("difference", justify="right", no_wrap=True)
-    said: set[str] = set()
-    for one in found.differences:
-        part = "" if one.part in said else one.part
-        said.add(one.part)
+    shown: set[str] = set()
+    for one in differences:
+        part = "" if one.part in shown else one.part
+        shown.add(one.part)
         change = "" if one.change is None else f"{one.change:+.4g}"
         table.add_row(part, escape(one.name), _value(one.first), _value(one.second), change)
     _console().print(table)

@@ -1,4 +1,4 @@
-"""`forecaster tune`: a table in; the best settings of many trials, and a model with them, out."""
+"""`forecaster tune`: search for better settings."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ def tune(
     data: options.Data,
     horizon: options.Horizon = None,
     trials: Annotated[
-        int, typer.Option(min=1, help="Trials in all, those of earlier calls included.")
+        int, typer.Option(min=1, help="Total number of trials, earlier calls included.")
     ] = 50,
     space: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML file of the settings to search.")
+        Path | None, typer.Option(metavar="FILE", help="YAML file of the search space.")
     ] = None,
     config: options.ConfigFile = None,
     sets: options.Sets = None,
-    study: Annotated[
-        str | None, typer.Option(help="Name; the same name goes on with what is there.")
-    ] = None,
+    study: Annotated[str | None, typer.Option(help="Name; an existing study is continued.")] = None,
     storage: Annotated[
-        str | None, typer.Option(metavar="URL", help="Journal file, database or grpc://HOST:PORT.")
+        str | None, typer.Option(metavar="URL", help="Journal file or database URL.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, one device each.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes, one GPU each.")] = 1,
     sampler: Annotated[
-        str, typer.Option(metavar="tpe|gp|random", help="Proposes the settings of a trial.")
+        str, typer.Option(metavar="tpe|gp|random", help="Method that proposes settings.")
     ] = "tpe",
     pruner: Annotated[
         str | None,
-        typer.Option(metavar="asha|hyperband|none", help="Stops trials that fall behind."),
+        typer.Option(metavar="asha|hyperband|none", help="Method that stops poor trials early."),
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="WQL, MASE, MSE, MAE, RMSE or sMAPE; repeated: a Pareto study."),
+        typer.Option(help="WQL, MASE, MSE, MAE, RMSE or sMAPE; repeat for a Pareto study."),
     ] = None,
     timeout: Annotated[
-        str | None, typer.Option(metavar="2h", help="No trial begins later than this.")
+        str | None, typer.Option(metavar="2h", help="Start no trial after this time.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0,
-    until: Annotated[str | None, typer.Option(metavar="DATE", help="Later rows are a holdout.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampler.")] = 0,
+    until: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Hold out all rows after DATE.")
+    ] = None,
     future: options.Future = None,
     covariates: options.Covariates = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for a model of the best settings.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for a model with the best settings.")] = None,
     register: Annotated[
         str | None, typer.Option(metavar="NAME", help="Register that model in MLflow.")
     ] = None,
@@ -58,9 +58,9 @@ def tune(
 ) -> None:
     """Search for better settings than those of a config.
 
-    Each trial is fitted and then scored on later rows of the table; the first one is the config as it
-    is. The best settings are written to STUDY.best.yaml, for fit --config. The same command goes on
-    where it was stopped, and joins in from another machine.
+    Each trial is fitted, then scored on later rows of the table; trial 0 is the config as it is. The
+    best settings are written to STUDY.best.yaml, for fit --config. The same command continues an
+    interrupted search; run on another machine with the same --storage, it takes part.
     """
     wanted = options.settings(config, sets, horizon, told)
     from forecaster import api

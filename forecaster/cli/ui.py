@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -10,20 +12,25 @@ from forecaster.cli import options
 
 
 def ui(
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port; 5000 or the next free one if left out, 0 = any."),
-    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine.")] = 5000,
     uri: options.Store = None,
 ) -> None:
-    """Serve MLflow's pages on the local store until Ctrl-C.
-
-    They are seen on this machine alone.
-    """
+    """Serve MLflow's pages on a store, to this machine alone, until Ctrl-C."""
     from forecaster.config import TrackingConfig
-    from forecaster.runs.tracking.server import serve
-    from forecaster.runs.tracking.store import tracking_uri
+    from forecaster.errors import ConfigError
+    from forecaster.runs.tracking import check_store, database, tracking_uri, without_password
 
-    raise typer.Exit(
-        serve(tracking_uri(TrackingConfig(uri=uri)), port, lambda where: typer.echo(f"runs: {where}"))
-    )
+    store = tracking_uri(TrackingConfig(uri=uri))
+    if store.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"{without_password(store)} is a server already: open that address in a browser"
+        )
+    check_store(store)
+    words = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
+    if file := database(store):
+        words += ["--artifacts-destination", str(file.parent / "mlartifacts")]
+    typer.echo(f"runs: http://127.0.0.1:{port}")
+    sys.stdout.flush()
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else 15 processes and 2 GB
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", *words])

@@ -22,12 +22,12 @@ from forecaster.panel.findings import Faults, beside, fault, refuse_errors
 from forecaster.panel.frames import read_table
 from forecaster.panel.freq import declared_freq
 from forecaster.panel.grid import on_grid
-from forecaster.panel.holidays import require_holidays, with_holidays
+from forecaster.panel.holidays import check_holidays, with_holidays
 from forecaster.panel.infer_freq import Parts, find_freq
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.roles import infer_schema, require_schema
+from forecaster.panel.roles import check_schema, infer_schema
 from forecaster.panel.rows import Rows, main_rows, with_covariates, with_future
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, stored_panel
@@ -95,7 +95,7 @@ def build_panel(
         holidays = data.holidays if schema is None else schema.holidays
         if holidays is not None:
             given = [part for part in (table, covariates, future) if part is not None]
-            require_holidays(holidays, given)
+            check_holidays(holidays, given)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
         if schema is None:
@@ -105,7 +105,7 @@ def build_panel(
                 schema = replace(schema, reasons=schema.reasons | why)
         # Made from the calendar, holidays are no column of any table.
         schema = replace(schema, holidays=None)
-        require_schema(schema, table, covariates)
+        check_schema(schema, table, covariates)
         faults = Faults()
         rows = main_rows(table, schema, data, order)
         with faults:

@@ -1,12 +1,10 @@
-"""The time axis of a panel: the stamps that follow each other, and the phase of calendar cycles.
+"""The time axis of a panel: arithmetic in steps, and the phase of calendar cycles.
 
-Time is int64: microseconds since 1970 (UTC instants for zoned columns; naive stamps and dates as if
-they were UTC), or the caller's own integers. A `freq` is "<count><unit>", see `frequency.py`.
-Steps of days and longer keep the wall clock of the zone, so a day over a clock change lasts 23 or 25
-hours; hours and shorter steps are elapsed time. All arithmetic is over whole arrays: polars knows
-zones but offsets one step at a time, so months and weekdays are numbered and divided here.
-
-Axes: n = times, series, row.
+Time is int64: microseconds since 1970 (UTC instants for zoned columns; naive timestamps and dates as if
+they were UTC), or the caller's own integers. A `freq` is "<count><unit>", see `freq.py`. Steps of days
+and longer keep the wall clock of the zone, so a day over a clock change lasts 23 or 25 hours; hours and
+shorter steps are elapsed time. All arithmetic is over whole arrays: polars offsets one step at a time,
+so months and weekdays are numbered and divided here. Axes: n = times, series, row.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ Times = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Calendar:
-    """The step of a time axis and the zone its wall clock hangs in."""
+    """The step of a time axis and the zone of its wall clock."""
 
     freq: str
     time_zone: str | None
     integer: bool
     season: int | None = None
-    """Steps of the main season where it was declared or found; None = it follows from the step."""
+    """Steps of the main season where declared or found; None = it follows from the step."""
     periods: tuple[int, ...] = ()
     """Further cycles, in steps: declared, or found in the data."""
 
@@ -69,10 +67,7 @@ class Calendar:
 
     @cached_property
     def cycles(self) -> tuple[str, ...]:
-        """Names of the cycles longer than a step, in the order of `phase`'s columns.
-
-        Those of the calendar come first, then those of so many steps.
-        """
+        """Names of the cycles longer than a step, in the order of `phase`'s columns: calendar first."""
         return self._calendar_cycles + tuple(f"{period} steps" for period in self.periods)
 
     @cached_property
@@ -86,7 +81,7 @@ class Calendar:
 
     @cached_property
     def season_length(self) -> int:
-        """Steps of the season to try first: a day, a week, a year; 1 where there is none."""
+        """Steps of the main season: a day, a week, a year; 1 where there is none."""
         if self.season:
             return self.season
         count, unit = self._count_unit
@@ -96,7 +91,7 @@ class Calendar:
         return max(1, round(whole / count))
 
     def shift(self, anchor: Times | int, count: Times | int) -> Times:
-        """Returns the stamps `count` steps after their anchors (negative: before); broadcasts.
+        """Returns the times `count` steps after their anchors (negative: before); broadcasts.
 
         Months keep the anchor's day, clipped to the month's length; month ends are the last days.
         """
@@ -120,7 +115,7 @@ class Calendar:
         else:
             days = days + moved * (FIXED[unit] // DAY)
         wall = days * DAY + clock
-        # An hour that clocks show twice is told apart by its instant alone.
+        # An hour that clocks show twice is distinguished by its instant alone.
         return np.where(wall == local, anchor, self.instant(wall))
 
     def steps(self, anchor: Times | int, time: Times | int) -> Times:
@@ -141,14 +136,14 @@ class Calendar:
         return np.asarray(count - (self.shift(anchor, count) > time), np.int64)
 
     def anchors(self, time: Times, indptr: Times) -> Times:
-        """Returns a stamp of each series from which steps count best: int64 [series].
+        """Returns a time of each series that steps are counted from: int64 [series], 0 without rows.
 
-        The first one where steps are all of one length. Otherwise one that neither a short month nor
+        The first one where all steps are of one length. Otherwise one that neither a short month nor
         a change of clocks has moved: the largest day of the month, the earliest clock.
 
         Args:
             time: int64 [row], rising within each series.
-            indptr: int64 [series + 1]; a series without rows gets 0.
+            indptr: int64 [series + 1].
         """
         filled = np.diff(indptr) > 0
         starts, anchor = indptr[:-1][filled], np.zeros(len(indptr) - 1, np.int64)
@@ -184,22 +179,19 @@ class Calendar:
         return anchor, place, self.shift(each, place) != time
 
     def is_dense(self, time: Times, indptr: Times) -> bool:
-        """Whether every row is plainly one step after the one before: a quick test for most tables.
-
-        False says nothing where steps are not all of one length.
-        """
+        """Whether every row is one step after the one before; may be False where steps vary in length."""
         return evenly_apart(time, indptr, self._elapsed or -1)
 
     def grid(self, first: int, last: int) -> Times:
-        """Returns all stamps from first to last, both included where on the grid: int64 [n]."""
+        """Returns all times on the grid from first to last: int64 [n]."""
         return self.shift(first, np.arange(int(self.steps(first, last)) + 1))
 
     def after(self, time: int, count: int) -> Times:
-        """Returns the next `count` stamps: int64 [count]."""
+        """Returns the next `count` times: int64 [count]."""
         return self.shift(time, np.arange(1, count + 1))
 
     def before(self, time: int, count: int) -> Times:
-        """Returns the `count` stamps before a time, oldest first: int64 [count]."""
+        """Returns the `count` times before a time, oldest first: int64 [count]."""
         return self.shift(time, np.arange(-count, 0))
 
     def phase(self, time: Times) -> NDArray[np.float32]:
@@ -234,7 +226,7 @@ class Calendar:
         return np.minimum(np.stack(columns, axis=1).astype(np.float32), below)
 
     def parse(self, text: str) -> int:
-        """Returns a caller's DATE as a time of this axis, read on the zone's wall clock.
+        """Returns a date as a time of this axis, read on the zone's wall clock.
 
         Raises:
             DataError: it is no date (or no integer, where rows are numbered).
@@ -252,7 +244,7 @@ class Calendar:
         return int(stamp.to_physical()[0])
 
     def text(self, time: int) -> str:
-        """Returns a time as people write it, on the zone's wall clock; the clock only where needed."""
+        """Returns a time on the zone's wall clock, without the time of day where steps are days."""
         if self.integer:
             return str(int(time))
         local = int(self.wall_clock(np.array([time], np.int64))[0])
@@ -263,7 +255,7 @@ class Calendar:
         return f"{date} {clock.removesuffix(':00') if clock.count(':') == 2 else clock}"
 
     def wall_clock(self, time: Times) -> Times:
-        """Returns what clocks in the zone show at instants: microseconds since 1970 in local time."""
+        """Returns local times of instants: microseconds since 1970."""
         if not self._zoned:
             return time
         stamps = pl.Series(time.ravel()).cast(pl.Datetime("us", "UTC"))
@@ -271,10 +263,10 @@ class Calendar:
         return local.to_physical().to_numpy().reshape(time.shape)
 
     def instant(self, local: Times) -> Times:
-        """Returns when clocks in the zone show given times.
+        """Returns the instants of local times.
 
         The first of two where clocks are set back; where they are set forward, a time that does not
-        exist is as much later as clocks were moved (02:30 becomes 03:30, a missing midnight 01:00).
+        exist is moved by as much (02:30 becomes 03:30, a missing midnight 01:00).
         """
         if not self._zoned:
             return np.asarray(local, np.int64)

@@ -29,16 +29,16 @@ from forecaster.panel.csv import first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
 from forecaster.panel.frames import TableFile, find_files, format_of, read_table, unreadable
 from forecaster.panel.grid import check_density
-from forecaster.panel.holidays import require_holidays
+from forecaster.panel.holidays import check_holidays
 from forecaster.panel.panel import Panel
 from forecaster.panel.roles import (
     MOST_CATEGORIES,
     MOST_CODES,
+    check_schema,
     comparable_times,
     infer_schema,
     look_like_codes,
     repeated_rows,
-    require_schema,
 )
 from forecaster.panel.rows import Rows, main_rows
 from forecaster.panel.schema import Schema
@@ -204,8 +204,8 @@ class _Conversion:
         """Appends every part to the store, and finishes it."""
         given = [table for table in (sample, self.covariates, self.future) if table is not None]
         if self.data.holidays is not None:
-            require_holidays(self.data.holidays, given)
-        require_schema(schema, sample, self.covariates)
+            check_holidays(self.data.holidays, given)
+        check_schema(schema, sample, self.covariates)
         with _reading(self.scan.name):
             schema = self._with_time_format(schema)
             files = self._partition(schema)

@@ -1,8 +1,4 @@
-"""A small made-up table that a schema reads, for those who have to show what a table looks like.
-
-What comes in: a schema and lengths. What goes out: a frame of one series, with its history and the rows
-after it in which targets and past covariates are empty. Promised: nothing in it comes from any data.
-"""
+"""A small example table that fits a schema, for documentation and model signatures."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from forecaster.panel.calendar import Calendar
 from forecaster.panel.schema import Schema
 from forecaster.panel.timestamps import write_times
 
@@ -20,13 +15,7 @@ _START = datetime(2024, 1, 31)  # a month's end, so that steps of month ends are
 
 
 def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
-    """Returns `history` rows of a series and `horizon` rows of its future.
-
-    Args:
-        schema: of a model; layout "rows" is shown in long form.
-        history: rows with targets.
-        horizon: rows without.
-    """
+    """Returns one series of `history` rows with targets and `horizon` rows of its future without."""
     rows, columns = history + horizon, dict[str, Any]()
     for name in () if schema.melted else schema.series:
         columns[name] = [1 if "Int" in schema.dtypes.get(name, "") else "A"] * rows
@@ -44,10 +33,10 @@ def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
 
 
 def _times(schema: Schema, rows: int) -> list[Any]:
-    """Returns times as they were written where the model's table came from."""
+    """Returns times in the format of the table that the model was fitted on."""
     if schema.time_dtype == "integer":
         return list(range(1, rows + 1))
-    calendar = Calendar(schema.freq, schema.time_zone, False)
+    calendar = schema.calendar
     start = int(pl.Series([_START]).cast(pl.Datetime("us")).cast(pl.Int64)[0])
     times = calendar.shift(start, np.arange(rows))
     if schema.time_format is not None:

@@ -1,4 +1,4 @@
-"""How a step of time is written: "<count><unit>", and the spellings of others that are understood."""
+"""Frequencies: "<count><unit>", and the spellings of other packages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPELLINGS = {
 
 
 def parse_freq(text: str) -> str:
-    """Returns a step of time in this package's notation.
+    """Returns a frequency in this package's notation.
 
     Args:
         text: "1h", "30min", "hourly", or a pandas alias such as "D", "15T", "W-SUN", "MS".
@@ -48,14 +48,10 @@ def parse_freq(text: str) -> str:
 
 
 def declared_freq(text: str, *, integer: bool) -> str:
-    """Returns a declared step in this package's notation.
+    """Returns a declared frequency; raises a DataError where it does not suit the time column.
 
     Args:
-        text: as `parse_freq` takes it.
         integer: times count steps.
-
-    Raises:
-        DataError: the unit is not known, or is none of this time column.
     """
     freq = parse_freq(text)
     if integer != freq.endswith("i"):

@@ -1,11 +1,8 @@
-"""Public holidays as a covariate known in advance: what comes in is a country, what goes out a column.
+"""Public holidays as a covariate known in advance, made from the calendar.
 
-The column `HOLIDAY` counts the public holidays in the step that a stamp begins, on the wall clock: 0
+The column `HOLIDAY` counts the public holidays in the step that a timestamp begins, on the wall clock: 0
 or 1 for days; whether their day is one for shorter steps; for months, quarters and years those of the
-whole months that begin with (for month ends: end with) the stamp's own. It is made from the calendar,
-so it is there for every row, future ones too, without any file.
-
-Axes: n = times.
+whole months that begin with (for month ends: end with) the timestamp's own. Axes: n = times.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ def with_holidays(panel: Panel, country: str) -> Panel:
         country: as DE, or DE-BY for a part of it.
 
     Raises:
-        DataError: rows have no calendar, the country is unknown, or the extra is not installed.
+        DataError: rows are numbered, the country is unknown, or the extra is not installed.
     """
     if panel.calendar.integer:
         raise DataError(f"{panel.name}: --holidays {country}: rows are numbered, they have no dates")
@@ -53,23 +50,14 @@ def with_holidays(panel: Panel, country: str) -> Panel:
 
 
 def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.float32]:
-    """Returns how many public holidays fall in the steps of given stamps: float32 [n].
-
-    Args:
-        calendar: of the stamps; not of integers.
-        time: int64 [n].
-        country: as DE or DE-BY.
-
-    Raises:
-        DataError: the country is unknown, or the extra is not installed.
-    """
+    """Returns how many public holidays fall in the steps that begin at `time`: float32 [n]."""
     if not len(time):
         return np.zeros(0, np.float32)
     first = calendar.wall_clock(time) // DAY
     end = first + 1
     size = round(calendar.step / (365.2425 / 12 * DAY))
     if calendar.freq.lstrip("0123456789") in MONTHS:
-        # Whole months: a stamp on the 28th of February may stand for the 31st of every month.
+        # Whole months: a timestamp on 28 February may stand for the 31st of every month.
         month = first.astype("M8[D]").astype("M8[M]")
         month = month - (size - 1) * calendar.freq.endswith("e")
         first, end = ((month + more).astype("M8[D]").astype(np.int64) for more in (0, size))
@@ -82,12 +70,8 @@ def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.
     return count.astype(np.float32)
 
 
-def require_holidays(country: str, tables: Sequence[Table]) -> None:
-    """Refuses a country without holidays, and tables that have a column of that name already.
-
-    Raises:
-        DataError: one of these, or the extra is not installed.
-    """
+def check_holidays(country: str, tables: Sequence[Table]) -> None:
+    """Raises a DataError for an unknown country, and for tables that have a column `HOLIDAY`."""
     _holidays(country, 2000, 2000)
     for table in tables:
         if HOLIDAY in table.frame.columns:

@@ -1,9 +1,8 @@
-"""The step of a time axis, found: what comes in are sorted times, what goes out is a `freq`.
+"""Inferring the step of a time axis from sorted times.
 
-Times come in parts, each of some whole series, so that a table larger than memory is looked at one
-part after the other: once to count gaps, once for weekends, and once per calendar that may fit. The
-result is that of the whole table, however it is parted; memory grows with the number of different
-gaps only.
+Times come in parts, each of some whole series, so that a table larger than memory is read one part
+after the other: once to count gaps, once for weekends, and once per candidate step. The result does not
+depend on the parts; memory grows with the number of different gaps only.
 
 Axes: row, series.
 """
@@ -25,20 +24,14 @@ Parts = Sequence[tuple[Times, Times]]
 """Each (time [row], rising within each series; indptr [series + 1]) of some whole series."""
 
 _MONTH = 30.436875
-_ROUND = {"s": (1, 2, 5, 10, 15, 20, 30), "min": (1, 2, 5, 10, 15, 20, 30), "h": (1, 2, 3, 4, 6, 8, 12),
-          "d": (1,), "w": (1,), "mo": (1, 3, 6, 12)}  # fmt: skip
 
 
-def find_freq(
-    parts: Parts, integer: bool, time_zone: str | None, *, rounded: bool = False
-) -> tuple[str, bool]:
+def find_freq(parts: Parts, integer: bool, time_zone: str | None) -> tuple[str, bool]:
     """Returns the step most rows are apart, and whether every row lies on its grid.
 
     Args:
-        parts: times of whole series.
         integer: times count steps.
         time_zone: of the wall clock.
-        rounded: name the step of scattered stamps by the round one within a tenth, as 1h for 3599 s.
 
     Raises:
         DataError: no series has two rows.
@@ -54,7 +47,7 @@ def find_freq(
             "pass it with --freq, as --freq 1d"
         )
     if len(gaps) == 1 and not integer and time_zone in (None, "UTC") and gaps[0] < 28 * DAY:
-        # Most tables: one gap throughout, shorter than a month, needs no looking at calendars.
+        # Most tables: one gap throughout, shorter than a month, needs no candidates.
         freq = _named(int(gaps[0]))
         if Calendar(freq, None, False).step == gaps[0]:
             return freq, True
@@ -67,53 +60,9 @@ def find_freq(
     for freq in _candidates(mode, parts, time_zone):
         if _holds(Calendar(freq, time_zone, False), parts, scattered=not clear):
             return freq, True
-    # Scattered stamps have no mode; their middle gap is the nominal step.
-    return _nominal(middle, rounded=rounded and not clear), False
-
-
-def modal_steps(time: Times, indptr: Times) -> Times:
-    """Returns the most frequent gap between neighbouring rows of each series: int64 [series].
-
-    The smaller of two that are equally frequent; 0 for a series with fewer than two rows. With the
-    numbers of observed rows in the place of times it tells steps of the grid.
-
-    Args:
-        time: int64 [row], rising within each series.
-        indptr: int64 [series + 1].
-
-    Example:
-        >>> modal_steps(np.array([0, 2, 4, 5, 0, 7]), np.array([0, 4, 6])).tolist()
-        [2, 7]
-    """
-    gaps = np.diff(time)[_inside(len(time), indptr)]
-    return modes(gaps, np.maximum(np.diff(indptr) - 1, 0))[0]
-
-
-def modes(values: Times, length: Times) -> tuple[Times, Times]:
-    """Returns the most frequent value of each group and how often it occurs: int64 [group] twice.
-
-    Args:
-        values: int64 [value], group after group.
-        length: int64 [group], how many values each has; an empty one gets 0 and 0.
-    """
-    filled = length > 0
-    starts = (np.cumsum(length) - length)[filled]
-    mode, count = np.zeros(len(length), np.int64), np.where(filled, length, 0)
-    if not len(starts):
-        return mode, count
-    mode[filled] = values[starts]
-    odd = np.zeros(len(length), bool)
-    odd[filled] = np.logical_or.reduceat(values != np.repeat(mode, length), starts)
-    if odd.any():
-        # Few tables have groups of several values; only these are counted.
-        group = np.repeat(np.arange(len(length)), length)
-        some = odd[group]
-        found = pl.DataFrame({"group": group[some], "value": values[some]})
-        found = found.group_by("group", "value").len().sort("len", "value", descending=[True, False])
-        found = found.unique("group", keep="first", maintain_order=True)
-        at = found["group"].to_numpy()
-        mode[at], count[at] = found["value"].to_numpy(), found["len"].to_numpy()
-    return mode, count
+    # Scattered timestamps have no mode; their median gap is the nominal step.
+    months = _months(middle) if middle % DAY == 0 and middle != 28 * DAY else None
+    return months or _named(middle), False
 
 
 def _inside(rows: int, indptr: Times) -> NDArray[np.bool_]:
@@ -153,7 +102,7 @@ def _median(gaps: Times, counts: Times) -> int:
 
 
 def _candidates(mode: int, parts: Parts, time_zone: str | None) -> list[str]:
-    """Returns the steps that a gap may be, in the order in which they are tried."""
+    """Returns the steps that a gap may be, in the order of preference."""
     apart, found = round(mode / DAY), []
     if (months := _months(mode)) is not None:
         found += [f"{months}e", months]
@@ -167,10 +116,8 @@ def _candidates(mode: int, parts: Parts, time_zone: str | None) -> list[str]:
 
 
 def _skips_weekends(parts: Parts, time_zone: str | None) -> bool:
-    """Whether no row is on a weekend, and some Friday is followed by its Monday.
-
-    The second is more than a table has whose gaps happen to hide the weekends.
-    """
+    """Whether no row is on a weekend, and some Friday is followed by its Monday."""
+    # The second excludes tables whose gaps happen to hide the weekends.
     over_weekend, calendar = False, Calendar("1d", time_zone, False)
     for time, indptr in parts:
         days = calendar.wall_clock(time) // DAY
@@ -185,8 +132,7 @@ def _skips_weekends(parts: Parts, time_zone: str | None) -> bool:
 def _holds(calendar: Calendar, parts: Parts, *, scattered: bool) -> bool:
     """Whether every row lies on the grid of its series.
 
-    Where stamps are scattered the smallest gap is the mode, and any stamps lie on a grid of seconds:
-    then the grid may not be mostly empty either.
+    Scattered timestamps always lie on a grid of seconds, so theirs may not be mostly empty either.
     """
     rows = places = 0
     for time, indptr in parts:
@@ -207,17 +153,6 @@ def _months(gap: int) -> str | None:
         return None
     unit = "y" if months % 12 == 0 else "q" if months % 3 == 0 else "mo"
     return f"{months // MONTHS[unit]}{unit}"
-
-
-def _nominal(gap: int, *, rounded: bool) -> str:
-    """Returns the name of a gap that not all rows keep."""
-    if rounded:
-        steps = [f"{count}{unit}" for unit, counts in _ROUND.items() for count in counts]
-        ratio = [abs(gap / Calendar(freq, None, False).step - 1) for freq in steps]
-        if min(ratio) <= 0.1:
-            return steps[int(np.argmin(ratio))]
-    months = _months(gap) if gap % DAY == 0 and gap != 28 * DAY else None
-    return months or _named(gap)
 
 
 def _named(gap: int) -> str:

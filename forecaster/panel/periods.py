@@ -1,14 +1,11 @@
-"""Periods found in data by spectrum: what comes in are values, what goes out are whole steps with p.
+"""Finding periods in data by spectrum.
 
 A sample of series is detrended, made roughly white by its first autocorrelation (an exact difference
 where that is near one, so that random walks become noise), tapered, and turned into periodograms. A
-line is tested against the median of its neighbours: for noise with any smooth spectrum the ratio to
-their mean is F distributed, and all frequencies tested are paid for (Bonferroni). A period of the table
-is one that at least a quarter of its series show; p values are combined by their quartile, which holds
-however the series depend on each other (Rüger, 1978). White noise and random walks give a period in
-less than `level` of all tables.
-
-Axes: s = signal (one column of one series), t = row, f = frequency.
+line is tested against the median of its neighbours: for noise with any smooth spectrum the ratio is F
+distributed; p values are corrected for all frequencies tested (Bonferroni). A period of the table is one
+that at least a quarter of its series show; p values are combined by their quartile, which holds under
+any dependence between series (Rüger, 1978). Axes: s = signal (a column of a series), t = row, f = frequency.
 """
 
 from __future__ import annotations
@@ -20,25 +17,22 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-SIGNALS = 64
-"""Signals looked at, an even draw."""
-ROWS = 4096
-"""Rows of each looked at, the last ones."""
-_FEWEST = 32
-_CYCLES = 3
+_SIGNALS = 64
+_ROWS = 4096
+_MIN_ROWS = 32
+_MIN_CYCLES = 3
 _QUARTER = 0.25
 
 
 @dataclass(frozen=True)
 class Period:
-    """A cycle in the data."""
+    """A cycle in the data, of whole steps."""
 
     steps: int
-    """Its length."""
     p_value: float
     """Chance of such a line anywhere in the spectrum of noise."""
     share: float
-    """Of the series looked at that show it by themselves."""
+    """Of the sampled series that show it by themselves."""
 
 
 def find_periods(
@@ -49,7 +43,7 @@ def find_periods(
     Args:
         values: float32 [row, column] on a regular grid; NaN = missing.
         indptr: int64 [series + 1].
-        most: periods at most.
+        most: number of periods at most.
         level: chance of finding a period in noise.
 
     Example:
@@ -73,35 +67,35 @@ def find_periods(
     for line in np.flatnonzero(combined <= level):
         if strength[line] < strength[max(line - 2, 0) : line + 3].max():
             continue
-        steps = _refined(signals, int(line) + _CYCLES)
+        steps = _refined(signals, int(line) + _MIN_CYCLES)
         near = p_values[:, max(line - 1, 0) : line + 2].min(axis=1) <= level
         if similar[steps] > 0 and (steps not in lines or strength[line] > strength[lines[steps]]):
             found[steps] = Period(steps, float(combined[line]), float(near.mean()))
             lines[steps] = int(line)
     ranked = {steps: float(strength[line]) for steps, line in lines.items()}
-    turns = {steps: line + _CYCLES for steps, line in lines.items()}
+    turns = {steps: line + _MIN_CYCLES for steps, line in lines.items()}
     best = _without_harmonics(ranked, turns, similar)
     return tuple(found[steps] for steps in sorted(best, key=lambda steps: -ranked[steps])[:most])
 
 
 def _drawn(values: NDArray[np.float32], indptr: NDArray[np.int64]) -> Floats:
-    """Returns signals of equal length [s, t]: the last rows, as many cells as there can be."""
-    length = np.minimum(np.diff(indptr), ROWS)
+    """Returns signals of equal length [s, t]: the last rows, with as many cells as possible."""
+    length = np.minimum(np.diff(indptr), _ROWS)
     longest = np.sort(length)[::-1]
     cells = longest * np.arange(1, len(longest) + 1)
     rows = int(longest[cells.argmax()]) if len(cells) else 0
-    if rows < _FEWEST:
-        return np.zeros((0, _FEWEST))
+    if rows < _MIN_ROWS:
+        return np.zeros((0, _MIN_ROWS))
     long = np.flatnonzero(length >= rows)
     columns = values.shape[1]
-    cells = np.unique(np.linspace(0, len(long) * columns - 1, SIGNALS).astype(np.int64))
+    cells = np.unique(np.linspace(0, len(long) * columns - 1, _SIGNALS).astype(np.int64))
     series, column = long[cells // columns], cells % columns
     at = indptr[series + 1, None] - rows + np.arange(rows)
     return np.asarray(values[at, column[:, None]], np.float64)
 
 
 def _detrended(signals: Floats) -> Floats:
-    """Returns signals without level, line and scale; those half missing or constant are left out."""
+    """Returns signals without level, trend and scale; those half missing or constant are dropped."""
     observed = ~np.isnan(signals)
     signals = signals[observed.mean(axis=1) >= 0.5]
     observed = ~np.isnan(signals)
@@ -123,24 +117,24 @@ def _detrended(signals: Floats) -> Floats:
 
 
 def _whitened(signals: Floats) -> Floats:
-    """Returns what the value before does not tell; missing cells become 0."""
+    """Returns the residuals of a first-order autoregression; missing cells become 0."""
     if not len(signals):
         return signals
     now, before = signals[:, 1:], signals[:, :-1]
     both = ~np.isnan(now) & ~np.isnan(before)
-    # Where hardly a value has the one before it, nothing is known of noise.
+    # Where few values follow an observed one, the noise cannot be estimated.
     usable = both.mean(axis=1) >= 0.25
     now, before, both = now[usable], before[usable], both[usable]
     squares = np.where(both, before**2, 0).sum(axis=1)
     memory = np.where(both, now * before, 0).sum(axis=1) / np.where(squares > 0, squares, 1)
-    # Within what a random walk shows after its trend is taken out (Dickey and Fuller, 1979).
+    # The range of a random walk after its trend is removed (Dickey and Fuller, 1979).
     memory = np.where(memory > 1 - 25 / both.sum(axis=1), 1.0, memory)
     left = np.where(both, now - memory[:, None] * before, 0.0)
     return np.asarray(left, np.float64)
 
 
 def _lines(signals: Floats) -> tuple[Floats, Floats]:
-    """Returns each line's ratio to its neighbourhood and its p value [s, f], from `_CYCLES` on."""
+    """Returns each line's ratio to its neighbourhood and its p value [s, f], from `_MIN_CYCLES` on."""
     n_rows = signals.shape[1]
     taper = np.sin(np.pi * (np.arange(n_rows) + 0.5) / n_rows) ** 2
     # The last line has one degree of freedom, not two.
@@ -155,7 +149,7 @@ def _lines(signals: Floats) -> tuple[Floats, Floats]:
     ratio = power / np.where(level > 0, level, np.inf)
     # A median of m exponentials is worth m / 2.08 of them, and the taper ties neighbours together.
     worth = len(around) / 2.08 / 1.5
-    ratio = ratio[:, _CYCLES - 1 :]
+    ratio = ratio[:, _MIN_CYCLES - 1 :]
     p_values = (1 + ratio / worth) ** -worth
     return ratio, np.minimum(p_values * ratio.shape[1], 1)
 
@@ -171,7 +165,7 @@ def _autocorrelation(signals: Floats) -> Floats:
 def _refined(signals: Floats, line: int) -> int:
     """Returns the whole period near a line (in cycles over all rows) that explains most.
 
-    The power of its first harmonics, summed over signals: a comb tells neighbours apart that the
+    Measured by the power of its first harmonics, summed over signals: it separates neighbours that the
     autocorrelation at one lag does not.
     """
     n_rows = signals.shape[1]
@@ -186,10 +180,10 @@ def _refined(signals: Floats, line: int) -> int:
 
 
 def _without_harmonics(ranked: dict[int, float], turns: dict[int, int], similar: Floats) -> list[int]:
-    """Returns the periods that are more than a part of the shape of a longer one.
+    """Returns the periods that are more than a harmonic of a longer one.
 
     A day is a seventh of a week, and a period of its own: its line is the stronger one, and rows a
-    day apart are nearly as alike as those a week apart.
+    day apart are nearly as similar as rows a week apart.
 
     Args:
         ranked: strength of the line of each period.

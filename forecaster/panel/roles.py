@@ -1,22 +1,8 @@
-"""A table and its declared roles become a `Schema`: what is declared holds, the rest is found.
+"""Roles: which column is time, series key, target, covariate or static, declared or inferred.
 
-Every column gets a role, or is passed over, and the reason for it in the reader's words.
-
-
-Which column is what, told from the data: the single questions `infer_schema` asks.
-
-What comes in is a frame and some names; what goes out is names and the reason in the reader's words.
-Nothing here parses more than a sample of dates; whole columns are only compared and counted.
-
-
-Roles of what is neither time, series nor target: declared, or told from the data.
-
-What comes in are the columns that are left and the declared roles; what goes out are names, with a
-reason noted for each. A covariate is known in advance only where declared or given in the future
-table, never by a guess.
-
-
-Columns that a table must have, and names that its keys must not: told all at once.
+Every column gets a role, or is ignored, with a reason that users read. Nothing here parses more than
+a sample of dates, time itself aside; whole columns are only compared and counted. A covariate is known
+in advance only where declared or given in the future table, never by a guess.
 """
 
 from __future__ import annotations
@@ -31,13 +17,27 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.cells import parse_time_column
-from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
+from forecaster.panel.findings import Faults, Finding, refuse_errors
 from forecaster.panel.freq import parse_freq
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema
 from forecaster.panel.table import Table, did_you_mean, listing
 from forecaster.panel.timestamps import EPOCHS, guess_formats, integer_format, is_time_name
+
+TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period")
+COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp")
+SERIES_WORDS = {"id", "series", "store", "item", "sku"}
+WIDE_TARGETS = ("target", "y", "value", "values")
+LONG_TARGETS = (*WIDE_TARGETS, "sales", "demand")
+MOST_CATEGORIES = 100
+_SAMPLE = 10_000
+_TEXT = (pl.String, pl.Categorical, pl.Enum)
+MOST_CODES = 12
+"""Different whole numbers up to which they may be codes of categories: the months of a year."""
+ROWS_PER_CODE = 10
+"""Rows of each code, on average, below which there are too few to learn from."""
+_RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
 
 
 class Inferred(NamedTuple):
@@ -53,13 +53,13 @@ class Inferred(NamedTuple):
 def infer_schema(
     table: Table, data: DataConfig, future: Table | None = None, covariates: Table | None = None
 ) -> Inferred:
-    """Returns the roles of a table's columns: what is declared holds, the rest is found.
+    """Returns the declared roles of a table's columns, and inferred ones for the rest.
 
-    Frequency and categories stay empty: they are found once times are read. A covariate is known in
-    advance only where declared or where the future table holds values of it.
+    Frequency and categories stay empty: they are found once rows are built.
 
     Args:
-        table, data: the rows of the past, and declared roles.
+        table: the rows of the past.
+        data: declared roles.
         future: rows after the end, with the covariates known in advance.
         covariates: further columns, joined on the keys they share.
 
@@ -73,7 +73,7 @@ def infer_schema(
     """
     time, time_reason = find_time(table, data.time)
     pool, timeless = gather(table, covariates, time, data)
-    require_declared(data, list(pool), table, time)
+    check_declared(data, list(pool), table, time)
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
     time_dtype, time_format = time_facts(table, time, data)
     if time_format is not None:
@@ -167,30 +167,19 @@ def _target(
     return target, reason
 
 
-TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period")
-COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp")
-SERIES_WORDS = {"id", "series", "store", "item", "sku"}
-WIDE_TARGETS = ("target", "y", "value", "values")
-LONG_TARGETS = (*WIDE_TARGETS, "sales", "demand")
-MOST_CATEGORIES = 100
-_SAMPLE = 10_000
-
-
 def is_category(column: pl.Series) -> bool:
     """Whether values are categories: text and booleans. An empty column counts as numbers."""
-    kinds = (pl.String, pl.Categorical, pl.Enum, pl.Boolean)
-    return column.dtype in kinds and column.null_count() < len(column)
+    return column.dtype in (*_TEXT, pl.Boolean) and column.null_count() < len(column)
 
 
 def is_number(column: pl.Series) -> bool:
     """Whether values are numbers (an empty column is, too)."""
-    text = (pl.String, pl.Categorical, pl.Enum, pl.Boolean)
-    empty = column.dtype in (*text, pl.Null) and column.null_count() == len(column)
+    empty = column.dtype in (*_TEXT, pl.Boolean, pl.Null) and column.null_count() == len(column)
     return column.dtype.is_numeric() or empty
 
 
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
-    """Returns an error for each name that is no column, with the nearest and all there are."""
+    """Returns an error for each name that is no column, with the nearest one and a list of all."""
     return [
         Finding(
             "error",
@@ -204,26 +193,18 @@ def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag
     ]
 
 
-def require_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> None:
-    """Refuses names that are no columns.
-
-    Raises:
-        DataError: naming the missing ones, the nearest, and all columns there are.
-    """
+def check_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> None:
+    """Raises a DataError for names that are no columns."""
     refuse_errors(missing_columns(names, known, where, flag))
 
 
 def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
-    """Returns the time column (None: rows are numbered) and why.
-
-    Raises:
-        DataError: the declared column is missing or holds no times, or none is found.
-    """
+    """Returns the time column (None: rows are numbered) and the reason."""
     frame = table.frame
     if declared == "row" and "row" not in frame.columns:
         return None, "declared: rows are numbered"
     if declared is not None:
-        require_columns([declared], frame.columns, table.name, "--time")
+        check_columns([declared], frame.columns, table.name, "--time")
         dtype = frame[declared].dtype
         if not (dtype in (pl.Date, pl.Datetime, pl.String) or dtype.is_integer()):
             raise DataError(
@@ -251,14 +232,9 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
 
 
 def time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[str, str | None]:
-    """Returns what the time column holds, and how it is written where that is known before reading.
+    """Returns `Schema.time_dtype`, and the format where it is known before parsing.
 
-    Args:
-        table, time: the column; None = rows are numbered.
-        data: `time_format` and `freq` settle what whole numbers mean.
-
-    Raises:
-        DataError: whole numbers may be dates or steps.
+    `data.time_format` and `data.freq` decide whether whole numbers are dates or steps.
     """
     if time is None:
         return "integer", None
@@ -289,7 +265,7 @@ def date_like(frame: pl.DataFrame) -> list[str]:
 def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, pl.Series | None]:
     """Returns the table with parsed times, and the times as int64.
 
-    Where they cannot be read the table is unchanged and times are None; building the rows reports it.
+    Where they cannot be parsed the table is unchanged and times are None; building rows reports it.
     """
     column, (kind, time_format) = table.frame[time], time_facts(table, time, data)
     if column.dtype == pl.String or (column.dtype.is_integer() and kind != "integer"):
@@ -307,13 +283,12 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
 def find_series(
     table: Table, time: str | None, taken: set[str], times: pl.Series | None
 ) -> tuple[tuple[str, ...], str, Order | None]:
-    """Returns the smallest set of columns that makes (series, time) unique, why, and the rows' order.
+    """Returns the smallest set of columns that makes (series, time) unique, the reason, and the order.
 
     Text columns are tried before integers, names such as store_id before others, and single columns
-    before pairs. Where nothing works, the set that repeats least: the duplicates are then reported.
+    before pairs. Where no set does, the one that repeats least: the duplicates are then reported.
 
     Args:
-        table, time: its column of times; None = rows are numbered.
         taken: columns with another role.
         times: int64, see `comparable_times`.
     """
@@ -321,7 +296,7 @@ def find_series(
     free = [name for name in frame.columns if name != time and name not in taken]
     free = [name for name in free if name.lower() not in LONG_TARGETS]
     dated = set(date_like(frame.select(free)))
-    text = [name for name in free if name not in dated and is_text(frame[name])]
+    text = [name for name in free if name not in dated and frame[name].dtype in _TEXT]
     integers = [name for name in free if frame[name].dtype.is_integer()]
     named = [name for name in (*text, *integers) if _names_series(name)]
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
@@ -395,7 +370,7 @@ def constant_columns(frame: pl.DataFrame, keys: Sequence[str], names: Sequence[s
 def find_target(
     frame: pl.DataFrame, free: list[str], keys: tuple[str, ...], constant: set[str]
 ) -> tuple[tuple[str, ...], str]:
-    """Returns the columns to forecast among the free ones, and why; none where none is a number."""
+    """Returns the columns to forecast and the reason; none where no free column is numeric."""
     numbers = [name for name in free if is_number(frame[name])]
     names = LONG_TARGETS if keys else WIDE_TARGETS
     for name in numbers:
@@ -409,11 +384,6 @@ def find_target(
     return (), ""
 
 
-def is_text(column: pl.Series) -> bool:
-    """Whether values are text, categories of a frame included."""
-    return column.dtype in (pl.String, pl.Categorical, pl.Enum)
-
-
 def _names_series(name: str) -> bool:
     # storeId and store_id hold the same words.
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
@@ -425,20 +395,10 @@ def _repeats(column: pl.Series) -> bool:
     return head.n_unique() * 2 <= len(head) or column.n_unique() * 2 <= len(column)
 
 
-MOST_CODES = 12
-"""Different whole numbers up to which they may be codes of categories: the months of a year."""
-ROWS_PER_CODE = 10
-"""Rows of each code, on average, below which there are too few to learn from."""
-
-
 def gather(
     table: Table, covariates: Table | None, time: str | None, data: DataConfig
 ) -> tuple[dict[str, pl.Series], tuple[str, ...]]:
-    """Returns every column that may have a role, and those of a table without times.
-
-    Raises:
-        DataError: a covariate is in both tables.
-    """
+    """Returns every column that may have a role, and the names of those from a table without times."""
     pool = {column.name: column for column in table.frame.iter_columns() if column.name != time}
     if covariates is None:
         return pool, ()
@@ -454,12 +414,8 @@ def gather(
     return pool, tuple(extra) if time is not None and time not in joined_on else ()
 
 
-def require_declared(data: DataConfig, names: list[str], table: Table, time: str | None) -> None:
-    """Refuses declared columns that do not exist or have two roles.
-
-    Raises:
-        DataError: naming every such column and its flags.
-    """
+def check_declared(data: DataConfig, names: list[str], table: Table, time: str | None) -> None:
+    """Raises a DataError for declared columns that do not exist or have two roles."""
     groups = {
         "--series": data.series,
         "--target": data.target,
@@ -490,7 +446,7 @@ def require_declared(data: DataConfig, names: list[str], table: Table, time: str
 def find_known(
     pool: dict[str, pl.Series], free: list[str], data: DataConfig, future: Table | None
 ) -> dict[str, str]:
-    """Returns the covariates known in advance, each with the reason."""
+    """Returns the covariates known in advance with their reasons."""
     reasons = dict.fromkeys(data.known, "declared")
     if future is not None:
         elsewhere = {*(data.target or ()), *(data.past or ()), *(data.static or ())}
@@ -505,7 +461,7 @@ def find_known(
 def find_static(
     pool: dict[str, pl.Series], left: list[str], data: DataConfig, one_value: set[str]
 ) -> dict[str, str]:
-    """Returns the columns constant within a series, each with the reason."""
+    """Returns the columns constant within a series with their reasons."""
     if data.static is not None:
         return dict.fromkeys((name for name in pool if name in data.static), "declared")
     taken = set(data.past or ())
@@ -519,7 +475,7 @@ def find_static(
 def find_past(
     pool: dict[str, pl.Series], left: list[str], data: DataConfig
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the covariates seen up to the cutoff only, and the ignored columns, with reasons."""
+    """Returns the past covariates and the ignored columns, with their reasons."""
     if data.past is not None:
         past = dict.fromkeys((name for name in pool if name in data.past), "declared")
         rest = [name for name in left if name not in past]
@@ -536,16 +492,11 @@ def find_categorical(
 
     Text and booleans always are. Of numbers, the declared ones; where nothing is declared, columns
     that look like codes: integers from 0 or 1 on without a hole, `MOST_CODES` at most, with
-    `ROWS_PER_CODE` rows of each on average. Flags, weekdays, months and kinds of weather look so;
-    prices of 4, 5 and 6 do not.
+    `ROWS_PER_CODE` rows of each on average. Flags, weekdays and months look so; prices of 4, 5 and 6
+    do not.
 
     Args:
-        pool: the columns.
-        covariates: name → number of values to judge by: rows, or series for what is static.
-        data: declared roles.
-
-    Raises:
-        DataError: a declared column is no covariate, or has too many different values.
+        covariates: name → number of values: rows, or series where it is static.
     """
     declared = data.categorical or ()
     for name in declared:
@@ -575,7 +526,7 @@ def look_like_codes(column: pl.Series, count: int) -> bool:
     if not column.dtype.is_integer():
         return False
     # A sample rules out nearly every column of measurements.
-    for part in (column.head(10_000), column):
+    for part in (column.head(_SAMPLE), column):
         values = part.drop_nulls().unique().sort()
         many = len(values)
         if not 2 <= many <= MOST_CODES or many * ROWS_PER_CODE > count or values[0] not in (0, 1):
@@ -593,23 +544,11 @@ def _unusable(column: pl.Series) -> str:
     return "" if is_number(column) else f"ignored: neither numbers nor text ({column.dtype})"
 
 
-_RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
-
-
-def require_schema(schema: Schema, table: Table, covariates: Table | None) -> None:
-    """Refuses a table that lacks columns of the schema.
-
-    Args:
-        schema: of the table, or of a model.
-        table: has its keys, time and targets.
-        covariates: may have the covariates that the table lacks.
-
-    Raises:
-        DataError: a line per column.
-    """
+def check_schema(schema: Schema, table: Table, covariates: Table | None) -> None:
+    """Raises a DataError with a line for each column of the schema that both tables lack."""
     faults, columns = Faults(), table.frame.columns
     with faults:
-        _refuse_result_names(schema, table)
+        _check_result_names(schema, table)
     wanted = {
         "a target": schema.melted or schema.target,
         "a series key": () if schema.melted else schema.series,
@@ -617,40 +556,40 @@ def require_schema(schema: Schema, table: Table, covariates: Table | None) -> No
     }
     for flag, names in wanted.items():
         with faults:
-            require_columns(names, columns, table.name, flag)
+            check_columns(names, columns, table.name, flag)
     with faults:
-        _require_covariates(schema, table, covariates)
+        _check_covariates(schema, table, covariates)
     faults.refuse()
 
 
-def _refuse_result_names(schema: Schema, table: Table) -> None:
-    faults = Faults()
+def _check_result_names(schema: Schema, table: Table) -> None:
     keys = () if schema.melted else schema.series
-    for name in (*keys, *([schema.time] if schema.time is not None else [])):
-        if name in _RESULTS or re.fullmatch(r"q0\.\d+", name):
-            with faults:
-                raise fault(
-                    "names",
-                    f"{table.name}: the key column '{name}' has the name of a result",
-                    "rename it",
-                    where=name,
-                )
-    faults.refuse()
+    refuse_errors(
+        Finding(
+            "error",
+            "names",
+            f"{table.name}: the key column '{name}' has the name of a result",
+            "rename it",
+            where=name,
+        )
+        for name in (*keys, *([schema.time] if schema.time is not None else []))
+        if name in _RESULTS or re.fullmatch(r"q0\.\d+", name)
+    )
 
 
-def _require_covariates(schema: Schema, table: Table, covariates: Table | None) -> None:
-    faults = Faults()
+def _check_covariates(schema: Schema, table: Table, covariates: Table | None) -> None:
     known = [name for name in table.frame.columns if name != schema.time]
     there = {*known, *(covariates.frame.columns if covariates is not None else ())}
-    for name in (*schema.past, *schema.known, *schema.static):
-        if name not in there:
-            other = f" or {covariates.name}" if covariates is not None else ""
-            with faults:
-                raise fault(
-                    "columns",
-                    f"{table.name}: no column '{name}' in it{other}, a covariate of the model"
-                    f"{did_you_mean(name, known)}; the columns are {listing(table.frame.columns)}",
-                    "join it, or pass the table that holds it with --covariates",
-                    where=name,
-                )
-    faults.refuse()
+    other = f" or {covariates.name}" if covariates is not None else ""
+    refuse_errors(
+        Finding(
+            "error",
+            "columns",
+            f"{table.name}: no column '{name}' in it{other}, a covariate of the model"
+            f"{did_you_mean(name, known)}; the columns are {listing(table.frame.columns)}",
+            "join it, or pass the table that holds it with --covariates",
+            where=name,
+        )
+        for name in (*schema.past, *schema.known, *schema.static)
+        if name not in there
+    )

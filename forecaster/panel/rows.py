@@ -26,7 +26,7 @@ from forecaster.panel.cells import (
 )
 from forecaster.panel.findings import Faults, Finding, fault
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.roles import require_columns
+from forecaster.panel.roles import check_columns
 from forecaster.panel.schema import Schema
 from forecaster.panel.table import Table, listing
 
@@ -322,7 +322,7 @@ def with_covariates(rows: Rows, table: Table, data: DataConfig) -> Rows:
     schema = rows.schema
     here = {*rows.frame.columns, *schema.series}
     names = [name for name in (*schema.past, *schema.known, *schema.static) if name not in here]
-    require_columns(names, table.frame.columns, table.name, "a covariate")
+    check_columns(names, table.frame.columns, table.name, "a covariate")
     timed = schema.time is not None and schema.time in table.frame.columns
     extra, notes, _ = _keyed(rows, table, names, data, timed=timed)
     if timed:
@@ -346,10 +346,10 @@ def with_future(rows: Rows, table: Table, data: DataConfig) -> Rows:
         given = name in rows.frame.columns and rows.frame[name].null_count() < rows.frame.height
         if name not in names and not given:
             with faults:
-                require_columns([name], table.frame.columns, table.name, "a known covariate")
+                check_columns([name], table.frame.columns, table.name, "a known covariate")
     if schema.time is not None:
         with faults:
-            require_columns([schema.time], table.frame.columns, table.name, "the time column")
+            check_columns([schema.time], table.frame.columns, table.name, "the time column")
     faults.refuse()
     extra, notes, source = _keyed(rows, table, names, data, timed=True)
     notes += [*_overlap(rows, extra, source), *_unread_targets(table, schema)]

@@ -1,14 +1,14 @@
-"""Which column is what, as one frozen `Schema`.
+"""Which column is what, as one frozen `Schema`, with the reason for every column's role.
 
-A schema says all that is needed to read another table the same way, travels with the artifact as
-JSON, and carries the reason for every column's role, shown before work starts. Old files keep
-loading: unknown keys are passed over and absent ones have defaults.
+A schema holds all that is needed to read another table the same way, and travels with the artifact as
+JSON. Old files keep loading: unknown keys are ignored and absent ones have defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
+from forecaster.panel.calendar import Calendar
 from forecaster.panel.freq import parse_freq
 
 Names = tuple[str, ...]
@@ -29,8 +30,8 @@ class Schema:
     time: str | None
     """Column of times; None = rows are numbered."""
     time_dtype: str = "datetime"
-    """"date", "datetime", "integer" (steps), or "string" and "digits": a frame held dates as text or as
-    whole numbers, and gets them back so."""
+    """"date", "datetime", "integer" (steps), or "string" and "digits": dates of a frame as text or as
+    whole numbers, which are returned so."""
     time_unit: str | None = None
     """"ms", "us" or "ns" of the caller's timestamps."""
     time_zone: str | None = None
@@ -38,7 +39,7 @@ class Schema:
     time_format: str | None = None
     """strftime format of times written as text or whole numbers; s, ms, us or ns since 1970."""
     season_length: int | None = None
-    """Steps of the main season where it was declared or found; None = it follows from the step."""
+    """Steps of the main season where declared or found; None = it follows from the step."""
     holidays: str | None = None
     """Country whose public holidays are the last known covariate, `HOLIDAY`, made from the calendar."""
     series: Names = ()
@@ -73,33 +74,28 @@ class Schema:
 
     @property
     def known_numeric(self) -> Names:
-        """The known covariates that are numbers, the holidays last."""
+        """Numeric known covariates, the holidays last."""
         made = (HOLIDAY,) if self.holidays else ()
         return tuple(name for name in self.known if name not in self.categorical) + made
 
     @property
     def known_category(self) -> Names:
-        """The known covariates that are categories."""
         return tuple(name for name in self.known if name in self.categorical)
 
     @property
     def past_numeric(self) -> Names:
-        """The past covariates that are numbers."""
         return tuple(name for name in self.past if name not in self.categorical)
 
     @property
     def past_category(self) -> Names:
-        """The past covariates that are categories."""
         return tuple(name for name in self.past if name in self.categorical)
 
     @property
     def static_numeric(self) -> Names:
-        """The static covariates that are numbers."""
         return tuple(name for name in self.static if name not in self.categorical)
 
     @property
     def static_category(self) -> Names:
-        """The static covariates that are categories."""
         return tuple(name for name in self.static if name in self.categorical)
 
     @property
@@ -112,8 +108,14 @@ class Schema:
         """Columns of `Panel.codes`, in order."""
         return self.past_category + self.known_category
 
+    @cached_property
+    def calendar(self) -> Calendar:
+        """The time axis; needs `freq`."""
+        integer = self.time_dtype == "integer"
+        return Calendar(self.freq, self.time_zone, integer, self.season_length, self.periods)
+
     def to_dict(self) -> dict[str, Any]:
-        """Returns the schema as what JSON can hold."""
+        """Returns the schema as JSON values."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, dict):
@@ -128,19 +130,19 @@ class Schema:
 
         Raises:
             ValueError: what is stored is no schema: kinds, names or times are wrong.
-            DataError: its step is none.
+            DataError: its frequency is none.
         """
         schema = TypeAdapter(cls).validate_python(stored)
-        _require_sound(schema)
+        _check_sound(schema)
         return schema
 
     def cycles(self, data: DataConfig) -> tuple[int | None, tuple[int, ...]]:
-        """Returns the main season and the further periods: what is declared, else what is here."""
+        """Returns the main season and the further periods: declared ones, else those of the schema."""
         periods = self.periods if data.periods is None else data.periods
         return data.season_length or self.season_length, periods
 
     def renamed(self, data: DataConfig) -> Schema:
-        """Returns the schema for a table that calls its columns otherwise.
+        """Returns the schema for a table with other column names.
 
         Args:
             data: declared roles; each takes the place of this schema's columns, in their order.
@@ -204,8 +206,8 @@ class Schema:
         return [(*row, self.reasons.get(row[0], "")) for row in found]
 
 
-def _require_sound(schema: Schema) -> None:
-    """Refuses a stored schema that contradicts itself; whoever holds one may trust it."""
+def _check_sound(schema: Schema) -> None:
+    """Raises a ValueError for a stored schema that contradicts itself."""
     names = schema.target + schema.known + schema.past + schema.static
     if (
         not schema.target

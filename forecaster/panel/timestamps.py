@@ -1,19 +1,13 @@
-"""Text and whole numbers become time: what comes in is a column as written, what goes out are stamps.
+"""Parsing timestamps: a column of text or whole numbers becomes times.
 
-The way a column is written is guessed on a sample and then holds for the whole column in one
-vectorised cast; the first row that does not follow it is named. What parts of a date mean is told by
-the whole column (a part above 12 is no month): where two readings are left and differ, the column is
-refused with the flag that settles it, never guessed.
+The format is guessed on a sample and then holds for the whole column in one vectorised cast; the first
+row that does not follow it is named. The order of day, month and year is decided by the whole column (a
+part above 12 is no month): where two orders remain and differ, the column is refused with the flag that
+decides, never guessed.
 
 A format is that of strftime, or one of `EPOCHS` for whole numbers counted since 1970. A format that
 ends in an offset, as +01:00, stands for times that all have it: they are kept as UTC and written back
 with it.
-
-
-Whole numbers that are dates: 20240131, 202401, 2024, or counted since 1970.
-
-What comes in is a column of integers and its name; what goes out is how they are written, or that they
-only count steps. What may be either is refused with the flags that settle it.
 """
 
 from __future__ import annotations
@@ -61,6 +55,15 @@ _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y"
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
 
 
+EPOCHS = {"s": 10**6, "%s": 10**6, "ms": 10**3, "us": 1, "ns": 0}
+"""Formats of counts since 1970, with the microseconds in one; nanoseconds are divided."""
+
+_TIME_WORDS = {
+    "date", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
+    "ts", "epoch",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class WrittenTimes:
     """How a column of times was written before it was parsed."""
@@ -81,13 +84,12 @@ class WrittenTimes:
 def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float = 0.9) -> list[str]:
     """Returns the formats a column of strings may follow: none, one, or one per order of its parts.
 
-    Only the first values are looked at; nulls are passed over.
+    Only the first values that are not null are examined.
 
     Args:
-        column: text.
         digits: text of digits alone may be dates, as 20240131; None = where the column's name is
             that of a time.
-        share: of the values that must look so; the full parse names the others.
+        share: of the values that must match; the full parse names the others.
     """
     texts: list[str] = first_values(column).to_list()
     if digits is None:
@@ -115,18 +117,16 @@ def parse_times(
     """Returns a column of strings as timestamps (microseconds; UTC where offsets are given).
 
     Args:
-        column: text.
         where: table and column, for messages.
-        time_format: a format known beforehand, tried first (a short table may not show which part
-            is the day).
+        time_format: tried first (a short table may not show which part is the day).
         strict: every value must follow that format.
 
     Returns:
         The timestamps and the format they were written in.
 
     Raises:
-        DataError: a value is missing or does not follow the format, the parts of dates cannot be told
-            apart, or the given format is none.
+        DataError: a value is missing or does not follow the format, day and month are ambiguous, or
+            the given format is none.
     """
     if column.null_count():
         row = int(column.is_null().arg_true()[0]) + 1
@@ -171,11 +171,7 @@ def parse_times(
 
 
 def check_format(time_format: str) -> None:
-    """Refuses what is no format, or does not say which day is meant.
-
-    Raises:
-        DataError: naming the format.
-    """
+    """Raises a DataError for a format that is none, or does not determine the day."""
     example = pl.Series([datetime(2001, 2, 13, 14, 5, 6)]).cast(pl.Datetime("us", "UTC"))
     try:
         texts = write_times(example, time_format).cast(pl.String)
@@ -191,17 +187,17 @@ def check_format(time_format: str) -> None:
 
 
 def has_clock(time_format: str) -> bool:
-    """Whether a format tells more than the day."""
+    """Whether a format has a time of day."""
     return time_format in EPOCHS or any(part in time_format for part in _CLOCKED)
 
 
 def with_any_offset(time_format: str | None) -> str | None:
-    """Returns the format for times of several offsets where it is that of one."""
+    """Returns a format with one fixed offset as the format for any offset."""
     return None if time_format is None else _OFFSET.sub("%:z", time_format)
 
 
 def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
-    """Returns stamps as they were written: text, or integers for counts since 1970."""
+    """Returns timestamps as text, or as integers for counts since 1970."""
     if time_format in EPOCHS:
         micros = stamps.cast(pl.Int64)
         return micros // EPOCHS[time_format] if EPOCHS[time_format] else micros * 1000
@@ -242,7 +238,7 @@ def _format(matches: Sequence[re.Match[str]], reading: Mapping[str, str]) -> str
 
 
 def _zone_part(written: Sequence[str | None]) -> str:
-    """Returns what most times end in: Z, an offset, or nothing; Z is an offset among others."""
+    """Returns how most times end: Z, an offset, or nothing; Z beside others counts as an offset."""
     offsets = [zone for zone in written if zone is not None]
     if 2 * len(offsets) < len(written):
         return ""
@@ -250,10 +246,10 @@ def _zone_part(written: Sequence[str | None]) -> str:
 
 
 def _cast(column: pl.Series, time_format: str) -> pl.Series:
-    """Returns text as stamps in microseconds; null where it does not follow the format."""
+    """Returns text as timestamps in microseconds; null where it does not follow the format."""
     if time_format in EPOCHS:
         counts = column.cast(pl.Int64, strict=False)
-        # Beyond the year 9999 there are no stamps, and products would overflow.
+        # Beyond the year 9999 there are no timestamps, and products would overflow.
         counts = counts.set(counts.abs() > 253_402_300_799 * 10**6 // (EPOCHS[time_format] or 1), None)
         micros = counts * EPOCHS[time_format] if EPOCHS[time_format] else counts // 1000
         return micros.cast(pl.Datetime("us"))
@@ -270,7 +266,7 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         (not directives & set("mbBjVU"), "|01", "|%m"),
         (not directives & set("dejVU"), "|01", "|%d"),
     ):
-        # What is not written is the first there is: of a month, its first day.
+        # A part that is not written is its first value: of a month, the first day.
         if missing:
             column, reading = column + given, reading + written
     if reading.endswith("%z"):
@@ -282,7 +278,7 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
 
 
 def _quarters(column: pl.Series, time_format: str) -> pl.Series:
-    """Returns years and quarters as their first day: no reader of dates knows quarters."""
+    """Returns years and quarters as their first day: strptime has no quarters."""
     shape = re.escape(time_format).replace("%Y", r"(?<year>\d{4})").replace("%q", r"(?<quarter>[1-4])")
     parts = column.str.extract_groups(f"(?i)^{shape}$").struct.unnest().cast(pl.Int32)
     if set(parts.columns) != {"year", "quarter"}:
@@ -292,7 +288,7 @@ def _quarters(column: pl.Series, time_format: str) -> pl.Series:
 
 
 def _with_one_offset(time_format: str, column: pl.Series) -> str:
-    """Returns the format with the offset itself where the whole column has but one."""
+    """Returns the format with the offset itself where the whole column has only one."""
     if not time_format.endswith("%:z"):
         return time_format
     offsets = column.str.extract(r"([+-]\d{2}:?\d{2})$").unique()
@@ -319,17 +315,8 @@ def _all_parsed(times: pl.Series, column: pl.Series, time_format: str, where: st
     return times
 
 
-EPOCHS = {"s": 10**6, "%s": 10**6, "ms": 10**3, "us": 1, "ns": 0}
-"""Formats of counts since 1970, with the microseconds in one; nanoseconds are divided."""
-
-_TIME_WORDS = {
-    "date", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
-    "ts", "epoch",
-}  # fmt: skip
-
-
 def is_time_name(name: str) -> bool:
-    """Whether a column's name speaks of time, as order_date, timestamp or yearMonth."""
+    """Whether a column's name has a word for time, as order_date, timestamp or yearMonth."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     return bool(_TIME_WORDS & set(re.split(r"[^a-z]+", words)))
 
@@ -338,16 +325,8 @@ def integer_format(column: pl.Series, where: str) -> str | None:
     """Returns how whole numbers are written as dates; None where they count steps.
 
     Numbers of which nine in ten are a valid YYYYMMDD or YYYYMM, or lie between 1973 and 2103 as
-    seconds, milli-, micro- or nanoseconds since 1970, are dates where the column's name speaks of
-    time, and refused as ambiguous elsewhere. YYYY is a date where the name speaks of years: counted
-    as steps, years are the same years.
-
-    Args:
-        column: integers.
-        where: table and column, for messages.
-
-    Raises:
-        DataError: they read as dates, but the name does not say that they are.
+    seconds, milli-, micro- or nanoseconds since 1970, are dates where `is_time_name` holds, and refused
+    as ambiguous elsewhere. YYYY is a date where the column's name contains "year".
     """
     value, name = pl.col(column.name), column.name.lower()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
     from forecaster.model.transfer import Part
-    from forecaster.runs.tracking.run import TrackedRun
+    from forecaster.runs.tracking import TrackedRun
     from forecaster.windows.split import Split
 
 
@@ -207,33 +207,24 @@ def print_saved(console: Console, out: Path | None, run: TrackedRun) -> None:
     if out is not None:
         print_line(console, f"saved {out}")
     print_tracked(console, run)
-    if run.dropped:
+    if run.lost and not run.recorded:
         print_line(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
 
 
 def print_tracked(console: Console, run: TrackedRun) -> None:
     """Says where to see a run, or why its store does not have it, and what to do."""
-    from forecaster.runs.tracking.spool import FOLDER
-    from forecaster.runs.tracking.store import where_to_look
-    from forecaster.runs.tracking.sync import pending
+    from forecaster.runs.tracking import where_to_look
 
-    if run.dropped:
-        print_line(console, f"not tracked: MLflow store {run.uri}: {run.lost}; nor kept: {run.dropped}")
+    if run.lost and not run.recorded:
+        print_notice(console, f"not tracked: MLflow store {run.wanted}: {run.lost}")
     elif run.lost:
-        where = f"kept in {run.kept.parent.name}" if run.kept else "kept"
-        print_line(
+        print_notice(
             console,
-            f"not tracked: MLflow store {run.uri}: {run.lost}; {where}, send it later with: "
-            "forecaster runs sync",
-            style="yellow",
+            f"MLflow store {run.wanted}: {run.lost}; the run is logged to {run.uri}, copy it later "
+            "with: forecaster runs sync",
         )
     elif run.recorded:
         print_line(console, f"tracked, see it with: {where_to_look(run.uri)}")
-        # Those of workers, or of earlier work, that this one knows nothing of.
-        if count := pending():
-            waiting = f"{count} run{'s' * (count > 1)}"
-            how = f"{waiting} in {FOLDER}: send with: forecaster runs sync"
-            print_line(console, how, style="yellow")
 
 
 def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:

@@ -57,8 +57,7 @@ from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import Opened, ResumableFit
-from forecaster.runs.tracking.content import log_artifact, score_points
-from forecaster.runs.tracking.run import open_run
+from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start, from_scratch, started_config
 

@@ -14,7 +14,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from forecaster.runs.tracking.run import TrackedRun
+from forecaster.runs.tracking import TrackedRun
 
 _FLUSH_SECONDS = 2.0
 _FLUSH_POINTS = 900

@@ -21,7 +21,7 @@ from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.tracking.run import TrackedRun, open_run
+from forecaster.runs.tracking import TrackedRun, open_run
 from forecaster.runs.versions import versions
 
 _IN_MEMORY = "(in memory)"
@@ -408,7 +408,7 @@ class ResumableFit:
         try:
             with open_run(tracking, self.folder.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
-                record = replace(record, uri=uri, run=run.key)
+                record = replace(record, uri=uri, run=run.run_id)
                 self.folder.write(record)
 
                 def keep(fit: FitConfig) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.infer_freq import find_freq, modal_steps
+from forecaster.panel.infer_freq import find_freq
 
 DAY = 86_400_000_000
 EPOCH = datetime(1970, 1, 1)
@@ -121,7 +121,7 @@ def test_an_hour_shown_twice_stays_the_hour_it_was():
 
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from(["10min", "1h", "1d", "1b", "1w", "1mo", "1moe", "1q", "odd", "i"]))
-def test_parts_tell_what_the_whole_tells(data, kind):
+def test_the_step_of_parts_is_that_of_the_whole(data, kind):
     zone = data.draw(st.sampled_from(ZONES)) if kind != "i" else None
     series = []
     for _ in range(data.draw(st.integers(1, 5))):
@@ -149,17 +149,6 @@ def test_parts_tell_what_the_whole_tells(data, kind):
         except Exception as error:
             found.append(str(error))
     assert found[0] == found[1]
-
-
-def test_modal_steps_of_every_series_are_those_of_a_loop():
-    rng = np.random.default_rng(0)
-    series = [np.cumsum(rng.choice([1, 2, 5], size)) for size in (1, 0, 2, 30, 3, 0, 7, 200)]
-    expected = []
-    for time in series:
-        values, counts = np.unique(np.diff(time), return_counts=True)
-        expected.append(values[counts.argmax()] if len(values) else 0)
-    indptr = np.cumsum([0, *map(len, series)])
-    assert modal_steps(np.concatenate(series), indptr).tolist() == expected
 
 
 def test_a_month_with_one_stray_day_is_nominally_a_month():

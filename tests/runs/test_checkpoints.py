@@ -22,18 +22,15 @@ STEPS = 5
 TRICKS = {
     "noise": {
         "model": {"dropout": 0.3},
-        "fit": {"noise": 0.3, "patch_masking": 0.4, "lead_decay": 0.9},
     },
     "no validation": {"fit": {"validation": None}},
     "late validation": {"fit": {"validate_every": 3}},
     "patience": {"fit": {"learning_rate": 0.5, "patience": 1, "gradient_clip": None}},
     "draws": {
         "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
-        "fit": {"scheduled_sampling": 0.7},
     },
     "linear": {
         "model": {"linear": "blend", "lookbacks": (4, 12), "dropout": 0.2},
-        "fit": {"linear_rate": 1e-3},
     },
     "members": {
         "model": {"dropout": 0.2},

@@ -151,7 +151,7 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
     """Also in a notebook, and where they see unlike numbers of observed cells; without dropout."""
     monkeypatch.setattr(accelerator_connector, "_IS_INTERACTIVE", True)
     panel = make_panel(3, 60, missing=0.5, known=1, categories=True)
-    fit = {"steps": 7, "validate_every": 3, "validation_windows": 33, "lead_decay": 0.9}
+    fit = {"steps": 7, "validate_every": 3, "validation_windows": 33}
     config = make_config(4, fit=fit)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for name, weight in weights(one).items():

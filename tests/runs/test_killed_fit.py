@@ -25,15 +25,14 @@ STEPS = 60
 DRIVER = """
 import os, sys
 import forecaster.panel.build, forecaster.runs.fit, forecaster.runs.pipeline
-import mlflow.tracking, matplotlib.figure
+import mlflow.tracking, matplotlib.figure, forecaster.runs.tracking
 from forecaster.cli import main
 from forecaster.forecast import artifact
 from forecaster.model.learner import Learner
-from forecaster.runs.tracking import content, run
 
 PHASES = {
     "reading": (forecaster.panel.build, "open_panel", 1),
-    "opening the run": (forecaster.runs.tracking.run.TrackedRun, "open", 1),
+    "opening the run": (forecaster.runs.tracking.TrackedRun, "open", 1),
     "training": (Learner, "training_step", 7),
     "validating": (Learner, "validation_step", 2),
     "scoring": (forecaster.runs.fit, "_validate", 1),

@@ -21,10 +21,7 @@ import forecaster as fc
 from forecaster.cli import main
 from forecaster.config import TrackingConfig
 from forecaster.model.learner import Learner
-from forecaster.runs.tracking.identity import Identity
-from forecaster.runs.tracking.run import TrackedRun, open_run
-from forecaster.runs.tracking.spool import waiting
-from forecaster.runs.tracking.store import where_to_look
+from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -192,28 +189,17 @@ def _port(answer=None):
             connection.close()
 
 
-def test_a_store_that_cannot_be_reached_costs_no_fit_and_the_run_can_be_logged_later(
-    place, monkeypatch, capsys
-):
+def test_a_run_is_logged_locally_while_its_store_is_away_and_copied_later(place, monkeypatch, capsys):
     with _port() as address:
         pass  # closed again: nobody listens there now
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     model = _fit(out=place / "model")
+    local = f"sqlite:///{place}/mlflow.db"
     said = capsys.readouterr().out
-    assert f"not tracked: MLflow store {address}: [Errno 111] Connection refused" in said
-    assert "kept in mlflow-pending, send it later with: forecaster runs sync" in said
-    # Waits already; and without that, still away: refused with the reason, and nothing kept.
-    assert _shell(monkeypatch, "runs", "log", place / "model") == 2
-    assert "its run waits in mlflow-pending already" in capsys.readouterr().err
-    shutil.rmtree(place / "mlflow-pending")
-    assert _shell(monkeypatch, "runs", "log", place / "model") == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: MLflow store {address}: ") and "nothing was logged" in error
-    assert not (place / "mlflow-pending").exists()
-    # Back again.
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert _shell(monkeypatch, "runs", "log", place / "model") == 0
-    assert f"logged {place / 'model'} to sqlite:///{place}/mlflow.db" in capsys.readouterr().out
+    assert (
+        f"MLflow store {address}: [Errno 111] Connection refused; the run is logged to {local}" in said
+    )
+    assert "copy it later with: forecaster runs sync" in said
     client, (run,) = _runs(place)
     assert run.info.status == "FINISHED" and run.info.run_name == "model"
     assert run.data.tags["fingerprint"] == model.artifact.fingerprint
@@ -222,43 +208,73 @@ def test_a_store_that_cannot_be_reached_costs_no_fit_and_the_run_can_be_logged_l
     assert [(p.step, p.value) for p in history] == [
         tuple(p) for p in model.metrics["curves"]["train_loss"]
     ]
+    # Still away: nothing is copied, with the reason.
+    assert _shell(monkeypatch, "runs", "sync") == 2
+    assert "Connection refused; 1 run not copied" in capsys.readouterr().err
+    # Back again, here as another store.
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    (place / "other").mkdir()
+    shutil.copy(place / "mlflow.db", place / "other" / "mlflow.db")
+    other = f"sqlite:///{place}/other/mlflow.db"
+    assert _shell(monkeypatch, "runs", "sync", "--uri", other) == 0
+    assert f"copied 1 run to {other}" in capsys.readouterr().out
+
+
+def test_a_saved_model_is_logged_once(place, monkeypatch, capsys):
+    model = _fit(out=place / "model", enabled=False)
+    assert _shell(monkeypatch, "runs", "log", place / "model") == 0
+    assert f"logged {place / 'model'} to sqlite:///{place}/mlflow.db" in capsys.readouterr().out
+    client, (run,) = _runs(place)
+    assert run.info.status == "FINISHED" and run.data.params["fit.steps"] == "20"
+    history = client.get_metric_history(run.info.run_id, "train_loss")
+    assert [(p.step, p.value) for p in history] == [
+        tuple(p) for p in model.metrics["curves"]["train_loss"]
+    ]
     names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
     assert {"model/contract.json", "model/forecast.png"} <= names
-    # A second run of the same model only when that is asked for.
     assert _shell(monkeypatch, "runs", "log", place / "model") == 2
-    assert f"recorded already as run {run.info.run_id[:8]} (model)" in capsys.readouterr().err
+    assert f"already logged as run {run.info.run_id[:8]} (model)" in capsys.readouterr().err
     assert _shell(monkeypatch, "runs", "log", place / "model", "--again") == 0
     assert len(_runs(place)[1]) == 2
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    assert _shell(monkeypatch, "runs", "log", place / "model") == 2
+    assert "nothing was logged" in capsys.readouterr().err
 
 
 def test_a_store_that_never_answers_is_given_up_after_three_seconds(place):
     with _port() as address:
         begun = time.monotonic()
+        away = probe(address)
+        waited = time.monotonic() - begun
         with open_run(TrackingConfig(uri=address), "x") as run:
-            waited = time.monotonic() - begun
-    assert run.kept.is_dir() and "timed out" in run.lost
+            pass
+    assert "timed out" in away and "timed out" in run.lost
+    assert run.recorded and run.uri == f"sqlite:///{place}/mlflow.db"
     assert 2.5 <= waited <= 3.8
 
 
-def test_a_store_that_hangs_half_way_is_asked_once_and_never_again(place, monkeypatch):
+def test_a_store_that_hangs_half_way_is_tried_once_and_never_again(place, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with _port() as address:
-        run = TrackedRun(address, Identity("x", "forecaster"))
-        run._client, run.run_id = MlflowClient(tracking_uri=address), "0" * 32
+        run = TrackedRun(address, "forecaster", "x")
+        run.recorded, run.run_id = True, "0" * 32
         begun = time.monotonic()
-        for step in range(100):
+        for step in range(20):
             run.log_metrics([("train_loss", 0.5, 1_700_000_000_000, step)])
         waited = time.monotonic() - begun
         run.close()
-    assert "timed out" in run.lost and len(waiting(place / "mlflow-pending")[0].entries()) == 101
-    assert waited < 20  # a wait per call would be 100 s
+    assert "timed out" in run.lost
+    client, (kept,) = _runs(place)
+    assert len(client.get_metric_history(kept.info.run_id, "train_loss")) == 20
+    assert kept.data.tags["forecaster.continues"] == "0" * 32
+    assert waited < 15  # a wait per call would be 20 s
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"HTTP/9\r\n\r\n"])
 def test_a_port_that_speaks_something_else_costs_no_fit(place, answer):
     with _port(answer) as address, open_run(TrackingConfig(uri=address), "x") as run:
-        assert run.kept and run.lost
+        assert run.recorded and run.lost
 
 
 @pytest.mark.parametrize(
@@ -266,22 +282,38 @@ def test_a_port_that_speaks_something_else_costs_no_fit(place, answer):
 )
 def test_an_address_that_is_none_costs_no_fit(place, uri):
     with open_run(TrackingConfig(uri=uri), "x") as run:
-        assert run.kept and run.lost
+        assert run.recorded and run.lost
 
 
-@pytest.mark.parametrize("call", ["log_batch", "log_inputs", "log_artifacts", "set_terminated"])
-def test_a_store_that_fails_half_way_leaves_the_fit_alive(place, monkeypatch, capsys, call):
+@pytest.mark.parametrize("call", ["log_batch", "log_artifacts"])
+def test_a_local_store_that_fails_half_way_leaves_the_fit_alive(place, monkeypatch, capsys, call):
     def fail(*args, **kwargs):
         raise RuntimeError("the store is gone\nwith details")
 
     monkeypatch.setattr(MlflowClient, call, fail)
     model = _fit(out=place / "model")
     said = capsys.readouterr().out
-    assert "the store is gone" in said and "with details" not in said
-    assert "forecaster runs sync" in said
+    assert f"not tracked: MLflow store sqlite:///{place}/mlflow.db: the store is gone" in said
+    assert "with details" not in said and "forecaster runs log" in said
     loaded = fc.load(place / "model").predict(tiny.shop(), future=tiny.prices())
     expected = model.predict(tiny.shop(), future=tiny.prices())
     assert tiny.bits(loaded.quantiles) == tiny.bits(expected.quantiles)
+
+
+def test_a_run_continues_where_it_was_interrupted_and_keeps_its_points(place):
+    with pytest.raises(KeyboardInterrupt), open_run(TrackingConfig(), "x") as first:
+        first.log_metrics([("train_loss", 0.5, 1_700_000_000_000, 1)])
+        raise KeyboardInterrupt
+    assert _runs(place)[1][0].info.status == "KILLED"
+    with open_run(TrackingConfig(), "x", first.run_id) as again:
+        again.log_metrics([("train_loss", 0.5, 1_700_000_009_999, step) for step in (1, 2)])
+    client, (run,) = _runs(place)
+    assert run.info.status == "FINISHED" and again.run_id == first.run_id
+    history = client.get_metric_history(run.info.run_id, "train_loss")
+    assert sorted((point.step, point.timestamp) for point in history) == [
+        (1, 1_700_000_000_000),
+        (2, 1_700_000_009_999),
+    ]
 
 
 def test_a_fit_that_fails_ends_its_run_as_failed(place):
@@ -324,15 +356,6 @@ def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
     (entry,) = run.inputs.dataset_inputs
     assert entry.tags[0].value == "evaluation"
     assert re.search(r"tracked, see it with: .*forecaster ui\n", capsys.readouterr().out)
-
-
-def test_a_backtest_that_is_not_tracked_says_so(place, monkeypatch, capsys):
-    with _port() as address:
-        pass
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    config = tiny.plain_model().config.replaced(tracking={"enabled": True})
-    fc.Forecaster(replace(tiny.plain_model().artifact, config=config)).backtest(tiny.plain(), windows=1)
-    assert f"not tracked: MLflow store {address}" in capsys.readouterr().out
 
 
 def test_the_address_of_a_server_is_shown_as_it_is():

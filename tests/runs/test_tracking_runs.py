@@ -1,20 +1,16 @@
 """`forecaster runs` and `forecaster ui` what is there, how two differ, which is meant."""
 
 import json
+import os
 import re
-import socket
 import sys
-from contextlib import closing
 
 import pytest
 from forecast import tiny
 
 from forecaster.cli import main
 from forecaster.config import TrackingConfig
-from forecaster.errors import ConfigError
-from forecaster.runs.tracking.run import open_run
-from forecaster.runs.tracking.server import PORT, free_port
-from forecaster.runs.tracking.sweep import open_sweep, open_trial
+from forecaster.runs.tracking import open_run
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -51,13 +47,12 @@ def _fit(name, experiment="forecaster", wql=0.1, skill=0.25, roles=None, **setti
 
 
 def _sweep():
-    with open_sweep(TrackingConfig(), "shop", "studies/shop.journal") as sweep:
+    with open_run(TrackingConfig(), "shop", kind="sweep", key="0" * 32) as sweep:
         for number in range(2):
-            with open_trial(TrackingConfig(), sweep.key, "shop", number):
-                pass
-        sweep.run.log_tags({"trials": "2"})
-        sweep.run.log_metrics([("best/WQL", 0.08, 1_700_000_000_000, 2)])
-    return sweep.run.run_id
+            sweep.nested(f"trial-{number:03d}", {"kind": "trial", "state": "finished"}).close()
+        sweep.log_tags({"trials": "2"})
+        sweep.log_metrics([("best/WQL", 0.08, 1_700_000_000_000, 2)])
+    return sweep.run_id
 
 
 def test_runs_are_a_table_newest_first(shell):
@@ -101,7 +96,7 @@ def test_without_a_store_nothing_is_made_and_it_is_said(shell, place):
         code, out, err = shell(*words)
         assert (code, out) == (2, "") and not list(place.iterdir())
         uri = f"sqlite:///{place}/mlflow.db"
-        assert err == f"error: MLflow store {uri}: there is none yet; forecaster fit makes it\n"
+        assert err == f"error: MLflow store {uri}: it does not exist; forecaster fit creates it\n"
 
 
 def test_a_store_without_runs_is_said_to_have_none(shell):
@@ -109,10 +104,11 @@ def test_a_store_without_runs_is_said_to_have_none(shell):
     assert shell("runs", "--json") == (0, "[]\n", "")
 
 
-def test_runs_that_wait_for_their_store_are_counted(shell, place):
+def test_runs_that_are_only_local_are_counted(shell, place):
     with open_run(TrackingConfig(uri="http://127.0.0.1:1"), "x"):
         pass
-    assert shell("runs")[1].endswith("1 more waits for its store, send it with: forecaster runs sync\n")
+    line = "1 run in the local store only; copy with: forecaster runs sync\n"
+    assert shell("runs")[1].endswith(line)
 
 
 def test_two_runs_differ_where_they_differ_and_nowhere_else(shell):
@@ -135,7 +131,7 @@ def test_two_runs_that_differ_in_nothing_are_said_to(shell):
     first, second = _fit("sales"), _fit("again")
     code, out, _ = shell("runs", "diff", first, second)
     assert code == 0 and out == (
-        f"{first[:8]} sales and {second[:8]} again differ in nothing: "
+        f"{first[:8]} sales and {second[:8]} again do not differ: "
         "data, config, versions, scores are equal\n"
     )
 
@@ -150,23 +146,24 @@ def test_a_run_that_is_not_known_or_not_the_only_one_is_refused_with_candidates(
     )
     code, _, err = shell("runs", "diff", first, "sales")
     both = f"{second[:8]} (sales), {first[:8]} (sales)"
-    assert (code, err) == (2, f"error: run sales: 2 runs are called so: {both}; give an id\n")
+    assert (code, err) == (2, f"error: run sales: 2 runs have that name: {both}; give an id\n")
 
 
-def test_a_port_in_use_is_refused_when_asked_for_and_passed_over_when_not(shell):
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        taken = server.getsockname()[1]
-        code, out, err = shell("ui", "--port", taken)
-        assert (code, out) == (2, "")
-        assert err == (
-            f"error: --port {taken}: Address already in use; choose another one, or leave --port away "
-            "for the next free one\n"
-        )
-        assert free_port(0) not in (0, taken)
-    first = free_port(None)
-    assert first >= PORT
-    with closing(socket.create_server(("127.0.0.1", first))):
-        assert first < free_port(None)
+def test_ui_becomes_an_mlflow_server_of_this_machine_alone(shell, place, monkeypatch):
+    class Replaced(Exception):
+        pass
+
+    def execv(program, words):
+        raise Replaced(" ".join(words[1:]))
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with pytest.raises(Replaced) as replaced:
+        shell("ui", "--port", 5123)
+    assert str(replaced.value) == (
+        "-m mlflow server --host 127.0.0.1 --port 5123 --workers 1 --backend-store-uri "
+        f"sqlite:///{place}/mlflow.db --artifacts-destination {place}/mlartifacts"
+    )
 
 
 def test_a_server_needs_no_server(shell):
@@ -179,11 +176,3 @@ def test_a_file_that_is_no_store_is_one_line(shell, place):
     (place / "mlflow.db").write_text("not a database")
     code, _, err = shell("runs")
     assert code == 2 and err.count("\n") == 1 and err.startswith("error: MLflow store sqlite:///")
-
-
-def test_a_range_of_ports_that_is_taken_is_said(monkeypatch):
-    from forecaster.runs.tracking import server
-
-    monkeypatch.setattr(server, "_PORTS", 0)
-    with pytest.raises(ConfigError, match="are in use: choose one with --port"):
-        free_port(None)

@@ -1,1 +1,1 @@
-"""Search for good settings: a space of config paths, a study that survives, workers that share it."""
+"""Search for better settings: `study` holds the options, `search` runs it."""

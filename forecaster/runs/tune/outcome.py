@@ -1,29 +1,39 @@
-"""What a search found: its trials, the best of them, and the preset beside it.
-
-What comes in: a plan and the trials of its study. What goes out: the best config, values, a table of
-all trials, and a YAML file that `fit --config` takes.
-"""
+"""The result of a search: its trials, the best settings, what is printed and logged of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from forecaster.config import Config
 from forecaster.errors import FitError
 from forecaster.files import atomic_file
-from forecaster.runs.tune.objective import PRESET, REFUSED
-from forecaster.runs.tune.plan import SweepPlan
+from forecaster.runs.tracking import TrackedRun, without_password
 from forecaster.runs.tune.space import Space, apply
-from forecaster.runs.tune.study import counted
+from forecaster.runs.tune.study import SweepPlan, counted
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from optuna import Study
     from optuna.trial import FrozenTrial
 
+    from forecaster.runs.tune.trial import Evaluator
+
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
-"""Our words for Optuna's."""
+_SHOWN = 5  # of the best trials
+_SILENCE_SECONDS = 10.0
+_AXES = 8  # settings side by side that can be read
 
 
 @dataclass(frozen=True)
@@ -31,13 +41,17 @@ class Outcome:
     """The trials of a search."""
 
     plan: SweepPlan
-    """What was searched."""
     trials: tuple[FrozenTrial, ...]
-    """Those that count, in their order."""
+    """Those that count, by number."""
+
+    @classmethod
+    def of(cls, plan: SweepPlan, study: Study) -> Outcome:
+        """Returns the outcome of a study as it is now."""
+        return cls(plan, tuple(counted(study.get_trials(deepcopy=False))))
 
     @property
     def ended(self) -> list[FrozenTrial]:
-        """Trials that are told: finished, pruned or failed."""
+        """Trials that finished, were pruned or failed."""
         return [trial for trial in self.trials if trial.state.is_finished()]
 
     @property
@@ -53,19 +67,25 @@ class Outcome:
             FitError: no trial has finished.
         """
         if not self.finished:
-            raise FitError(self._nothing())
+            failed = sum(trial.state.name == "FAIL" for trial in self.trials)
+            notes = [note for trial in reversed(self.trials) if (note := _note(trial))]
+            last = f"; the last one: {notes[0]}" if notes else ""
+            raise FitError(
+                f"study {self.plan.study}: none of {len(self.trials)} trials finished "
+                f"({failed} failed){last}"
+            )
         return min(self.finished, key=lambda trial: (trial.values, trial.number))
 
     @property
     def front(self) -> list[FrozenTrial]:
-        """Finished trials that no other one beats in every metric."""
+        """The Pareto front."""
         every = self.finished
         return [trial for trial in every if not any(_dominates(other, trial) for other in every)]
 
     @property
     def preset(self) -> FrozenTrial | None:
         """The trial of the config as it is; None = it has not finished."""
-        return next((trial for trial in self.finished if trial.user_attrs.get(PRESET)), None)
+        return next((trial for trial in self.finished if trial.user_attrs.get("preset")), None)
 
     @property
     def gain(self) -> float | None:
@@ -74,16 +94,13 @@ class Outcome:
             return None
         return float(1 - self.best.values[0] / self.preset.values[0])
 
-    def settings(self, trial: FrozenTrial) -> Config:
-        """Returns the whole config of a trial."""
-        if trial.user_attrs.get(PRESET):
-            return self.plan.settings
-        return apply(self.plan.settings, trial.params)
+    def config(self, trial: FrozenTrial) -> Config:
+        """Returns all settings of a trial."""
+        preset = trial.user_attrs.get("preset")
+        return self.plan.config if preset else apply(self.plan.config, trial.params)
 
     def columns(self) -> dict[str, list[Any]]:
-        """Returns a table with a row per trial: its number, state, values, seconds, settings, note."""
-        front = {trial.number for trial in self.front}
-        several = len(self.plan.metrics) > 1
+        """Returns a table with a row per trial: number, state, values, seconds, settings, note."""
         table: dict[str, list[Any]] = {
             "trial": [trial.number for trial in self.trials],
             "state": [STATES.get(trial.state.name, "waiting") for trial in self.trials],
@@ -92,7 +109,8 @@ class Outcome:
             table[metric] = [
                 trial.values[place] if trial.state.name == "COMPLETE" else None for trial in self.trials
             ]
-        if several:
+        if len(self.plan.metrics) > 1:
+            front = {trial.number for trial in self.front}
             table["pareto"] = [trial.number in front for trial in self.trials]
         table["seconds"] = [trial.user_attrs.get("seconds") for trial in self.trials]
         for entry in Space(self.plan.space).entries:
@@ -100,12 +118,8 @@ class Outcome:
         table["note"] = [_note(trial) for trial in self.trials]
         return table
 
-    def write_best(self, path: Path, command: str) -> None:
-        """Writes the best config as YAML, whole or not at all.
-
-        Args:
-            path: of the file.
-            command: that made the search.
+    def write_best(self, command: str) -> Path:
+        """Writes the best config as YAML, beside the journal or in the working directory.
 
         Raises:
             FitError: no trial has finished.
@@ -113,33 +127,24 @@ class Outcome:
         """
         import yaml
 
-        metric = self.plan.metrics[0]
-        trial, told = self.best, [f"# Found by: {command}"]
-        line = f"# Trial {trial.number} of {len(self.trials)} in study {self.plan.study}: "
-        told.append(f"{line}{metric} {trial.values[0]:.6g} on the validation span.")
-        if self.preset is not None:
-            said = "" if self.gain is None else f" ({improvement(self.gain)})"
-            told.append(f"# The preset, trial {self.preset.number}: {self.preset.values[0]:.6g}{said}.")
-        told += ["#", f"#   forecaster fit {self.plan.source} --config {path.name} --out MODEL", "", ""]
+        plan, trial, preset = self.plan, self.best, self.preset
+        folder = Path() if "://" in plan.storage else Path(plan.storage).parent
+        path = folder / f"{plan.study}.best.yaml"
+        lines = [
+            f"# Found by: {command}",
+            f"# Trial {trial.number} of {len(self.trials)} in study {plan.study}: "
+            f"{plan.metrics[0]} {trial.values[0]:.6g} on the validation span.",
+        ]
+        if preset is not None:
+            gain = "" if self.gain is None else f" ({improvement(self.gain)})"
+            lines.append(f"# The preset, trial {preset.number}: {preset.values[0]:.6g}{gain}.")
+        lines += ["#", f"#   forecaster fit {plan.source} --config {path.name} --out MODEL", "", ""]
         settings = yaml.safe_dump(
-            self.settings(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
+            self.config(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
         )
         with atomic_file(path) as file:
-            file.write_text("\n".join(told) + settings, encoding="utf-8")
-
-    def _nothing(self) -> str:
-        failed = [trial for trial in self.trials if trial.state.name == "FAIL"]
-        notes = [note for trial in reversed(self.trials) if (note := _note(trial))]
-        said = f"; the last said: {notes[0]}" if notes else ""
-        return (
-            f"study {self.plan.study}: none of {len(self.trials)} trials finished "
-            f"({len(failed)} failed){said}"
-        )
-
-
-def outcome_of(plan: SweepPlan, trials: Iterable[FrozenTrial]) -> Outcome:
-    """Returns what a search found, from all trials of its study."""
-    return Outcome(plan, tuple(counted(trials)))
+            file.write_text("\n".join(lines) + settings, encoding="utf-8")
+        return path
 
 
 def improvement(gain: float) -> str:
@@ -149,17 +154,193 @@ def improvement(gain: float) -> str:
     return f"the best is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
 
 
-def _dominates(one: FrozenTrial, other: FrozenTrial) -> bool:
-    return one.values != other.values and all(
-        mine <= theirs for mine, theirs in zip(one.values, other.values, strict=True)
+def print_plan(console: Console, evaluator: Evaluator) -> None:
+    """Prints what is searched, and on which rows trials are scored."""
+    plan, cutoffs = evaluator.plan, evaluator.cutoffs
+    paths = ", ".join(entry.path for entry in Space(plan.space).entries)
+    _print(
+        console,
+        f"study {plan.study} in {without_password(plan.storage)}: {plan.trials} trials in all · "
+        f"sampler {plan.sampler} · pruner {plan.pruner} · {_count(plan.workers, 'worker')}",
     )
+    _print(console, f"searches {paths}")
+    _print(
+        console,
+        f"each trial is fitted to the rows until {evaluator.text(cutoffs[0])} and scored by "
+        f"{', '.join(plan.metrics)} at {_count(len(cutoffs), 'cutoff')} until "
+        f"{evaluator.text(cutoffs[-1])}; trial 0 is the config as it is",
+    )
+
+
+class SearchBar:
+    """A progress bar; without a terminal, a line now and then."""
+
+    def __init__(self, console: Console, plan: SweepPlan, study: Study):
+        self._console, self._plan, self._study = console, plan, study
+        self._progress = Progress(
+            TextColumn("searching"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} trials{task.fields[best]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            refresh_per_second=4,
+        )
+        self._task = self._progress.add_task("", total=plan.trials, best="")
+        self._printed = time.monotonic()
+
+    def __enter__(self) -> Self:
+        outcome = Outcome.of(self._plan, self._study)
+        if outcome.ended:
+            _print(self._console, f"continues: {_standing(outcome)}")
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def move(self, trial: FrozenTrial) -> None:
+        """Shows a trial that has ended."""
+        outcome = Outcome.of(self._plan, self._study)
+        self._progress.update(self._task, completed=len(outcome.ended), best=_best(outcome))
+        if error := trial.user_attrs.get("error"):
+            _print(self._console, f"trial {trial.number} failed: {error}", style="yellow")
+        if self._progress.disable and time.monotonic() - self._printed > _SILENCE_SECONDS:
+            self._printed = time.monotonic()
+            _print(self._console, _standing(outcome))
+
+    def stop(self) -> None:
+        """Removes the bar."""
+        self._progress.stop()
+
+
+def print_results(console: Console, outcome: Outcome) -> None:
+    """Prints the best trials, or the Pareto front, and the preset."""
+    plan, preset = outcome.plan, outcome.preset
+    several = len(plan.metrics) > 1
+    ranked = sorted(
+        outcome.front if several else outcome.finished, key=lambda trial: (trial.values, trial.number)
+    )
+    shown = ranked[: None if several else _SHOWN]
+    if preset is not None and preset not in shown:
+        shown.append(preset)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("trial", *plan.metrics):
+        table.add_column(heading, justify="right")
+    table.add_column("settings", overflow="fold")
+    for trial in shown:
+        words = ", ".join(f"{name}={_text(value)}" for name, value in trial.params.items())
+        values = (f"{value:.5g}" for value in trial.values)
+        table.add_row(str(trial.number), *values, escape("the preset" if trial is preset else words))
+    console.print(table)
+    states = Counter(trial.state.name for trial in outcome.ended)
+    line = (
+        f"{len(outcome.ended)} trials: {states['COMPLETE']} finished, {states['PRUNED']} pruned, "
+        f"{states['FAIL']} failed"
+    )
+    if several:
+        line += (
+            f" · {len(outcome.front)} on the Pareto front; trial {outcome.best.number} has the lowest "
+            f"{plan.metrics[0]}"
+        )
+    elif outcome.gain is not None:
+        line += f" · {plan.metrics[0]} {outcome.best.values[0]:.5g}: {improvement(outcome.gain)}"
+        line += "" if outcome.gain == 0 else " than the preset's"
+    _print(console, line)
+
+
+def log_study(run: TrackedRun, study: Study, outcome: Outcome) -> None:
+    """Logs counts, best values and settings, and figures of a study to its MLflow run."""
+    if not run.recorded:
+        return
+    plan, ended, complete = outcome.plan, outcome.ended, outcome.finished
+    counts = Counter(trial.state.name for trial in ended)
+    tags = {
+        f"trials.{STATES[state]}": str(counts[state]) for state in ("COMPLETE", "PRUNED", "FAIL")
+    } | {"trials": str(len(ended)), "metrics": ", ".join(plan.metrics)}
+    if complete and len(plan.metrics) == 1:
+        best = outcome.best
+        tags |= {f"best.{name}": str(value) for name, value in best.params.items()}
+        tags["best.trial"] = str(best.number)
+    run.log_tags(tags)
+    now = int(max((trial.datetime_complete.timestamp() for trial in ended), default=0) * 1000)
+    if complete:
+        lowest = [min(trial.values[k] for trial in complete) for k in range(len(plan.metrics))]
+        run.log_metrics(
+            [
+                (f"best/{name}", value, now, len(ended))
+                for name, value in zip(plan.metrics, lowest, strict=True)
+            ]
+        )
+        for name, figure in study_figures(study, plan.metrics):
+            run.log_figure(figure, name)
+
+
+def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str, Figure]]:
+    """Yields Optuna's figures of a study by file name, those that it has enough trials for."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+    from optuna.visualization import matplotlib as optuna_plots
+
+    def first(trial: FrozenTrial) -> float:
+        return float(trial.values[0])
+
+    complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
+    if not complete:
+        return
+    names = sorted({name for trial in complete for name in trial.params})[:_AXES]
+    named = {"target": first, "target_name": metrics[0]}
+    plots: dict[str, Any] = {
+        "history.png": lambda: optuna_plots.plot_optimization_history(study, **named),
+        "importance.png": lambda: optuna_plots.plot_param_importances(study, **named),
+        "settings.png": lambda: optuna_plots.plot_parallel_coordinate(study, names, **named),
+    }
+    if len(metrics) > 1:
+        plots["pareto.png"] = lambda: optuna_plots.plot_pareto_front(study, target_names=[*metrics])
+    for name, plot in plots.items():
+        # Optuna sets a style for all figures of the process, and says that its plots are experimental.
+        with plt.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                figure = np.ravel(plot())[0].get_figure()
+            except (ValueError, RuntimeError, IndexError, ZeroDivisionError):
+                plt.close()  # too few trials
+                continue
+            figure.set_layout_engine("tight")
+            yield name, figure
+            plt.close(figure)
+
+
+def _standing(outcome: Outcome) -> str:
+    return f"{len(outcome.ended)}/{outcome.plan.trials} trials{_best(outcome)}"
+
+
+def _best(outcome: Outcome) -> str:
+    if not outcome.finished:
+        return ""
+    name, best, preset = outcome.plan.metrics[0], outcome.best, outcome.preset
+    beside = "" if preset is None else f", preset {preset.values[0]:.4f}"
+    return f" · best {name} {best.values[0]:.4f} (trial {best.number}){beside}"
+
+
+def _dominates(one: FrozenTrial, other: FrozenTrial) -> bool:
+    pairs = list(zip(one.values, other.values, strict=True))
+    return one.values != other.values and all(a <= b for a, b in pairs)
 
 
 def _note(trial: FrozenTrial) -> str | None:
     attributes = trial.user_attrs
-    if attributes.get(PRESET):
+    if attributes.get("preset"):
         return "the preset"
-    note: str | None = attributes.get("error") or attributes.get(REFUSED)
+    note: str | None = attributes.get("error") or attributes.get("refused")
+    if note is None and trial.state.name == "FAIL":
+        return "its process died"
     return note
 
 
@@ -169,3 +350,17 @@ def _column(values: list[Any]) -> list[Any]:
     if len(kinds) > 1 and not kinds <= {int, float}:
         return [None if value is None else str(value) for value in values]
     return values
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "null"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def _print(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)

@@ -1,133 +1,340 @@
-"""The study of a search: opened or made, and known to be the same one.
+"""The study of a search: its options, its plan, its Optuna storage.
 
-What comes in: a plan. What goes out: an Optuna study whose trials several processes share. Promised: a
-study of the same name that searched otherwise — another metric, space, table, horizon — is refused with
-what differs, and left as it is.
-
-A trial does not count if its worker went away before it told a result, or if it was one too many. It
-stays in the study as failed, with the reason as its attribute `void`; `counted` leaves it out.
-
-| attribute of a trial | meaning |
+| user attribute of a trial | meaning |
 |---|---|
-| `preset` | True: the settings that the search started from |
-| `owner` | its process (`Owner`) |
-| `beat` | how often its process has said that it lives |
-| `error` | why it failed |
-| `void` | why it does not count |
-| `retry_of` | number of the trial whose settings it runs again |
-| `deaths` | how many processes have died of these settings |
+| `preset` | True: the config as it is |
+| `process` | the process that runs it, see `tracking.this_process` |
+| `run` | id of its MLflow run |
+| `retry_of` | number of the lost trial whose settings it repeats |
+| `deaths` | worker processes that have died with these settings |
+| `error`, `refused` | why it failed; why its settings were not fitted |
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from forecaster.errors import ConfigError
-from forecaster.runs.tune.plan import SweepPlan
-from forecaster.runs.tune.storage import PATIENCE_SECONDS, Say, open_storage
+from forecaster.config import Config, FitConfig, parse_duration
+from forecaster.errors import ConfigError, nearest
+from forecaster.runs.tracking import database, first_line, tracking_uri, without_password
+from forecaster.runs.tune.space import Space
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-IDENTITY = "identity"
-"""Attribute of a study: what it searches."""
+    from forecaster.panel.panel import Panel
+
+Sampler = Literal["tpe", "gp", "random"]
+Pruner = Literal["asha", "hyperband", "none"]
+Metric = Literal["WQL", "MASE", "MSE", "MAE", "RMSE", "sMAPE"]
+SAMPLERS, PRUNERS, METRICS = get_args(Sampler), get_args(Pruner), get_args(Metric)
+
+_IDENTITY = "identity"
 _NAME = re.compile(r"\w[\w .+-]*")
 _DIGEST = re.compile(r"[0-9a-f]{16,}")
+_LOCK_SECONDS = 10  # a lock whose process was killed; Optuna's default of 30 only delays a restart
 
 
-def default_storage(study: str, tracking_uri: str) -> str:
-    """Returns the journal of a study: beside a local MLflow store, else in the working directory.
+@dataclass(frozen=True)
+class TuneOptions:
+    """Options of a search; None = chosen by `plan_search`."""
+
+    trials: int = 50
+    """Total, those of earlier calls included."""
+    space: str | Path | Mapping[str, Any] | None = None
+    """YAML file or its content; None = the one in the package."""
+    study: str | None = None
+    """Name; None = from the table and the horizon."""
+    storage: str | Path | None = None
+    """Journal file or database URL; None = a journal beside the tracking store."""
+    workers: int = 1
+    """Processes on this machine."""
+    sampler: Sampler = "tpe"
+    pruner: Pruner | None = None
+    """None = asha where losses of trials can be compared, else none."""
+    metrics: tuple[Metric, ...] = ("WQL",)
+    """Minimised; several give a Pareto study."""
+    timeout: str | float | None = None
+    """No trial starts later, as 90, 45m or 2h."""
+    seed: int = 0
+    """Of the sampler."""
+    until: str | None = None
+    """Date after which rows are held out."""
+    out: Path | None = None
+    """Folder for a model with the best settings."""
+    register: str | None = None
+    """Name in the registry for that model."""
+    refit: bool = True
+    """Whether to fit a model with the best settings."""
+    command: str = "fc.tune(...)"
+    """Recorded in the file of the best settings."""
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A search with all options settled; picklable, so that a worker process can take part."""
+
+    study: str
+    storage: str
+    """Path of a journal, or a database URL."""
+    source: str
+    """Path, glob or address of the table; "" = a frame."""
+    config: Config
+    """Trial 0 runs it as it is; all others replace settings of the space."""
+    space: Mapping[str, Any]
+    fingerprint: str
+    """Of the table until `until`."""
+    metrics: tuple[Metric, ...] = ("WQL",)
+    trials: int = 50
+    sampler: Sampler = "tpe"
+    pruner: Pruner = "asha"
+    seed: int = 0
+    workers: int = 1
+    timeout_seconds: float | None = None
+    until: str | None = None
+    future: str | None = None
+    covariates: str | None = None
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What two calls must share to work on one study: short texts to compare and to show."""
+        config = self.config.model_dump(mode="json", exclude={"tracking"})
+        return {
+            "metric": ", ".join(self.metrics),
+            "horizon": str(self.config.horizon),
+            "space": _digest(self.space),
+            "data": self.fingerprint[:16],
+            "until": self.until or "the end of the table",
+            "config": _digest(config),
+        }
+
+
+def plan_search(
+    panel: Panel,
+    config: Config,
+    options: TuneOptions,
+    space: Space,
+    data: object,
+    future: object | None = None,
+    covariates: object | None = None,
+) -> SweepPlan:
+    """Returns the plan of a search over a panel that was read from `data`, `future`, `covariates`.
 
     Raises:
-        ConfigError: the study's name cannot be a file's.
+        ConfigError: options contradict each other or the space; all faults at once.
     """
+    if config.horizon is None:
+        raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
+    _check(options, space)
+    pruner = options.pruner
+    if pruner is None:
+        pruner = "none" if len(options.metrics) > 1 or space.losses_differ else "asha"
+    source = _address(data)
+    stem = re.sub(r"[^\w.+-]+", "-", Path(panel.name).stem).strip(".-+") or "table"
+    study = options.study or f"{'frame' if source is None else stem}-{config.horizon}"
     check_name(study)
-    folder = Path.cwd()
-    if tracking_uri.startswith("sqlite:///"):
-        folder = Path(unquote(tracking_uri.removeprefix("sqlite:///"))).absolute().parent
+    return SweepPlan(
+        study=study,
+        storage=str(options.storage or default_storage(study, tracking_uri(config.tracking))),
+        source=source or "",
+        config=config,
+        space=space.yaml,
+        fingerprint=panel.fingerprint(),
+        metrics=options.metrics,
+        trials=options.trials,
+        sampler=options.sampler,
+        pruner=pruner,
+        seed=options.seed,
+        workers=options.workers,
+        timeout_seconds=parse_duration(options.timeout, "--timeout"),
+        until=options.until,
+        future=_address(future),
+        covariates=_address(covariates),
+    )
+
+
+def default_storage(study: str, uri: str) -> str:
+    """Returns the journal of a study: beside a local MLflow store, else in the working directory."""
+    check_name(study)
+    file = database(uri)
+    folder = Path.cwd() if file is None else file.parent
     return str(folder / "studies" / f"{study}.journal")
 
 
 def check_name(study: str) -> None:
-    """Refuses a study's name that cannot be a file's.
-
-    Raises:
-        ConfigError: it holds other signs than letters, digits, blanks and . _ + -
-    """
+    """Raises ConfigError if the name of a study cannot be the name of a file."""
     if not _NAME.fullmatch(study):
         raise ConfigError(
             f"--study {study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"
         )
 
 
-def open_study(
-    plan: SweepPlan, patience_seconds: float = PATIENCE_SECONDS, say: Say | None = None
-) -> Study:
-    """Returns the study of a plan, made if it is not there.
-
-    Args:
-        plan: what is searched, and where the study is kept.
-        patience_seconds: how long a storage that is away is asked again.
-        say: receives one line when it is away.
+def open_study(plan: SweepPlan) -> Study:
+    """Returns the study of a plan, created with trial 0 enqueued if it does not exist.
 
     Raises:
-        ConfigError: the study searched otherwise, or its storage stayed away.
+        ConfigError: a study of that name searched something else, or its storage cannot be opened.
     """
     import optuna
 
     check_name(plan.study)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = open_storage(plan.storage, patience_seconds, say)
+    storage = open_storage(plan.storage)
     study = optuna.create_study(
         storage=storage,
         study_name=plan.study,
         directions=["minimize"] * len(plan.metrics),
         load_if_exists=True,
+        pruner=make_pruner(plan),
     )
-    found = study.user_attrs.get(IDENTITY)
+    found = study.user_attrs.get(_IDENTITY)
     if found is None and not study.get_trials(deepcopy=False):
-        study.set_user_attr(IDENTITY, plan.identity)
+        study.set_user_attr(_IDENTITY, plan.identity)
         found = plan.identity
-    _refuse_another(plan, found, optuna.get_all_study_names(storage))
+        study.enqueue_trial(Space(plan.space).preset(plan.config), user_attrs={"preset": True})
+    _check_identity(plan, found, optuna.get_all_study_names(storage))
     return study
 
 
-def counted(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """Returns the trials that count, in their order: not those that nobody finished."""
-    from optuna.trial import TrialState
+def open_storage(address: str) -> Any:
+    """Returns the Optuna storage of a journal file or a database URL.
 
+    Raises:
+        ConfigError: it cannot be opened.
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+
+    shown = without_password(address)
+    if "://" in address:
+        try:
+            # Checks each connection before its use: servers restart.
+            return optuna.storages.RDBStorage(address, engine_kwargs={"pool_pre_ping": True})
+        except ImportError as error:
+            missing = getattr(error.__cause__, "name", None) or error.name or str(error)
+            raise ConfigError(
+                f"--storage {shown}: needs the module {missing.split('.')[0]}, which is not installed "
+                "(psycopg: pip install 'psycopg[binary]')"
+            ) from error
+        except Exception as error:  # SQLAlchemy's errors are of many kinds
+            raise ConfigError(
+                f"--storage {shown}: {first_line(error)}; expected a path, sqlite:///FILE or "
+                "postgresql+psycopg://USER@HOST/DATABASE"
+            ) from error
+    path = Path(address).expanduser().absolute()  # the working directory may change
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            with path.open("rb") as file:
+                first = file.readline()
+            # Optuna would append to any file.
+            if first and not first.startswith(b'{"op_code"'):
+                raise ConfigError(f"--storage {path}: is not a journal of studies; name another file")
+        lock = JournalFileSymlinkLock(str(path), grace_period=_LOCK_SECONDS)
+        return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))
+    except OSError as error:
+        raise ConfigError(f"--storage {path}: {error.strerror}; name another file") from error
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"--storage {path}: is damaged ({error}); name another file") from error
+
+
+def make_pruner(plan: SweepPlan) -> Any:
+    """Returns the pruner of a plan, with rungs at a quarter and a half of the training.
+
+    Source: Li et al., "A system for massively parallel hyperparameter tuning" (2020).
+    """
+    import optuna
+
+    steps, first = _steps(plan.config), first_rung(plan.config)
+    if plan.pruner == "none":
+        return optuna.pruners.NopPruner()
+    if plan.pruner == "asha":
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=2)
+    return optuna.pruners.HyperbandPruner(
+        min_resource=first, max_resource=max(first, steps), reduction_factor=2
+    )
+
+
+def make_sampler(plan: SweepPlan, number: int) -> Any:
+    """Returns the sampler of one trial. Its seed depends on the number alone, so that an interrupted
+    search proposes the same settings as an uninterrupted one.
+    """
+    import numpy as np
+    import optuna
+
+    seed = int(np.random.SeedSequence([plan.seed, number]).generate_state(1)[0])
+    if plan.sampler == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    if plan.sampler == "gp":
+        return optuna.samplers.GPSampler(seed=seed)
+    return optuna.samplers.TPESampler(seed=seed)
+
+
+def counted(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """Returns the trials that count: not the waiting ones, nor the lost ones, which are retried."""
+    trials = list(trials)
+    retried = {trial.user_attrs.get("retry_of") for trial in trials}
     return [
         trial
         for trial in trials
-        if trial.state != TrialState.WAITING
-        and not (trial.state == TrialState.FAIL and "void" in trial.user_attrs)
+        if trial.state.name != "WAITING"
+        and not (trial.state.name == "FAIL" and trial.number in retried)
     ]
 
 
 def finished(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """Returns the trials that count and have ended, whether complete, pruned or failed."""
+    """Returns the trials that count and have ended: complete, pruned or failed."""
     return [trial for trial in counted(trials) if trial.state.is_finished()]
 
 
-def _refuse_another(plan: SweepPlan, found: Any, names: list[str]) -> None:
-    mine = plan.identity
-    if found == mine:
+def _check(options: TuneOptions, space: Space) -> None:
+    faults = []
+    known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS}
+    given = [("sampler", options.sampler), ("pruner", options.pruner or "none")]
+    for name, value in given + [("metric", metric) for metric in options.metrics]:
+        if value not in known[name]:
+            faults.append(f"--{name} {value}: expected one of {', '.join(known[name])}")
+    if not options.metrics or len(set(options.metrics)) < len(options.metrics):
+        faults.append(f"--metric {', '.join(options.metrics) or '(none)'}: expected each one once")
+    for name, number in (("trials", options.trials), ("workers", options.workers)):
+        if number < 1:
+            faults.append(f"--{name} {number}: expected 1 or more")
+    if options.pruner not in (None, "none"):
+        if len(options.metrics) > 1:
+            faults.append(
+                f"--pruner {options.pruner}: trials with {len(options.metrics)} metrics cannot be "
+                "compared before their end; take --pruner none, or one --metric"
+            )
+        if space.losses_differ:
+            faults.append(
+                f"--pruner {options.pruner}: the space searches {space.losses_differ}, so losses of "
+                "two trials do not mean the same; take --pruner none, or leave it out of the space"
+            )
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def _check_identity(plan: SweepPlan, found: Any, names: list[str]) -> None:
+    wanted = plan.identity
+    if found == wanted:
         return
     new = next(name for k in range(2, len(names) + 3) if (name := f"{plan.study}-{k}") not in names)
     if not isinstance(found, Mapping):
         raise ConfigError(
-            f"study {plan.study} in {plan.storage} was made by another program: name a new one "
-            f"(--study {new})"
+            f"study {plan.study} in {without_password(plan.storage)} was created by another program: "
+            f"name a new one (--study {new})"
         )
     other = [
-        f"{name}{_values(found.get(name), mine.get(name))}"
-        for name in {**mine, **found}
-        if found.get(name) != mine.get(name)
+        f"{name}{_values(found.get(name), wanted.get(name))}"
+        for name in {**wanted, **found}
+        if found.get(name) != wanted.get(name)
     ]
     raise ConfigError(
         f"study {plan.study} searched with another {', another '.join(other)}: name a new one "
@@ -135,8 +342,47 @@ def _refuse_another(plan: SweepPlan, found: Any, names: list[str]) -> None:
     )
 
 
-def _values(theirs: Any, mine: Any) -> str:
-    """Returns both values where they are words: a digest tells nobody anything."""
-    if theirs is None or mine is None or _DIGEST.fullmatch(str(theirs)):
+def _values(theirs: Any, ours: Any) -> str:
+    """Returns both values where they are words: digests are of no use to a reader."""
+    if theirs is None or ours is None or _DIGEST.fullmatch(str(theirs)):
         return ""
-    return f" ({theirs}, now {mine})"
+    return f" ({theirs}, now {ours})"
+
+
+def _address(table: object | None) -> str | None:
+    return str(table) if isinstance(table, str | Path) else None
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def first_rung(config: Config) -> int:
+    """Returns the steps after which trials are compared first: a quarter, at least one validation."""
+    return max(config.fit.validate_every, round(_steps(config) / 4))
+
+
+def _steps(config: Config) -> int:
+    """Returns the steps of a training; if the data chooses them, the default."""
+    steps: int = FitConfig().steps if config.fit.steps is None else config.fit.steps
+    return steps
+
+
+def tune_options(trials: int, given: Mapping[str, Any]) -> TuneOptions:
+    """Returns the options of a caller; one metric may stand for a list of one.
+
+    Raises:
+        ConfigError: there is no such option.
+    """
+    known = [field.name for field in fields(TuneOptions)]
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f", did you mean '{near}'?" if near else ""
+            raise ConfigError(f"tune: unknown option '{name}'{hint}")
+    options = {name: value for name, value in given.items() if value is not None}
+    metrics = options.get("metrics", "WQL")
+    options["metrics"] = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    if "out" in options:
+        options["out"] = Path(options["out"])
+    return TuneOptions(trials, **options)

@@ -1,251 +1,177 @@
-"""One worker: claims a trial, runs it, tells what came out, until all are told.
+"""Worker processes: what they receive, what they send back, how they start and end.
 
-What comes in: a plan and an objective. What goes out: a study with one more told trial after the other.
-Promised: what was told is kept; a trial that fails is told as failed, with its error, and the search
-goes on; the same error three times in a row ends it.
+A worker evaluates one trial at a time and never opens the study. While it fits, it reports validation
+losses and is told whether the trial is pruned.
 
-    python -m forecaster.runs.tune.worker PLAN.json --number K --since N --objective MODULE:FUNCTION
-
-is what `workers.py` starts; it ends when its standard input does, that is with its parent.
+    parent                                     worker
+    (plan, "module:function")      ──▶         makes an evaluator
+    TrialRequest                   ──▶         evaluates
+                                   ◀──         (step, validation loss)
+    True = stop                    ──▶
+                                   ◀──         TrialResult, or the error that ends the search
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import math
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from forecaster.errors import FitError, ForecasterError
-from forecaster.runs.tune.claims import Claims, standing
-from forecaster.runs.tune.owner import BEAT_SECONDS
-from forecaster.runs.tune.plan import SweepPlan, read_plan
-from forecaster.runs.tune.space import Space
-from forecaster.runs.tune.storage import PATIENCE_SECONDS, Say, StorageLost
-from forecaster.runs.tune.study import finished, open_study
+from forecaster.config import Config
+from forecaster.errors import ForecasterError
+from forecaster.runs.tracking import TrackedRun, first_line
+from forecaster.runs.tune.space import Values
+from forecaster.runs.tune.study import SweepPlan
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
-    from optuna.trial import FrozenTrial
+    from optuna import Trial
 
-Objective = Callable[["Trial"], "float | Sequence[float]"]
-"""Returns the value of each metric. Raises `optuna.TrialPruned` where a trial falls behind."""
-Told = Callable[["FrozenTrial"], None]
-"""Receives each trial once it is told."""
-
-SAME_ERRORS = 3
-"""So many failures in a row with the same error end the search."""
-_LOOK_SECONDS = 0.5
-_FIRST_SECONDS = 10.0
 _LEAVE_SECONDS = 10.0
+
+Report = Callable[[int, float], bool]
+"""Takes a step and its validation loss; returns whether to stop the trial."""
 
 
 @dataclass(frozen=True)
-class Session:
-    """One call of the command: what came before it is no concern of its workers."""
+class TrialRequest:
+    """What a worker needs to evaluate a trial."""
 
-    since: int
-    """Trials in the study when it began: their failures may have been mended."""
-    number: int = 0
-    """Of the worker: the first one begins a study."""
-    ends: float | None = None
-    """No trial begins later, by the monotonic clock; None = never too late."""
-    patience_seconds: float = PATIENCE_SECONDS
-    """How long a storage that is away is asked again."""
-    say: Say | None = None
-    """Receives one line when it is away."""
-
-    @classmethod
-    def begin(
-        cls,
-        study: Study,
-        plan: SweepPlan,
-        patience_seconds: float = PATIENCE_SECONDS,
-        say: Say | None = None,
-    ) -> Session:
-        """Returns the session that begins now."""
-        left = plan.timeout_seconds
-        ends = None if left is None else time.monotonic() + left
-        since = len(study.get_trials(deepcopy=False))
-        return cls(since, ends=ends, patience_seconds=patience_seconds, say=say)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is too late to begin a trial."""
-        return self.ends is not None and time.monotonic() >= self.ends
+    number: int
+    values: Values
+    """Settings that the trial proposes, by path."""
+    config: Config
+    """All settings."""
+    prunable: bool = False
+    run: TrackedRun = field(default_factory=TrackedRun)
 
 
-def run_worker(
-    plan: SweepPlan, objective: Objective, session: Session | None = None, told: Told | None = None
-) -> None:
-    """Runs trials until as many as the plan asks for are told, by this or other workers.
+@dataclass
+class TrialResult:
+    """The result of a trial; `values` are those of the metrics, if it is complete."""
 
-    Args:
-        plan: of the search.
-        objective: what a trial is worth.
-        session: the call it belongs to; None = one that begins now.
-        told: receives each trial of this worker.
+    state: Literal["COMPLETE", "PRUNED", "FAIL"]
+    values: tuple[float, ...] | None = None
+    reason: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    """User attributes of the trial."""
 
-    Raises:
-        FitError: the last three trials failed with the same error.
-        StorageLost: the storage stayed away.
-    """
-    patience, say = (session.patience_seconds, session.say) if session else (PATIENCE_SECONDS, None)
-    study = open_study(plan, patience, say)
-    session = session or Session.begin(study, plan)
-    if plan.pruner != "none":
-        from forecaster.runs.tune.pruning import pruner_of
 
-        study.pruner = pruner_of(plan)
-    preset = Space(plan.space).preset(plan.settings)
-    claims = Claims(study, plan.trials, preset, plan.sampler, plan.seed)
-    if session.number:
-        _let_begin(claims)
+Evaluate = Callable[[TrialRequest, Report], TrialResult]
+
+
+class Worker:
+    """A process that evaluates trials, one at a time."""
+
+    def __init__(self, plan: SweepPlan, factory: str, number: int, folder: Path):
+        self.trial: Trial | None = None
+        self._log = folder / f"worker-{number}.log"
+        self.connection, theirs = Pipe()
+        with self._log.open("wb") as log:
+            # Not forked: a fork of a process that has used polars or torch may hang. Not the spawn of
+            # multiprocessing: it would run the caller's script again.
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "forecaster.runs.tune.worker", str(theirs.fileno())],
+                stdin=subprocess.PIPE,  # its end tells the worker to leave
+                stdout=log,
+                stderr=log,
+                env=worker_environment(number, plan.workers),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C reaches this process alone
+            )
+        theirs.close()
+        self.connection.send((plan, factory))
+
+    def leave(self) -> None:
+        """Tells the process to end."""
+        self.connection.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def end(self, by: float) -> str:
+        """Ends the process, by force after a time; returns why it ended, in words."""
+        self.leave()
+        try:
+            code = self.process.wait(max(0.0, by - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"{cause}: {lines[-1]}" if lines else cause
+
+
+def worker_environment(number: int, workers: int) -> dict[str, str]:
+    """Returns the environment of one worker: its part of the cores, and its GPU."""
+    variables = dict(os.environ)
+    package = str(Path(__file__).parents[3])
+    variables["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    cores = len(allowed(0)) if allowed else os.cpu_count() or 1
+    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+        variables.setdefault(name, str(max(1, cores // workers)))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        gpus = [name.strip() for name in visible.split(",") if name.strip()]
+    else:
+        import torch
+
+        gpus = [str(gpu) for gpu in range(torch.cuda.device_count())]
+    if gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    return variables
+
+
+def safely(evaluate: Evaluate, request: TrialRequest, report: Report) -> TrialResult:
+    """Evaluates a trial; an exception makes it a failed one."""
     try:
-        while not session.is_over:
-            refuse_same_errors(plan, claims.trials(), session)
-            trial = claims.claim()
-            if trial is not None:
-                _run(claims, trial, objective)
-                if told is not None:
-                    told(claims.trials()[trial.number])
-            elif all(each.state.is_finished() for each in standing(claims.trials(), plan.trials)):
-                return
-            else:
-                time.sleep(_LOOK_SECONDS)  # others still run theirs, and may die of them
-    except (KeyboardInterrupt, SystemExit):
-        with suppress(Exception):
-            claims.leave()
-        raise
-
-
-def refuse_same_errors(plan: SweepPlan, trials: Sequence[FrozenTrial], session: Session) -> None:
-    """Ends a search whose last trials all failed alike.
-
-    Raises:
-        FitError: with that error.
-    """
-    ended = sorted(finished(trials), key=lambda trial: trial.datetime_complete)[-SAME_ERRORS:]
-    errors = {trial.user_attrs.get("error") for trial in ended}
-    old = any(trial.number < session.since for trial in ended)
-    if len(ended) == SAME_ERRORS and len(errors) == 1 and None not in errors and not old:
-        raise FitError(
-            f"study {plan.study}: {SAME_ERRORS} trials in a row failed alike: {errors.pop()}"
-        )
-
-
-def _let_begin(claims: Claims) -> None:
-    """Waits a while for the first trial of a study: side by side all workers would begin the preset."""
-    ends = time.monotonic() + _FIRST_SECONDS
-    while not claims.trials() and time.monotonic() < ends:
-        time.sleep(0.05)
-
-
-def _run(claims: Claims, trial: Trial, objective: Objective) -> None:
-    """Runs a trial and tells what came of it."""
-    from optuna import TrialPruned
-    from optuna.exceptions import UpdateFinishedTrialError
-    from optuna.trial import TrialState
-
-    values: float | Sequence[float] | None = None
-    try:
-        with _beating(claims, trial):
-            values = objective(trial)
-        state = TrialState.COMPLETE
-        found = [values] if isinstance(values, int | float) else values
-        if any(math.isnan(value) for value in found):
-            raise FitError(f"the objective is not a number: {values}")
-    except TrialPruned:
-        state, values = TrialState.PRUNED, None
-    except StorageLost:
-        raise  # nobody is there to be told; the settings run again
+        return evaluate(request, report)
     except Exception as error:
-        state, values = TrialState.FAIL, None
-        with suppress(UpdateFinishedTrialError):
-            trial.set_user_attr("error", _line(error))
-    # Another machine may have taken this one for dead, and have run the settings again: that counts.
-    with suppress(UpdateFinishedTrialError):
-        claims.study.tell(trial, values, state, skip_if_finished=True)
+        known = isinstance(error, ForecasterError)
+        line = str(error) if known else traceback.format_exception_only(error)[-1].strip()
+        return TrialResult("FAIL", None, first_line(line), {"error": first_line(line)})
 
 
-def _line(error: Exception) -> str:
-    """Returns an error in one line."""
-    if isinstance(error, ForecasterError):
-        return str(error).splitlines()[0]
-    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]
-
-
-@contextmanager
-def _beating(claims: Claims, trial: Trial) -> Iterator[None]:
-    """Says now and then that the worker of a trial lives, for those who cannot see its process."""
-    stop = threading.Event()
-    storage: Any = claims.study._storage.impatient()
-
-    def beat() -> None:
-        count = 0
-        while not stop.wait(BEAT_SECONDS):
-            count += 1
-            with suppress(Exception):  # the next beat may get through
-                storage.set_trial_user_attr(trial._trial_id, "beat", count)
-
-    thread = threading.Thread(target=beat, daemon=True, name=f"beat of trial {trial.number}")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(timeout=1.0)  # a storage that hangs holds nobody up
-
-
-def objective_of(address: str, plan: SweepPlan) -> Objective:
-    """Returns the objective that a function makes of a plan.
+def work(handle: int) -> None:
+    """Runs a worker process: receives requests and sends results until the parent process ends.
 
     Args:
-        address: of the function, as "package.module:function".
-        plan: of the search.
+        handle: file descriptor of the connection to the parent.
     """
-    module, _, name = address.partition(":")
-    made: Objective = getattr(importlib.import_module(module), name)(plan)
-    return made
-
-
-def main() -> int:
-    """Runs one worker and returns its exit code: 0, or 2 with one line that names the kind of error."""
-    parser = argparse.ArgumentParser(prog="worker")
-    parser.add_argument("plan", type=Path)
-    parser.add_argument("--objective", required=True)
-    parser.add_argument("--number", type=int, default=0)
-    parser.add_argument("--since", type=int, required=True)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS)
-    given = parser.parse_args()
-    ends = None if given.seconds is None else time.monotonic() + given.seconds
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is deaf to it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits it ignored
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    try:
-        plan = read_plan(given.plan)
-        session = Session(given.since, given.number, ends, given.patience)
-        run_worker(plan, objective_of(given.objective, plan), session)
-    except ForecasterError as error:
-        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    connection = Connection(handle)
+
+    def report(step: int, loss: float) -> bool:
+        connection.send((step, loss))
+        answer: bool = connection.recv()
+        return answer
+
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        plan, factory = connection.recv()
+        module, _, name = factory.partition(":")
+        try:
+            evaluate = getattr(importlib.import_module(module), name)(plan)
+        except ForecasterError as error:
+            connection.send(error)
+            return
+        while True:
+            connection.send(safely(evaluate, connection.recv(), report))
 
 
 def _leave_with_parent() -> None:
-    """Ends this process when its parent ends or says so: by Ctrl-C first, then for good."""
+    """Ends this process when standard input ends, that is with its parent."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGINT)
@@ -254,4 +180,5 @@ def _leave_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By its full name, so that the parent can unpickle what this process sends.
+    importlib.import_module("forecaster.runs.tune.worker").work(int(sys.argv[1]))

@@ -13,8 +13,7 @@ from runs.registry.conftest import fitted
 
 import forecaster as fc
 from forecaster.config import TrackingConfig
-from forecaster.runs.registry.fetch import is_address, parse_address
-from forecaster.runs.registry.publish import publish
+from forecaster.runs.registry import is_address, parse_address, publish
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 
@@ -128,7 +127,7 @@ def test_code_of_a_registered_version_never_runs(package, register, tmp_path):
     trap = tmp_path / "it ran"
     evil = f"import pathlib; pathlib.Path({str(trap)!r}).touch()\n"
     (package / "served.py").write_text(evil)
-    for name in ("__init__.py", "api.py", "forecast/artifact.py", "runs/registry/served.py"):
+    for name in ("__init__.py", "api.py", "forecast/artifact.py", "runs/served.py"):
         (package / "code" / "forecaster" / name).write_text(evil)
     for name in ("python_model.pkl", "artifacts/model/member-00.pkl", "artifacts/model/contract.pkl"):
         (package / name).write_bytes(pickle.dumps(_Payload(trap)))

@@ -14,7 +14,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
-from forecaster.runs.registry.package import data_files, example_of, signature_of
+from forecaster.runs.registry import data_files, example_of, signature_of
 
 ROWS = 60
 DAYS = [datetime(2024, 1, 1) + timedelta(days=n) for n in range(ROWS)]

@@ -15,8 +15,7 @@ from runs.registry.conftest import fitted
 
 import forecaster as fc
 from forecaster.config import TrackingConfig
-from forecaster.runs.registry.challenge import challenge
-from forecaster.runs.registry.publish import publish
+from forecaster.runs.registry import compare, publish
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 
@@ -72,63 +71,22 @@ def test_a_model_that_is_there_is_not_registered_twice(place, poor, good):
     assert publish(poor, "shop", LOCAL).version == publish(poor, "shop", LOCAL).version == 2
 
 
-def test_models_of_different_data_are_compared_on_rows_that_neither_has_seen():
-    later = tiny.plain(130)
-    new, old = fitted(60).artifact, fitted(5, days=99).artifact
-    silent = challenge(new, old)
-    assert not silent.wins
-    assert silent.reason == (
-        "the two were fitted to different data; to score both again, export with --data and a table "
-        "of 7 steps or more after 2024-04-09"
-    )
-    won = challenge(new, old, later)
-    # 30 days after the newer model's last: four weeks, the last of them ending with the table.
-    assert won.wins
-    assert won.reason.endswith("on the polars frame, 4 cutoffs from 2024-04-11 to 2024-05-02")
-    lost = challenge(old, new, later)
-    assert not lost.wins and " is higher than the champion's " in lost.reason
-    short = challenge(new, old, tiny.plain(106))
-    assert not short.wins
-    assert short.reason == (
-        "the two were fitted to different data, and --data does not hold 7 steps or more after "
-        "2024-04-09"
-    )
-
-
-def test_the_scores_on_later_rows_are_those_of_a_backtest_of_the_models_as_they_are():
-    later = tiny.plain(130)
-    new, old = fitted(60), fitted(5, days=99)
-    wqls = [
-        model.backtest(later, windows=4, refit="never", quiet=True).scores["forecaster"]["WQL"]
-        for model in (new, old)
-    ]
-    said = challenge(new.artifact, old.artifact, later).reason
-    assert [float(found) for found in re.findall(r"WQL ([\d.]+)|champion's ([\d.]+)", said)[0][:1]] == [
-        pytest.approx(wqls[0], rel=1e-3)
-    ]
-    assert f"{wqls[1]:.4g}" in said
-
-
-def test_scores_of_other_windows_other_levels_or_nan_are_not_compared():
+def test_scores_of_other_data_windows_levels_or_nan_are_not_compared():
     new, old = fitted(60).artifact, fitted(5).artifact
-    moved = json.loads(json.dumps(old.metrics))
+    moved, undefined = (json.loads(json.dumps(old.metrics)) for _ in range(2))
     moved["validation"]["cutoffs"] = "elsewhere"
-    assert challenge(new, replace(old, metrics=moved)).reason.startswith(
-        "the two were validated on different windows; to score both again"
-    )
-    assert challenge(new, replace(old, metrics={})).reason.startswith(
-        "one of the two has no validation scores; to score both again"
-    )
-    other = fitted(5, levels=(0.2, 0.5, 0.8)).artifact
-    assert challenge(new, other).reason == (
-        "it has the quantile levels 0.1, 0.5, 0.9, the champion 0.2, 0.5, 0.8, so their scores cannot "
-        "be compared; set the alias by hand"
-    )
-    undefined = json.loads(json.dumps(old.metrics))
     undefined["validation"]["scores"]["forecaster"]["WQL"] = float("nan")
-    found = challenge(replace(new, metrics=undefined), old)
-    assert not found.wins and found.reason.startswith("WQL is not defined on the same")
-    assert not challenge(new, new).wins
+    other = fitted(5, levels=(0.2, 0.5, 0.8)).artifact
+    for one, champion, reason in (
+        (new, fitted(5, days=99).artifact, "the two were fitted to different data, so their scores"),
+        (new, replace(old, metrics=moved), "the two were validated on different windows, so their"),
+        (new, replace(old, metrics={}), "one of the two has no validation scores, so their scores"),
+        (new, other, "it has the quantile levels 0.1, 0.5, 0.9, the champion 0.2, 0.5, 0.8, so"),
+        (replace(new, metrics=undefined), old, "WQL is not defined on the same"),
+        (new, new, "both have WQL"),
+    ):
+        wins, why = compare(one, champion)
+        assert not wins and why.startswith(reason)
 
 
 def test_a_champion_that_is_no_model_of_ours_stays_until_a_person_decides(place, poor):

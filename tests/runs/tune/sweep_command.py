@@ -1,23 +1,22 @@
-"""A search as a process of its own, so that it can be killed: PLAN.json and an objective's address."""
+"""A search as a process of its own, so that it can be killed: PLAN and an evaluator's address."""
 
+import importlib
+import pickle
 import sys
 from pathlib import Path
 
 from forecaster.errors import ForecasterError
-from forecaster.runs.tune.plan import read_plan
+from forecaster.runs.tune.search import run_trials
 from forecaster.runs.tune.study import open_study
-from forecaster.runs.tune.worker import Session
-from forecaster.runs.tune.workers import run_workers
 
 
 def main() -> int:
-    """Runs the search; 2 with one line where it is refused."""
-    plan = read_plan(Path(sys.argv[1]))
-    patience = float(sys.argv[3]) if len(sys.argv) > 3 else 60.0
+    """Runs the search; 2 with one line if it is refused."""
+    plan = pickle.loads(Path(sys.argv[1]).read_bytes())
+    module, _, name = sys.argv[2].partition(":")
     try:
-        study = open_study(plan, patience)
-        session = Session.begin(study, plan, patience)
-        run_workers(plan, study, session, objective=sys.argv[2])
+        evaluate = getattr(importlib.import_module(module), name)(plan)
+        run_trials(plan, open_study(plan), evaluate=evaluate, factory=sys.argv[2])
     except ForecasterError as error:
         print(error, file=sys.stderr)
         return 2

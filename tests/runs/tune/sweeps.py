@@ -1,5 +1,6 @@
-"""Plans of searches that cost nothing, and processes that own trials."""
+"""Plans of searches that cost nothing, and processes that run them."""
 
+import pickle
 import subprocess
 import sys
 import time
@@ -7,55 +8,39 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
-from cheap_objectives import SPACE
+from cheap_evaluators import SPACE
 
 from forecaster.config import Config
-from forecaster.runs.tune.claims import is_lost
-from forecaster.runs.tune.owner import Owner, _started
-from forecaster.runs.tune.plan import SweepPlan
-from forecaster.runs.tune.study import counted
+from forecaster.runs.tune.study import SweepPlan, counted, open_study
 
 
-def make_plan(folder, **told):
+def make_plan(folder, **options):
     """A plan whose study lies in a folder."""
-    horizon = told.pop("horizon", 7)
+    config = Config().replaced(horizon=options.pop("horizon", 7), tracking={"enabled": False})
     whole = {
         "study": "shop",
         "storage": str(folder / "shop.journal"),
         "source": "shop.csv",
-        "config": Config().replaced(horizon=horizon).model_dump(mode="json"),
+        "config": config,
         "space": SPACE,
         "fingerprint": "0" * 64,
         "trials": 6,
         "pruner": "none",
     }
-    return SweepPlan(**whole | told)
+    return SweepPlan(**whole | options)
+
+
+def trials_of(plan):
+    """All trials of the study of a plan."""
+    return open_study(plan).get_trials()
 
 
 @contextmanager
-def living_process():
-    """Yields a process that does nothing, and its owner's text."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        me = Owner.this()
-        yield process, str(Owner(me.host, me.system, process.pid, _started(process.pid)))
-    finally:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-
-
-def states(trials):
-    """The states of trials, as a sorted list of names."""
-    return sorted(trial.state.name for trial in trials)
-
-
-@contextmanager
-def command(plan, folder, objective, patience=60.0):
+def command(plan, folder, evaluator):
     """Yields the process of a search; it and its workers are gone afterwards."""
-    plan.write(folder / "plan.json")
+    (folder / "plan.pickle").write_bytes(pickle.dumps(plan))
     program = str(Path(__file__).with_name("sweep_command.py"))
-    words = [str(folder / "plan.json"), f"cheap_objectives:{objective}", str(patience)]
+    words = [str(folder / "plan.pickle"), f"cheap_evaluators:{evaluator}"]
     process = subprocess.Popen(
         [sys.executable, program, *words], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -83,17 +68,26 @@ def wait_for(condition, process=None, seconds=120.0):
     ends = time.monotonic() + seconds
     while not condition():
         assert process is None or process.poll() is None, process.stderr.read()
-        assert time.monotonic() < ends, "it never came to that"
+        assert time.monotonic() < ends, "the condition never held"
         time.sleep(0.02)
 
 
+def is_running(process):
+    """Whether a process runs."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def assert_nothing_lost(trials, total):
-    """Exactly the asked number was told; what a dead worker had begun ran again, once, as it was."""
-    told = counted(trials)
-    assert len(told) == total and all(trial.state.is_finished() for trial in told)
-    assert sum(bool(trial.user_attrs.get("preset")) for trial in told) == 1
-    assert len({str(sorted(trial.params.items())) for trial in told}) == total
-    for lost in filter(is_lost, trials):
-        runs = [t for t in trials if t.user_attrs.get("retry_of") == lost.number]
-        (again,) = [trial for trial in runs if trial in told or is_lost(trial)]
-        assert lost.params.items() <= again.params.items() or is_lost(again)
+    """Exactly `total` trials count and have ended; each lost one was retried once, as it was."""
+    ended = counted(trials)
+    assert len(ended) == total and all(trial.state.is_finished() for trial in ended)
+    assert sum(bool(trial.user_attrs.get("preset")) for trial in ended) == 1
+    assert len({str(sorted(trial.params.items())) for trial in ended}) == total
+    retries = [trial.user_attrs["retry_of"] for trial in trials if "retry_of" in trial.user_attrs]
+    assert len(retries) == len(set(retries))
+    for trial in trials:
+        if (lost := trial.user_attrs.get("retry_of")) is not None:
+            assert trials[lost].params.items() <= trial.params.items() or trial not in ended

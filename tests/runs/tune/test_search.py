@@ -1,20 +1,26 @@
-"""A search as its caller sees it: study, best config, model, trials; said, written, continued."""
+"""A search as its caller sees it: study, best config, model, trials; printed, tracked, continued."""
 
 import re
+import shutil
 from io import StringIO
 from pathlib import Path
 
+import optuna
 import pandas as pd
 import polars as pl
 import pytest
 import yaml
 from forecast import tiny
+from mlflow.tracking import MlflowClient
 from rich.console import Console
 
 import forecaster as fc
 from forecaster.config import parse_duration
 from forecaster.errors import ConfigError
-from forecaster.runs.tune.report import say_results
+from forecaster.runs.tune.outcome import print_results, study_figures
+
+# MLflow's own use of SQLAlchemy; nothing of ours.
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 
 SPACE = {
     "fit.learning_rate": {"float": [0.001, 0.02], "log": True},
@@ -126,7 +132,7 @@ def test_the_holdout_is_no_part_of_the_study(folder):
         ({"space": "nowhere.yaml"}, "space nowhere.yaml: cannot be read"),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused_before_anything_is_made(folder, told, said):
+def test_an_option_that_cannot_be_is_refused_before_anything_is_created(folder, told, said):
     with pytest.raises(ConfigError, match=re.escape(said)):
         _tune("plain.csv", 2, **told)
     assert not (folder / "studies").exists()
@@ -141,16 +147,16 @@ def test_a_pruner_is_refused_where_losses_of_trials_do_not_mean_the_same(folder)
     assert study.trials["state"].to_list() == ["finished"] * 2
 
 
-def test_a_config_that_does_not_fit_the_table_is_refused_before_anything_is_made(folder):
+def test_a_config_that_does_not_fit_the_table_is_refused_before_anything_is_created(folder):
     with pytest.raises(ConfigError, match=r"model.patch 50 is longer than model.context_length 14"):
         _tune("plain.csv", 2, config=tiny.TINY | {"model": {"patch": 50, "context_length": 14}})
     assert not (folder / "studies").exists()
 
 
-def test_results_are_said_with_the_preset_beside_them(folder):
+def test_results_are_printed_with_the_preset_beside_them(folder):
     study = _tune("plain.csv", 3, refit=False)
     console = Console(width=200, record=True, file=StringIO())
-    say_results(console, study._outcome)
+    print_results(console, study._outcome)
     said = console.export_text()
     assert f"0  {study.preset_value:.5g}  the preset" in said
     assert "3 trials: 3 finished, 0 pruned, 0 failed · WQL " in said
@@ -171,3 +177,56 @@ def test_a_frame_is_handed_to_several_workers_through_a_store(folder, monkeypatc
     two = _tune(frame, 4, future=prices, workers=2, sampler="random", study="two", refit=False)
     one = _tune(frame, 4, future=prices, workers=1, sampler="random", study="one", refit=False)
     assert one.trials.drop("seconds").equals(two.trials.drop("seconds"))
+
+
+def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty_store):
+    shutil.copy(empty_store, folder / "mlflow.db")
+    fit = tiny.TINY["fit"] | {"steps": 20}
+    config = tiny.TINY | {"tracking": {"enabled": True}, "fit": fit}
+    for trials in (3, 4):  # continued under the same run
+        study = _tune("plain.csv", trials, study="shop", config=config, refit=False)
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    (experiment,) = [e for e in client.search_experiments() if e.name == "forecaster"]
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert set(runs) == {"shop", *(f"trial-{number:03d}" for number in range(4))}
+    parent = runs["shop"]
+    tags = parent.data.tags
+    assert (tags["kind"], tags["study"], tags["trials"]) == ("sweep", "shop", "4")
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["best/WQL"] == study.best_value
+    for row in study.trials.rows(named=True):
+        run = runs[f"trial-{row['trial']:03d}"]
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.tags["state"] == row["state"] == "finished"
+        assert run.data.params["model.width"] == str(row["model.width"])
+        assert run.data.metrics["validation/forecaster/WQL"] == pytest.approx(row["WQL"])
+        assert client.get_metric_history(run.info.run_id, "train_loss")
+    names = [file.path for file in client.list_artifacts(parent.info.run_id)]
+    assert names == ["best.yaml", "history.png", "importance.png", "settings.png"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "metrics", "names"),
+    [
+        (0, ("WQL",), set()),
+        (1, ("WQL",), {"history.png"}),
+        (9, ("WQL",), {"history.png", "importance.png", "settings.png"}),
+        (9, ("WQL", "MASE"), {"history.png", "importance.png", "settings.png", "pareto.png"}),
+    ],
+)
+def test_a_study_has_the_figures_that_it_has_enough_trials_for(tmp_path, trials, metrics, names):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        sampler=optuna.samplers.RandomSampler(seed=0), directions=["minimize"] * len(metrics)
+    )
+
+    def values(trial):
+        width = trial.suggest_categorical("model.width", [32, 64])
+        rate = trial.suggest_float("fit.learning_rate", 1e-4, 1e-1, log=True)
+        return [width / 100 + rate, 1 - rate][: len(metrics)]
+
+    study.optimize(values, n_trials=trials)
+    figures = dict(study_figures(study, metrics))
+    assert names <= set(figures) and (trials or not figures)
+    for name, figure in figures.items():
+        figure.savefig(tmp_path / name)  # layout included: a warning would be an error

@@ -1,9 +1,4 @@
-"""The code of a served model, which MLflow runs, shipped beside the package; nothing here imports it.
-
-What comes in: rows as predict takes them — history, and after it rows with empty targets and the
-covariates known in advance. What goes out: the rows that predict gives. Promised: what is wrong with a
-request is said to the caller, as HTTP 400; neither Lightning nor Optuna is loaded.
-"""
+"""The code of a registered model: MLflow runs it, nothing here imports it. It loads no Lightning."""
 
 from __future__ import annotations
 
@@ -21,7 +16,7 @@ from forecaster.panel.build import open_panel
 
 
 class ServedForecaster(PythonModel):
-    """A saved model behind MLflow's `predict`; it keeps nothing of a request: threads may share it."""
+    """A saved model behind MLflow's `predict`. It keeps nothing of a request: threads may share it."""
 
     def load_context(self, context: Any) -> None:
         """Opens the saved model that was shipped with this file."""
@@ -32,21 +27,21 @@ class ServedForecaster(PythonModel):
     def predict(
         self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None
     ) -> pandas.DataFrame:
-        """Returns forecasts as rows keyed in the table's own names.
+        """Returns forecasts as rows keyed in the table's own names; a bad request is HTTP 400.
 
         Args:
-            context: MLflow's; not needed.
-            model_input: a frame of rows, the future among them.
+            context: MLflow's; unused.
+            model_input: history, and after it rows with empty targets and the known covariates.
             params: horizon, cutoff and, where the model draws paths, seed.
         """
-        told = params or {}
+        given = params or {}
         try:
             panel = open_panel(model_input, self._artifact.config.data, schema=self._artifact.schema)
             return self._predictor.predict(
                 panel,
-                cutoff=str(told.get("cutoff", "own")),
-                horizon=int(told.get("horizon", self._artifact.horizon)),
-                seed=int(told.get("seed", 0)),
+                cutoff=str(given.get("cutoff", "own")),
+                horizon=int(given.get("horizon", self._artifact.horizon)),
+                seed=int(given.get("seed", 0)),
             ).frame
         except ForecasterError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None

@@ -1,0 +1,449 @@
+"""MLflow's model registry: publish a saved model under a name, load one by `models:/NAME@champion`.
+
+A version is a pyfunc of "models from code" without any pickle; our package travels as code. Loading
+fetches only the data files of a saved model, by the names listed here: code is never read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forecaster.config import TrackingConfig
+from forecaster.errors import ArtifactError, ConfigError
+from forecaster.evaluation.comparison import MODEL
+from forecaster.forecast.artifact import Artifact, load_artifact
+from forecaster.panel.example import example_table
+from forecaster.panel.frames import to_kind
+from forecaster.runs.tracking import connect, database, experiment_id, first_line, probe, tracking_uri
+from forecaster.runs.transfer import ancestry, comparable
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+CHAMPION = "champion"
+SCHEME = "models:/"
+_INSIDE = "artifacts/model"  # of the saved model in a version
+_CONTRACT, _CARD = "contract.json", "card.md"
+_TENSORS = re.compile(r"(member-\d+|calibration)\.safetensors")
+_CODE = Path(__file__).with_name("served.py")
+_PACKAGE = Path(__file__).parents[1]
+_REQUIRED = (
+    "jaxtyping",
+    "mlflow",
+    "narwhals",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "pyyaml",
+    "rich",
+    "safetensors",
+    "torch",
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A registered version."""
+
+    name: str
+    version: int
+    is_champion: bool
+    sentence: str
+    """Whether it became the champion, and why."""
+
+    @property
+    def address(self) -> str:
+        """What `load`, `forecaster predict` and `mlflow models serve` take."""
+        return f"{SCHEME}{self.name}{f'@{CHAMPION}' if self.is_champion else f'/{self.version}'}"
+
+
+def publish(folder: Path, name: str, tracking: TrackingConfig, run_id: str | None = None) -> Published:
+    """Registers a saved model, as the champion if there is none or if its WQL is lower.
+
+    The WQL is that of the validation; it counts only if both were validated on the same windows.
+
+    Args:
+        folder: of the saved model.
+        name: of the registered model, created if missing.
+        tracking: where the store is.
+        run_id: the run that the model came from.
+
+    Raises:
+        ArtifactError: the folder holds no model.
+        ConfigError: the store cannot be reached, or refuses the name.
+    """
+    artifact = load_artifact(folder)
+    if not name.strip() or set(name) & set("/:@"):
+        raise ConfigError(f"--mlflow {name!r}: expected a name without / : and @, as sales")
+    uri, client = open_registry(tracking, create=True)
+    with _one_line(uri):
+        tags = _tags(artifact, folder)
+        found = client.search_model_versions(f"name = '{name}' and tags.digest = '{tags['digest']}'")
+        version = max((int(known.version) for known in found), default=None)
+        if version is None:
+            experiment = experiment_id(client, tracking.experiment, uri)
+            version = _register(client, artifact, folder, name, experiment, tags, run_id)
+        champion = client.get_registered_model(name).aliases.get(CHAMPION)
+        if champion is not None and int(champion) == version:
+            return Published(name, version, True, f"{name} version {version} is the champion already")
+        wins, reason = _beats(client, uri, artifact, name, champion)
+        if wins:
+            client.set_registered_model_alias(name, CHAMPION, str(version))
+            became = f"{name} version {version} is the champion"
+        else:
+            became = f"{name} version {version} is registered, version {champion} stays the champion"
+        return Published(name, version, wins, f"{became}: {reason}")
+
+
+def is_address(path: object) -> bool:
+    """Returns whether something names a registered model rather than a folder."""
+    return str(path).startswith(SCHEME)
+
+
+def load_registered(address: str, tracking: TrackingConfig) -> Artifact:
+    """Returns a registered model; runs no code from there.
+
+    Args:
+        address: models:/NAME@ALIAS, models:/NAME/VERSION or models:/NAME/latest.
+        tracking: where the store is.
+
+    Raises:
+        ConfigError: the store cannot be reached, or has no such model, alias or version.
+        ArtifactError: the version holds no saved model, or a damaged one.
+    """
+    name, alias, number = parse_address(address)
+    uri, client = open_registry(tracking)
+    with _one_line(uri):
+        version = _find_version(client, uri, name, alias, number)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = fetch_version(client, uri, name, version, Path(scratch))
+        try:
+            return load_artifact(folder)
+        except ArtifactError as error:
+            raise ArtifactError(str(error).replace(str(folder), address)) from error
+
+
+def parse_address(address: str) -> tuple[str, str | None, str | None]:
+    """Returns name, alias and version of an address."""
+    found = re.fullmatch(r"models:/+([^/:@]+)(?:@([^/:@]+)|/(\d+|latest))", address)
+    if found is None:
+        raise ConfigError(
+            f"{address}: expected {SCHEME}NAME@{CHAMPION}, {SCHEME}NAME/VERSION or {SCHEME}NAME/latest"
+        )
+    return found[1], found[2], found[3]
+
+
+def open_registry(tracking: TrackingConfig, create: bool = False) -> tuple[str, MlflowClient]:
+    """Returns address and client of the store; a missing local one is only made on `create`."""
+    uri = tracking_uri(tracking)
+    advice = "MLFLOW_TRACKING_URI says where the store is"
+    file = database(uri)
+    if not create and file is not None and not file.exists():
+        raise ConfigError(f"MLflow store {uri}: there is no such file; {advice}")
+    if away := probe(uri):
+        raise ConfigError(f"MLflow store {uri}: {away}; {advice}")
+    try:
+        return uri, connect(uri)
+    except Exception as error:  # MLflow's errors are of many kinds
+        raise ConfigError(f"MLflow store {uri}: {first_line(error)}; {advice}") from error
+
+
+def fetch_version(client: MlflowClient, uri: str, name: str, version: int, scratch: Path) -> Path:
+    """Returns a folder with the data files, and nothing else, of the saved model of a version.
+
+    Raises:
+        ArtifactError: the version holds no saved model, or files cannot be fetched.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    address, folder = f"{SCHEME}{name}/{version}", scratch / _INSIDE
+    try:
+        source = client.get_model_version_download_uri(name, str(version))
+        store = get_artifact_repository(source, tracking_uri=uri)
+    except Exception as error:  # an address that no part of MLflow can open
+        raise ArtifactError(f"{address}: cannot be fetched ({first_line(error)})") from error
+
+    def fetch(file: str) -> None:
+        try:
+            store.download_artifacts(f"{_INSIDE}/{file}", str(scratch))
+        except Exception as error:  # as many kinds as there are stores
+            raise ArtifactError(
+                f"{address}: {file} cannot be fetched ({first_line(error)}); expected a version that "
+                "forecaster export registered"
+            ) from error
+
+    fetch(_CONTRACT)
+    for file in data_files(folder, address):
+        if file != _CONTRACT:
+            fetch(file)
+    return folder
+
+
+def data_files(folder: Path, name: object = None) -> list[str]:
+    """Returns the files of a saved model, by its contract; `name` is for messages.
+
+    Raises:
+        ArtifactError: the contract is damaged, or names a file that no saved model has.
+    """
+    path = f"{folder if name is None else name}/{_CONTRACT}"
+    try:
+        contract = json.loads((folder / _CONTRACT).read_text(encoding="utf-8"))
+        tensors = [str(entry["file"]) for entry in contract["members"]]
+        if contract.get("calibration") is not None:
+            tensors.append(str(contract["calibration"]["file"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path}: damaged ({error!r}); save the model again") from error
+    for file in tensors:
+        if not _TENSORS.fullmatch(file):
+            raise ArtifactError(f"{path}: names {file!r}, expected member-00.safetensors …")
+    return [_CONTRACT, "config.json", "metrics.json", *tensors]
+
+
+def write_package(artifact: Artifact, folder: Path, target: Path, model_id: str) -> Path:
+    """Writes a saved model as a pyfunc to a new folder; `model_id` is MLflow's."""
+    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
+        # MLflow warns of what it itself does: loading the model, comparing names of columns.
+        warnings.simplefilter("ignore")
+        import mlflow.pyfunc
+        from mlflow.models import Model
+
+        data = Path(scratch) / Path(_INSIDE).name
+        data.mkdir()
+        for file in (*data_files(folder), _CARD):
+            if (folder / file).exists():
+                shutil.copy(folder / file, data / file)
+        # "2.8.0+cpu" is no version that an index has.
+        versions = {name: importlib.metadata.version(name).partition("+")[0] for name in _REQUIRED}
+        mlflow.pyfunc.save_model(
+            target,
+            mlflow_model=Model(model_id=model_id),
+            python_model=str(_CODE),
+            artifacts={"model": str(data)},
+            code_paths=[str(_PACKAGE)],
+            pip_requirements=[f"{name}=={version}" for name, version in versions.items()],
+            signature=signature_of(artifact),
+            input_example=None if artifact.schema.layout == "rows" else example_of(artifact),
+        )
+    return target
+
+
+def signature_of(artifact: Artifact) -> Any:
+    """Returns what a server takes and returns, in the table's own names.
+
+    Times and categories are of any type: a caller writes them as the training table did, and the
+    model's own reader, not MLflow's, parses them.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec
+    from mlflow.types import Schema as Columns
+    from mlflow.types.schema import AnyType
+
+    schema, model = artifact.schema, artifact.config.model
+    number, whole, text = DataType.double, DataType.long, DataType.string
+    clock = whole if schema.time_dtype == "integer" else AnyType()
+
+    def key(name: str) -> Any:
+        dtype = schema.dtypes.get(name, "")
+        return whole if dtype.startswith(("Int", "UInt")) else text if dtype == "String" else AnyType()
+
+    keys = [] if schema.melted else [(name, key(name)) for name in schema.series]
+    time = [] if schema.time is None else [(schema.time, clock)]
+    values = (*(schema.melted or schema.target), *schema.known, *schema.past, *schema.static)
+    read = [(name, AnyType() if name in schema.categorical else number) for name in values]
+    params = [ParamSpec("horizon", whole, artifact.horizon), ParamSpec("cutoff", text, "own")]
+    has_mean = bool(artifact.ensemble.members[0].head.has_mean)  # type: ignore[union-attr]
+    if model.decoder == "autoregressive":
+        params, has_mean = [*params, ParamSpec("seed", whole, 0)], True
+    levels = ["forecast", *["mean"] * has_mean, *(f"q{level:g}" for level in model.quantile_levels)]
+    given = [*keys, ("cutoff", clock), (schema.time or "time", clock), ("lead", DataType.integer)]
+    given += [("channel", text), *((name, number) for name in levels), ("status", text)]
+
+    def columns(named: list[tuple[str, Any]]) -> Columns:
+        return Columns([ColSpec(kind, name) for name, kind in named])
+
+    return ModelSignature(
+        # A table with a series in each row has as many columns as its caller has steps.
+        inputs=None if schema.layout == "rows" else columns([*keys, *time, *read]),
+        outputs=columns(given),
+        params=ParamSchema(params),
+    )
+
+
+def example_of(artifact: Artifact) -> Any:
+    """Returns a made-up table that the model can forecast, as a pandas frame."""
+    horizon = artifact.horizon
+    history = max(2, min(artifact.context_length, 2 * horizon))
+    frame = to_kind(example_table(artifact.schema, history, horizon), "pandas")
+    # NaN is no JSON; null is.
+    return frame.astype(object).where(frame.notna(), None)
+
+
+@contextmanager
+def _one_line(uri: str) -> Iterator[None]:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise ConfigError(f"MLflow store {uri}: {first_line(error)}") from error
+
+
+def _tags(artifact: Artifact, folder: Path) -> dict[str, str]:
+    """Returns what a list of versions shows of a model; `digest` identifies it."""
+    digest = hashlib.sha256()
+    for file in data_files(folder):
+        digest.update(file.encode() + b"\0" + (folder / file).read_bytes())
+    tags: dict[str, Any] = {
+        "digest": digest.hexdigest(),
+        "fingerprint": artifact.fingerprint,
+        "data": artifact.data,
+        "target": ", ".join(artifact.schema.target),
+        "trained_until": ancestry(artifact)["until"],
+        "horizon": artifact.horizon,
+        "freq": artifact.schema.freq,
+    }
+    for model, scores in artifact.metrics.get("validation", {}).get("scores", {}).items():
+        for metric, value in scores.items():
+            tags[f"validation.{model}.{metric}".replace(" ", "_")] = f"{value:.6g}"
+    return {key: str(value)[:500] for key, value in tags.items()}
+
+
+def _register(
+    client: MlflowClient,
+    artifact: Artifact,
+    folder: Path,
+    name: str,
+    experiment: str,
+    tags: dict[str, str],
+    run_id: str | None,
+) -> int:
+    from mlflow.exceptions import MlflowException
+
+    card = folder / _CARD
+    made = client.create_logged_model(experiment, source_run_id=run_id, tags=tags)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            package = write_package(artifact, folder, Path(scratch) / "package", made.model_id)
+            client.log_model_artifacts(made.model_id, str(package))
+        except BaseException:
+            client.finalize_logged_model(made.model_id, "FAILED")
+            raise
+    client.finalize_logged_model(made.model_id, "READY")
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    # A store that is opened here, not behind a server, looks models up where the environment says.
+    served = client.tracking_uri.startswith("http")
+    version = client.create_model_version(
+        name,
+        source=f"{SCHEME}{made.model_id}" if served else made.artifact_location,
+        run_id=run_id,
+        tags=tags,
+        description=card.read_text(encoding="utf-8") if card.exists() else None,
+        model_id=made.model_id if served or run_id else None,
+    )
+    return int(version.version)
+
+
+def _beats(
+    client: MlflowClient, uri: str, new: Artifact, name: str, champion: str | None
+) -> tuple[bool, str]:
+    """Returns whether a model becomes the champion, and the reason."""
+    if champion is None:
+        return True, "there was none"
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            old = load_artifact(fetch_version(client, uri, name, int(champion), Path(scratch)))
+    except ArtifactError as error:
+        return False, f"it is no model that this version can read ({error}); set the alias by hand"
+    return compare(new, old)
+
+
+def compare(new: Artifact, champion: Artifact) -> tuple[bool, str]:
+    """Returns whether a model has a lower validation WQL than the champion, and the reason."""
+    differs = _differs(new, champion)
+    if differs is not None:
+        return False, f"{differs}, so their scores cannot be compared; set the alias by hand"
+    ours, theirs = (model.metrics["validation"]["scores"][MODEL]["WQL"] for model in (new, champion))
+    where = f"the same {new.metrics['validation']['windows']:,} validation windows"
+    if math.isnan(ours) or math.isnan(theirs):
+        return False, f"WQL is not defined on {where}"
+    if ours == theirs:
+        return False, f"both have WQL {ours:.4g} on {where}"
+    percent = f" ({100 * abs(ours / theirs - 1):.1f} %)" if theirs else ""
+    word = "lower" if ours < theirs else "higher"
+    return (
+        ours < theirs,
+        f"its WQL {ours:.4g} is {word} than the champion's {theirs:.4g}{percent} on {where}",
+    )
+
+
+def _differs(new: Artifact, old: Artifact) -> str | None:
+    """Returns why validation scores of two models cannot be compared; None if they can."""
+    for what, ours, theirs in (
+        ("forecasts", ", ".join(new.schema.target), ", ".join(old.schema.target)),
+        ("has the horizon", new.horizon, old.horizon),
+        (
+            "has the quantile levels",
+            ", ".join(map(str, new.config.model.quantile_levels)),
+            ", ".join(map(str, old.config.model.quantile_levels)),
+        ),
+    ):
+        if ours != theirs:
+            return f"it {what} {ours}, the champion {theirs}"
+    if not comparable(new.schema, old.schema):
+        return f"their frequencies differ ({new.schema.freq} and {old.schema.freq})"
+    if new.fingerprint != old.fingerprint:
+        return "the two were fitted to different data"
+    cutoffs = [model.metrics.get("validation", {}).get("cutoffs") for model in (new, old)]
+    if None in cutoffs:
+        return "one of the two has no validation scores"
+    return None if cutoffs[0] == cutoffs[1] else "the two were validated on different windows"
+
+
+def _find_version(
+    client: MlflowClient, uri: str, name: str, alias: str | None, number: str | None
+) -> int:
+    """Returns the number of a version; raises ConfigError with the known ones if it is missing."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        aliases = client.get_registered_model(name).aliases
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        known = sorted(model.name for model in client.search_registered_models(max_results=100))
+        raise ConfigError(
+            f"no model '{name}' in the MLflow store {uri}; it has {', '.join(known) or 'none'}"
+        ) from error
+    versions = sorted(int(found.version) for found in client.search_model_versions(f"name = '{name}'"))
+    listed = ", ".join(map(str, versions[-10:]))
+    has = f"version{'s' * (len(versions) > 1)} {listed}" if versions else "no versions"
+    if alias is not None:
+        if alias not in aliases:
+            raise ConfigError(
+                f"model '{name}' has no alias '{alias}'; it has "
+                f"{', '.join(sorted(aliases)) or 'none'}, and {has}"
+            )
+        return int(aliases[alias])
+    if number == "latest" and versions:
+        return versions[-1]
+    if number == "latest" or int(str(number)) not in versions:
+        raise ConfigError(f"model '{name}' has no version {number}; it has {has}")
+    return int(str(number))

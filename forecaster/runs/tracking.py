@@ -1,0 +1,608 @@
+"""Record work in MLflow: the store, one run per piece of work, what a run holds.
+
+A store that fails never stops or delays the work: it is probed once, for three seconds. If it does not
+answer, or fails later, the run is logged with the same client to a SQLite store in the working
+directory, from which `forecaster runs sync` copies it.
+
+Only this file, `tracked_runs` and `registry` use MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from forecaster.config import TrackingConfig
+from forecaster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+    from forecaster.forecast.artifact import Artifact
+    from forecaster.panel.schema import Schema
+
+Point = tuple[str, float, int, int]
+"""Name, value, milliseconds since 1970, step."""
+
+PARENT = "mlflow.parentRunId"
+MODEL = "forecaster.model"
+"""Tag: digest of the weights whose files a run holds."""
+_KEY = "forecaster.key"  # finds the run of a study again
+_SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
+_CONTINUES = "forecaster.continues"  # id of the run there that this one continues
+_COPIED_TO = "forecaster.copied_to"  # id of the finished copy
+_COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
+_PROCESS = "forecaster.process"
+
+_PROBE_SECONDS = 3
+_PARAM_LENGTH = 500  # some stores refuse longer values
+_TAG_LENGTH = 5000
+_BATCH = 100  # parameters, tags, and a tenth of the points, that every store takes in one call
+_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}
+
+
+def local_store() -> str:
+    """Returns the SQLite store of the working directory."""
+    return f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+
+
+def tracking_uri(config: TrackingConfig) -> str:
+    """Returns the store of the config, of MLFLOW_TRACKING_URI, or of the working directory."""
+    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or local_store()
+
+
+def where_to_look(uri: str) -> str:
+    """Returns what shows the runs of a store: its address, or the command that serves it."""
+    if uri.startswith("http"):
+        return uri
+    # In an environment that is not activated the bare name would not be found.
+    beside = Path(sys.executable).with_name("forecaster")
+    command = "forecaster" if shutil.which("forecaster") or not beside.exists() else str(beside)
+    return f"{command} ui" if uri == tracking_uri(TrackingConfig()) else f"{command} ui --uri {uri}"
+
+
+def database(uri: str) -> Path | None:
+    """Returns the file of an SQLite store; None for any other store."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return Path(unquote(uri.removeprefix("sqlite:///"))).absolute()
+
+
+def check_store(uri: str) -> None:
+    """Raises ConfigError if a store does not exist or does not answer."""
+    shown, file = without_password(uri), database(uri)
+    if file is not None and not file.is_file():
+        raise ConfigError(f"MLflow store {shown}: it does not exist; forecaster fit creates it")
+    if away := probe(uri):
+        raise ConfigError(f"MLflow store {shown}: {away}")
+
+
+def probe(uri: str) -> str | None:
+    """Returns why a tracking server does not answer; None if it does, or if the store is no server."""
+    if not uri.startswith(("http://", "https://")):
+        return None
+    # MLflow itself retries for minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_PROBE_SECONDS):
+            return None
+    except urllib.error.HTTPError:
+        return None  # it answers; MLflow finds out about permissions
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return first_line(getattr(error, "reason", None) or error)
+
+
+def connect(uri: str) -> MlflowClient:
+    """Returns a client without MLflow's telemetry, migration logs and progress bars."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    from mlflow.tracking import MlflowClient
+
+    # After the import, which sets levels of its own.
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return MlflowClient(tracking_uri=uri)
+
+
+def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
+    """Returns the id of an experiment, created if missing; files of a SQLite store lie beside it."""
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    file = database(uri)
+    # MLflow's own default is relative to whatever directory a process happens to run in.
+    location = None if file is None else str(file.parent / "mlartifacts")
+    return str(client.create_experiment(name, artifact_location=location))
+
+
+def without_password(address: str) -> str:
+    """Returns an address without user and password."""
+    if "://" not in address or "@" not in address:
+        return address
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def first_line(error: object) -> str:
+    """Returns the first line of an error's message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def this_process() -> str:
+    """Returns what identifies this process: host, process id, start time."""
+    import psutil
+
+    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f}"
+
+
+def is_gone(process: str) -> bool | None:
+    """Returns whether a process has ended; None if it ran on another machine."""
+    import psutil
+
+    try:
+        host, pid, started = process.rsplit(" ", 2)
+        if host != socket.gethostname():
+            return None
+        found = psutil.Process(int(pid))
+        # Process ids are used again; start times are good to a second.
+        same = abs(found.create_time() - float(started)) <= 2
+        return not same or found.status() == psutil.STATUS_ZOMBIE
+    except (ValueError, psutil.Error):
+        return True
+
+
+class TrackedRun:
+    """A run in an MLflow store; without one, calls do nothing. Picklable: a worker can log to it."""
+
+    def __init__(self, uri: str = "", experiment: str = "", name: str = "", tags: Any = None):
+        self.uri = uri
+        """The store that holds the run."""
+        self.run_id = ""
+        self.recorded = False
+        """Whether the run is logged, to whichever store."""
+        self.lost: str | None = None
+        """Why the run, or the rest of it, is not in the store that was asked for."""
+        self._wanted, self._experiment, self._name = uri, experiment, name
+        self._tags: dict[str, str] = dict(tags or {})
+        self._known: frozenset[tuple[str, int]] = frozenset()  # names and steps already in the store
+        self._local = local_store()  # before the work can change the directory
+        self._client: MlflowClient | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_client": None}
+
+    @property
+    def wanted(self) -> str:
+        """The store that was asked for, as it may be shown."""
+        return without_password(self._wanted)
+
+    def open(self, run_id: str = "") -> None:
+        """Creates the run, or reopens the one with an id or with the same key."""
+        away = probe(self.uri)
+        try:
+            if away:
+                raise ConnectionError(away)
+            self._begin(run_id)
+        except Exception as error:  # whatever a store raises, the work matters more
+            self._fall_back(error, run_id)
+
+    def nested(self, name: str, tags: Mapping[str, str]) -> TrackedRun:
+        """Returns a new run under this one."""
+        child = TrackedRun(self.uri, self._experiment, name, tags)
+        child._wanted, child.lost, child._client = self._wanted, self.lost, self._client
+        child._tags[PARENT] = self.run_id
+        if self.recorded:
+            if self.lost:
+                child._mark_local("")
+            try:
+                child._begin("")
+            except Exception as error:  # as in `open`
+                child._fall_back(error)
+        return child
+
+    def log_params(self, settings: Mapping[str, Any]) -> None:
+        """Logs nested settings as dotted parameters."""
+        if self.recorded:
+            from mlflow.entities import Param
+
+            flat = _flatten(settings)
+            params = [Param(name, str(value)[:_PARAM_LENGTH]) for name, value in flat]
+            for some in _batches(params, _BATCH):
+                self._call("log_batch", params=some)
+
+    def log_metrics(self, points: list[Point]) -> None:
+        """Logs points in as few calls as possible; those that a reopened run has are skipped."""
+        if self.recorded:
+            from mlflow.entities import Metric
+
+            new = [Metric(*point) for point in points if (point[0], point[3]) not in self._known]
+            for some in _batches(new, 10 * _BATCH):
+                self._call("log_batch", metrics=some)
+
+    def log_tags(self, tags: Mapping[str, str]) -> None:
+        """Logs tags: versions, commit, fingerprint."""
+        if self.recorded:
+            from mlflow.entities import RunTag
+
+            made = [RunTag(name, str(value)[:_TAG_LENGTH]) for name, value in tags.items()]
+            for some in _batches(made, _BATCH):
+                self._call("log_batch", tags=some)
+
+    def log_dataset(self, name: str, fingerprint: str, schema: Schema, context: str) -> None:
+        """Logs fingerprint and roles of a table, not its rows; `context` is "training" or similar."""
+        if not self.recorded:
+            return
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        roles = json.dumps({"roles": {column: role for column, role, *_ in schema.rows()}})
+        # A store keeps the first dataset of a digest: other roles of the same content need another one.
+        digest = f"{fingerprint[:16]}-{hashlib.sha256(roles.encode()).hexdigest()[:8]}"
+        dataset = Dataset(
+            name=Path(name).name,
+            digest=digest,
+            source_type="local",
+            source=json.dumps({"uri": name}),
+            schema=roles,
+            profile=json.dumps({"fingerprint": fingerprint}),
+        )
+        used_for = [InputTag("mlflow.data.context", context)]
+        self._call("log_inputs", [DatasetInput(dataset, used_for)])
+
+    def log_figure(self, figure: Figure, name: str) -> None:
+        """Logs a picture."""
+        if self.recorded:
+            with tempfile.TemporaryDirectory() as folder:
+                figure.savefig(Path(folder) / name)
+                self._call("log_artifacts", folder)
+
+    def log_text(self, text: str, name: str) -> None:
+        """Logs a text file."""
+        if self.recorded:
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+                self._call("log_artifacts", folder)
+
+    def log_folder(self, folder: Path, name: str) -> None:
+        """Logs all files of a folder."""
+        self._call("log_artifacts", str(folder), name)
+
+    def close(self, status: str = "FINISHED") -> None:
+        """Ends the run: "FINISHED", "FAILED" or "KILLED"."""
+        self._call("set_terminated", status)
+
+    def _call(self, method: str, *args: Any, **named: Any) -> None:
+        """Calls a method of the client for this run; a failure moves the run to the local store."""
+        while self.recorded:
+            try:
+                self._client = self._client or connect(self.uri)
+                getattr(self._client, method)(self.run_id, *args, **named)
+                return
+            except Exception as error:  # as in `open`
+                self._fall_back(error, self.run_id)
+
+    def _begin(self, run_id: str) -> None:
+        """Creates or reopens the run in the store `uri`."""
+        client = self._client = self._client or connect(self.uri)
+        experiment = experiment_id(client, self._experiment, self.uri)
+        key = self._tags.get(_KEY)
+        known = find_tagged(client, experiment, _KEY, key) if key else _find(client, run_id)
+        if known is not None:
+            self.run_id = known.info.run_id
+            client.update_run(self.run_id, status="RUNNING")
+            self._known = frozenset(
+                (name, point.step)
+                for name in known.data.metrics
+                for point in client.get_metric_history(self.run_id, name)
+            )
+        else:
+            tags = {"mlflow.source.name": "forecaster", "mlflow.source.type": "LOCAL", **self._tags}
+            self.run_id = client.create_run(experiment, tags=tags, run_name=self._name).info.run_id
+        self.recorded = True
+
+    def _fall_back(self, error: Exception, run_id: str = "") -> None:
+        """Continues in the local store after a failure, if that is not the one that failed."""
+        self.lost, self.recorded, self._client = self.lost or first_line(error), False, None
+        if self.uri == self._local:
+            return
+        self.uri = self._local
+        self._mark_local(run_id)
+        try:
+            self._begin(run_id)
+        except Exception as second:  # as in `open`
+            self.lost += f"; nor is it in {self._local}: {first_line(second)}"
+
+    def _mark_local(self, continues: str) -> None:
+        self._tags |= {_SYNC_TO: self.wanted, _PROCESS: this_process()}
+        if continues:
+            self._tags[_CONTINUES] = continues
+
+
+@contextmanager
+def open_run(
+    config: TrackingConfig, name: str, run_id: str = "", kind: str = "fit", key: str = ""
+) -> Iterator[TrackedRun]:
+    """Yields an open run and closes it as finished, failed or killed.
+
+    Args:
+        config: where, and whether at all.
+        name: of the run.
+        run_id: of a run to reopen; "" = a new one.
+        kind: of the work, as a tag: "fit", "backtest" or "sweep".
+        key: a run with the same key is reopened.
+    """
+    run = TrackedRun(tracking_uri(config), config.experiment, name, {"kind": kind})
+    if config.enabled:
+        if key:
+            run._tags[_KEY] = key
+        run.open(run_id)
+    try:
+        yield run
+    except BaseException as error:
+        run.close(ending(error))
+        raise
+    run.close()
+
+
+def ending(error: BaseException) -> str:
+    """Returns the status of a run that an error ended: killed after Ctrl-C or SIGTERM."""
+    return "KILLED" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "FAILED"
+
+
+def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path | None) -> None:
+    """Logs config, dataset, versions, scores and files of a fitted model.
+
+    Args:
+        run: open.
+        artifact: the model.
+        folder: where it is saved; None = its files are not logged.
+    """
+    run.log_params(artifact.config.model_dump(mode="json", exclude={"tracking"}))
+    run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
+    tags = {f"version.{name}": version for name, version in artifact.versions.items()}
+    tags["fingerprint"] = artifact.fingerprint
+    if artifact.parent is not None:
+        tags["parent.fingerprint"] = artifact.parent["fingerprint"]
+        tags["parent.until"] = artifact.parent["until"]
+    if artifact.versions.get("git_commit"):
+        tags["mlflow.source.git.commit"] = tags.pop("version.git_commit")
+    run.log_tags(tags)
+    scores = artifact.metrics.get("validation", {}).get("scores", {})
+    run.log_metrics(score_points(scores, "validation"))
+    if folder is not None:
+        run.log_tags({MODEL: model_digest(artifact)})
+        run.log_folder(folder, "model")
+
+
+def log_saved(folder: Path, config: TrackingConfig, again: bool = False) -> str:
+    """Logs a saved model as a new run; returns the store's address.
+
+    Args:
+        folder: of the model.
+        config: says where.
+        again: also if the model has a run already.
+
+    Raises:
+        ArtifactError: the folder holds no model.
+        ConfigError: the model has a run already, or the store failed.
+    """
+    from forecaster.forecast.artifact import load_artifact
+
+    artifact, uri = load_artifact(folder), tracking_uri(config)
+    try:
+        if away := probe(uri):
+            raise ConnectionError(away)
+        client = connect(uri)
+        found = find_tagged(
+            client, experiment_id(client, config.experiment, uri), MODEL, model_digest(artifact)
+        )
+    except Exception as error:  # MLflow's own errors are of many kinds
+        raise ConfigError(f"MLflow store {uri}: {first_line(error)}; nothing was logged") from error
+    if found is not None and not again:
+        raise ConfigError(
+            f"{folder}: already logged as run {found.info.run_id[:8]} ({found.info.run_name}) in "
+            f"experiment {config.experiment}; --again logs it once more"
+        )
+    with open_run(config, folder.resolve().name) as run:
+        run.log_metrics(curve_points(artifact))
+        log_artifact(run, artifact, folder)
+    if run.lost:
+        raise ConfigError(f"MLflow store {uri}: {run.lost}; the run was not logged completely")
+    return uri
+
+
+def model_digest(artifact: Artifact) -> str:
+    """Returns a digest of all weights of a model."""
+    digest = hashlib.sha256()
+    for member in artifact.ensemble.members:
+        for name, weight in sorted(member.state_dict().items()):
+            digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:
+    """Returns scores by model as metric points: "validation/forecaster/WQL"."""
+    now = int(time.time() * 1000)
+    return [
+        (f"{stage}/{model.replace(' ', '_')}/{name}", value, now, 0)
+        for model, by_name in scores.items()
+        for name, value in by_name.items()
+    ]
+
+
+def curve_points(artifact: Artifact) -> list[Point]:
+    """Returns the loss curves that an artifact keeps."""
+    now = int(time.time() * 1000)
+    curves = artifact.metrics.get("curves", {})
+    return [(name, value, now, step) for name, curve in curves.items() for step, value in curve]
+
+
+def study_key(study: str, storage: str) -> str:
+    """Returns the key of the run of a study: the same from every process."""
+    return hashlib.sha256(f"{study}\n{without_password(storage)}".encode()).hexdigest()[:32]
+
+
+def close_lost_trial(config: TrackingConfig, run_id: str, reason: str) -> None:
+    """Closes the run of a trial whose process has ended."""
+    if config.enabled and run_id:
+        with suppress(Exception):  # the run may be in a store that is away
+            client = connect(tracking_uri(config))
+            client.set_tag(run_id, "state", "failed")
+            client.set_tag(run_id, "reason", reason)
+            client.set_terminated(run_id, "FAILED")
+
+
+@dataclass
+class Synced:
+    """The result of a sync."""
+
+    sent: dict[str, int] = field(default_factory=dict)
+    """Copied runs by store."""
+    away: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Runs not copied, by store, with its error."""
+    busy: int = 0
+    """Runs that a living process still writes."""
+    refused: list[str] = field(default_factory=list)
+    """What a store refused, with its reason; it is left out."""
+
+
+def pending(uri: str | None = None) -> list[Run]:
+    """Returns the runs of the local store to copy to another one, oldest first."""
+    uri = uri or local_store()
+    file = database(uri)
+    if file is None or not file.is_file():
+        return []
+    client = connect(uri)
+    ids = [found.experiment_id for found in client.search_experiments()]
+    order = ["attributes.start_time"]
+    runs = client.search_runs(ids, f"tags.`{_SYNC_TO}` LIKE '%'", order_by=order, max_results=50000)
+    return [run for run in runs if _COPIED_TO not in run.data.tags]
+
+
+def sync(uri: str | None = None) -> Synced:
+    """Copies local runs to the store they were meant for; interrupted, it can be repeated.
+
+    Args:
+        uri: the store; None = the one that each run was meant for.
+    """
+    source, result = local_store(), Synced()
+    targets: dict[str, Any] = {}
+    for run in pending(source):
+        tags = run.data.tags
+        target = uri or tags[_SYNC_TO]
+        if run.info.status == "RUNNING" and is_gone(tags.get(_PROCESS, "")) is False:
+            result.busy += 1
+            continue
+        if target not in targets:
+            targets[target] = probe(target) or connect(target)
+        if not isinstance(targets[target], str):
+            try:
+                _copy(connect(source), run, targets[target], target, result.refused)
+            except Exception as error:  # a store can fail in any way; the run stays in the local one
+                targets[target] = first_line(error)
+        shown = without_password(target)
+        if isinstance(targets[target], str):
+            result.away[shown] = (result.away.get(shown, (0, ""))[0] + 1, targets[target])
+        else:
+            result.sent[shown] = result.sent.get(shown, 0) + 1
+    return result
+
+
+def _copy(source: MlflowClient, run: Run, target: MlflowClient, uri: str, refused: list[str]) -> None:
+    """Copies a run. A repeated call adds nothing: MLflow keeps equal points, tags and files once."""
+    from mlflow.entities import Param, RunTag
+    from mlflow.exceptions import MlflowException
+
+    local_id, tags = run.info.run_id, dict(run.data.tags)
+    continues, parent = tags.get(_CONTINUES), tags.get(PARENT)
+    if parent:  # copied before, if it is a local run
+        local_parent = _find(source, parent)
+        tags[PARENT] = (
+            parent if local_parent is None else local_parent.data.tags.get(_COPIED_TO, parent)
+        )
+    for name in (_SYNC_TO, _CONTINUES, _PROCESS):
+        tags.pop(name, None)
+    name = source.get_experiment(run.info.experiment_id).name
+    experiment = experiment_id(target, name, uri)
+    found = _find(target, continues) if continues else None
+    found = found or find_tagged(target, experiment, _COPY_OF, local_id)
+    if found is None and _KEY in tags:
+        found = find_tagged(target, experiment, _KEY, tags[_KEY])
+    if found is None:
+        created = tags | {_COPY_OF: local_id}
+        found = target.create_run(experiment, run.info.start_time, created, run.info.run_name)
+    run_id = found.info.run_id
+
+    def send(method: str, *args: Any, **named: Any) -> None:
+        try:
+            getattr(target, method)(run_id, *args, **named)
+        except MlflowException as error:
+            if error.error_code not in _REFUSALS:
+                raise
+            refused.append(f"{run.info.run_name}: {first_line(error)}")
+
+    for some in _batches([Param(*param) for param in run.data.params.items()], _BATCH):
+        send("log_batch", params=some)
+    for some in _batches([RunTag(*tag) for tag in tags.items()], _BATCH):
+        send("log_batch", tags=some)
+    for metric in run.data.metrics:
+        for some in _batches(source.get_metric_history(local_id, metric), 10 * _BATCH):
+            send("log_batch", metrics=some)
+    if run.inputs and run.inputs.dataset_inputs:
+        send("log_inputs", run.inputs.dataset_inputs)
+    if source.list_artifacts(local_id):
+        with tempfile.TemporaryDirectory() as scratch:
+            send("log_artifacts", source.download_artifacts(local_id, "", scratch))
+    status = "FAILED" if run.info.status == "RUNNING" else run.info.status  # its process was killed
+    send("set_terminated", status, run.info.end_time)
+    source.set_tag(local_id, _COPIED_TO, run_id)
+
+
+def find_tagged(client: MlflowClient, experiment: str, tag: str, value: str) -> Run | None:
+    """Returns the oldest run with a tag."""
+    order = ["attributes.start_time"]
+    runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", order_by=order, max_results=1)
+    return runs[0] if runs else None
+
+
+def _find(client: MlflowClient, run_id: str) -> Run | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(run_id) if run_id else None
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+
+
+def _batches(things: list[Any], size: int) -> list[list[Any]]:
+    return [things[start : start + size] for start in range(0, len(things), size)]
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat += _flatten(value, f"{prefix}{key}.")
+        else:
+            flat.append((f"{prefix}{key}", value))
+    return flat

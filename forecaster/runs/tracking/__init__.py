@@ -1,1 +1,0 @@
-"""Work recorded in MLflow: its store, one run per piece of work, what a run holds."""

@@ -1,0 +1,157 @@
+"""Evaluate one trial: fit its settings, score them on rows that the fit has not seen.
+
+    first row                              first cutoff            end, or `until`
+    ├── training ────────┤── validation ──┤── scored ──────────────┤╌╌ holdout ╌╌
+                            fit.validation    c [horizon] c [horizon] …   fit.validation
+                            of what is left                               of the time axis
+
+The fit is that of `forecaster fit --until FIRST_CUTOFF`; the scores are those of a rolling backtest
+without refits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+
+from forecaster.config import Config, FitConfig
+from forecaster.errors import ConfigError, DataError, FitError
+from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.predictor import Predictor
+from forecaster.panel.build import open_panel
+from forecaster.panel.categories import recoded
+from forecaster.panel.panel import Panel
+from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
+from forecaster.runs.progress import BufferedLogger
+from forecaster.runs.tracking import score_points
+from forecaster.runs.train import TrainingContext
+from forecaster.runs.tune.study import SweepPlan
+from forecaster.runs.tune.worker import Report, TrialRequest, TrialResult
+from forecaster.windows.split import split_time
+
+MOST_CUTOFFS = 32
+"""Cutoffs scored at most: enough to compare trials, and quick compared with the fit."""
+
+
+class Evaluator:
+    """Evaluates the trials of a plan; opens its table once."""
+
+    def __init__(self, plan: SweepPlan, panel: Panel | None = None):
+        """Opens the table, unless given, up to `plan.until`.
+
+        Raises:
+            DataError: the table cannot be understood, or is too short to score anything.
+        """
+        self.plan, config = plan, plan.config
+        panel = search_panel(plan) if panel is None else panel
+        self.cutoffs = scored_cutoffs(panel, config)
+        self._seen = with_found_cycles(panel.until(self.cutoffs[0]), config)
+        calendar = self._seen.calendar
+        self._panel = panel.with_cycles(calendar.season, calendar.periods)
+
+    def text(self, time: int) -> str:
+        """Writes a time as the table does."""
+        return self._panel.calendar.text(time)
+
+    def check(self) -> None:
+        """Raises ConfigError or DataError if the config does not fit the table."""
+        prepare(self._seen, self.plan.config)
+
+    def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
+        """Fits and scores the settings of a trial."""
+        begun, run = time.monotonic(), request.run
+        attributes: dict[str, Any] = {}
+        try:
+            config, split = prepare(self._seen, request.config)
+        except (ConfigError, DataError) as error:
+            # Nothing was fitted: pruned, so that the sampler learns to avoid such settings.
+            return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
+        pruning = StopPruned(report, request.prunable)
+        logger = BufferedLogger(run) if run.recorded else None
+        artifact = fit_panel(self._seen, config, split, TrainingContext(logger, (pruning,)))
+        attributes["steps"] = artifact.metrics["steps"]
+        if pruning.step is not None:
+            reason = f"behind others at step {pruning.step}"
+            return TrialResult("PRUNED", None, reason, attributes)
+        backtest = self.backtest(artifact)
+        run.log_metrics(score_points(backtest.scores, "validation"))
+        attributes["scores"] = backtest.scores
+        attributes["seconds"] = round(time.monotonic() - begun, 3)
+        return TrialResult("COMPLETE", self._values(backtest), None, attributes)
+
+    def backtest(self, artifact: Artifact) -> Backtest:
+        """Returns the scores of a fit on the rows after its training."""
+        predictor = Predictor(artifact)
+        panel = recoded(self._panel, artifact.schema.categories)
+
+        def forecasts(cutoffs: Sequence[int]) -> Iterator[dict[str, Forecast]]:
+            return ({MODEL: forecast} for forecast in predictor.forecasts_at(panel, cutoffs))
+
+        return run_backtest(self.cutoffs, forecasts, CHEAP_BASELINES)
+
+    def _values(self, backtest: Backtest) -> tuple[float, ...]:
+        scores = backtest.scores[MODEL]
+        values = tuple(
+            scores["RMSE"] ** 2 if metric == "MSE" else scores[metric] for metric in self.plan.metrics
+        )
+        for metric, value in zip(self.plan.metrics, values, strict=True):
+            if not math.isfinite(value):
+                raise FitError(
+                    f"{metric} is not defined on the {backtest.scored:,} cells of the validation span; "
+                    "take another --metric"
+                )
+        return values
+
+
+class StopPruned(pl.Callback):
+    """Reports each validation loss of a trial, and stops the training once it is pruned."""
+
+    def __init__(self, report: Report, prunable: bool):
+        self._report, self._prunable = report, prunable
+        self.step: int | None = None
+        """Step at which the trial was pruned."""
+
+    def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        """Reports the last validation, on rank 0; of an ensemble, those of its first member."""
+        if not trainer.is_global_zero or learner.name:
+            return
+        step, loss = learner.curves["validation_loss"][-1]
+        prune = self._report(step, loss)
+        # Stopping after the last step would save nothing.
+        if prune and self._prunable and step < trainer.max_steps:
+            self.step, trainer.should_stop = step, True
+
+
+def search_panel(plan: SweepPlan) -> Panel:
+    """Returns the table of a plan, up to its `until`."""
+    panel = open_panel(plan.source, plan.config.data, covariates=plan.covariates, future=plan.future)
+    return panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
+
+
+def scored_cutoffs(panel: Panel, config: Config) -> list[int]:
+    """Returns the cutoffs whose horizons are scored: at the end of the table, none overlapping.
+
+    They lie in the last share `fit.validation` of the time axis, evenly spread where there would be
+    more than `MOST_CUTOFFS`.
+
+    Raises:
+        DataError: the table holds no target, or is shorter than the horizon.
+    """
+    assert config.horizon is not None
+    if (panel.last_observed < 0).all():
+        raise DataError(f"{panel.name}: no target is observed, nothing to compare settings by")
+    share = config.fit.validation or FitConfig().validation
+    last = panel.last_observed
+    end = int(panel.time[last[last >= 0]].max())
+    begin = split_time(panel, config.replaced(fit={"validation": share}))
+    steps = round((end - begin) / panel.calendar.step)
+    windows = max(1, min(MOST_CUTOFFS, steps // config.horizon))
+    stride = max(config.horizon, (steps - config.horizon) // max(1, windows - 1))
+    return rolling_cutoffs(panel, windows, config.horizon, stride)
