@@ -53,7 +53,7 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
     """
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
-    from forecaster.runs.resume import FitRequest, under_way
+    from forecaster.runs.resume import FitRequest, resumable_fit
 
     roles = {name: value for name, value in options.items() if name not in SETTINGS}
     config = config_from(options.get("config"), horizon, roles)
@@ -75,7 +75,7 @@ def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOp
         check_target(out)
     with (
         only_rank_zero_prints(distributed),
-        under_way(told, out, resume, restart, distributed.is_main) as begun,
+        resumable_fit(told, out, resume, restart, distributed.is_main) as begun,
     ):
         return _fitted(begun.asked, begun, quiet, distributed, report)
 

@@ -322,9 +322,8 @@ class FitConfig(Section):
     calibration: float | None = Field(0.5, gt=0, lt=1)
     """Share of the validated cutoffs, at their end, that early stopping leaves to the calibration of
     quantiles; null = quantiles stay as they are."""
-    precision: Literal["full", "bf16", "auto"] = "full"
-    """full: float32; bf16: products of matrices in bfloat16; auto: bf16 where this machine was measured
-    to be faster with it. The resolved config says which."""
+    precision: Literal["full", "bf16"] = "full"
+    """full: float32; bf16: products of matrices in bfloat16."""
     compile: bool = False
     """Let torch compile the network before training; pays on a GPU in a long fit."""
     checkpoint_minutes: float | None = Field(10.0, gt=0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.predictor import Progress
     from forecaster.panel.panel import Panel
-    from forecaster.runs.batch_predict import Delivered
+    from forecaster.runs.batch_predict import BatchResult
     from forecaster.runs.registry import Published
 
 
@@ -101,7 +101,9 @@ class Forecaster:
         panel = self.open(data, future, covariates, **roles)
         return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
 
-    def predict_to(self, path: str | Path, data: object, **options: Unpack[BatchOptions]) -> Delivered:
+    def predict_to(
+        self, path: str | Path, data: object, **options: Unpack[BatchOptions]
+    ) -> BatchResult:
         """Writes the forecast of every series of a table of any size to a file, in bounded memory.
 
         A call that was killed goes on where it was when it is made again.
@@ -123,9 +125,9 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch_predict import delivered
+        from forecaster.runs.batch_predict import predict_to
 
-        return delivered(self.artifact, Path(path), data, options)
+        return predict_to(self.artifact, Path(path), data, **options)
 
     def backtest(
         self,

@@ -39,10 +39,10 @@ def fit(
         int | None, typer.Option(min=1, help="Train on several devices of each machine.")
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="Machines that train together, under torchrun or srun.")
+        int | None, typer.Option(min=1, help="Machines that train together, under torchrun.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(metavar="full|bf16|auto", help="Of products of matrices in training.")
+        str | None, typer.Option(metavar="full|bf16", help="Of products of matrices in training.")
     ] = None,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Let torch compile the network before training.")

@@ -12,7 +12,7 @@ from forecaster.cli import imports, options, results
 from forecaster.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forecaster.runs.batch_predict import Delivered, Engine
+    from forecaster.runs.batch_predict import BatchResult, Engine
 
 
 @options.reads_table
@@ -129,7 +129,7 @@ def _engine(name: str | None, address: str | None, devices: int | None) -> Engin
     return ray_engine(address)
 
 
-def _say(done: Delivered, samples: int | None) -> None:
+def _say(done: BatchResult, samples: int | None) -> None:
     if done.there:
         typer.echo(f"{done.there:,} of {done.n_blocks:,} parts were there already")
     if not done.whole:

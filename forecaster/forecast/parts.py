@@ -1,4 +1,13 @@
-"""Partitions of a batch forecast: one file per block of series, written by any process, then merged."""
+"""A batch forecast in parts: one Parquet file per block of series, made by any process, then merged.
+
+A part appears whole or not at all; parts of another model, table or request are refused; the merged
+file does not depend on which process made which part, nor on restarts. The folder holds
+
+    terms.json                  what all parts have in common
+    part-000017.parquet .json   block 17; its record, written after it: counts, sha256
+    manifest.json               all records, where the parts are the result
+    panel/ model/               while other processes need them
+"""
 
 from __future__ import annotations
 
@@ -23,51 +32,52 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
 
+_TERMS, MANIFEST = "terms.json", "manifest.json"
+SHARED = ("panel", "panel.source.json", "model")
+"""Files for other processes and later starts: table as a store, its sources, model."""
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """What a part holds."""
+
+    part: str
+    """File name."""
+    series: int
+    without_forecast: int
+    """Series whose rows are empty."""
+    reason: str
+    """Of the first of them."""
+    rows: int
+    sha256: str
+
 
 @dataclass(frozen=True)
 class PartitionJob:
-    """All that a process needs to make parts."""
+    """What a process needs to make parts. Block k holds series k · BLOCK and the following."""
 
     parts: str
     """Folder of the parts."""
-    task: ForecastWindow
-    """What is asked of every series."""
+    window: ForecastWindow
     n_series: int
-    """Of the whole panel."""
     model: str = ""
-    """Folder of the model, where other processes are to load it."""
+    """Folder of the model, for other processes."""
     store: str = ""
-    """Folder of the panel as a store, where other processes are to open it."""
+    """Folder of the panel as a store, for other processes."""
     roles: Mapping[str, Any] = field(default_factory=dict)
-    """What was said of the table's columns and of how it is read."""
+    """Columns with another name in this table, and how it is read."""
 
     @property
     def n_blocks(self) -> int:
-        """Partitions of the whole result."""
+        """Parts of the whole result."""
         return -(-self.n_series // BLOCK)
 
     def series_of(self, number: int) -> tuple[int, int]:
         """Returns the first series of a block, and the one after its last."""
         return number * BLOCK, min((number + 1) * BLOCK, self.n_series)
 
-    def to_json(self) -> str:
-        """Returns the plan as text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> PartitionJob:
-        """Returns the plan that `to_json` wrote."""
-        told = json.loads(text)
-        task = told.pop("task")
-        return cls(**told, task=ForecastWindow(**task))
-
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
-        """Returns the model on a device and the panel, in a process that has neither.
-
-        Args:
-            device: as torch names it.
-            lanes: batches worked on at a time; None = as many as there are cores.
-        """
+        """Returns the model on a device and the panel; `lanes` = concurrent batches."""
         artifact = load_artifact(self.model)
         panel = open_for(artifact, self.store, None, None, self.roles)
         return Predictor(artifact, device, lanes), panel
@@ -80,132 +90,39 @@ def open_for(
     covariates: object | None,
     roles: Mapping[str, Any],
 ) -> Panel:
-    """Returns a table opened with a model's roles, categories and frequency.
-
-    Args:
-        artifact: the model.
-        data: path, glob, frame or store.
-        future: covariates known in advance.
-        covariates: a second table, joined on series and time.
-        roles: columns that are called otherwise in this table, in the model's order.
-    """
-    told = config_from(None, None, roles).data
-    schema = artifact.schema.renamed(told)
-    # What the fit was told holds, unless this table is said to be written otherwise.
-    reading = artifact.config.replaced(data=told.model_dump(include=set(roles))).data
+    """Returns a table opened with a model's roles, categories and frequency; `roles` rename columns."""
+    declared = config_from(None, None, roles).data
+    schema = artifact.schema.renamed(declared)
+    # The reading options of the fit hold unless this call declares others.
+    reading = artifact.config.replaced(data=declared.model_dump(include=set(roles))).data
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 
-def terms(artifact: Artifact, panel: Panel, task: ForecastWindow, device: str) -> dict[str, Any]:
-    """Returns what two parts of one result have to agree on, by the name it has in messages.
-
-    Args:
-        artifact: the model.
-        panel: all series.
-        task: what is asked of each.
-        device: what kind forecasts them; another rounds otherwise.
-    """
-    text = panel.calendar.text
-    return {
-        "format": 1,
-        "model": digest_of(artifact),
-        "data": _digest(panel.fingerprint(), _without_reasons(panel)),
-        "series": panel.n_series,
-        "block": BLOCK,
-        "cutoff": "own" if task.cutoff is None else text(task.cutoff),
-        "horizon": task.horizon,
-        "samples": task.num_samples,
-        "seed": task.seed,
-        "device": torch.device(device).type,
-        "torch": torch.__version__,
-    }
-
-
-def digest_of(artifact: Artifact) -> str:
-    """Returns a sha256 of all of a model that its forecasts depend on."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(artifact.ensemble.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
-    settings = artifact.config.model_dump(mode="json")
-    columns = artifact.schema.to_dict() | {"reasons": None}
-    made_of = {name: settings[name] for name in ("model", "target")}
-    said = (artifact.ensemble.weights, asdict(artifact.shape), made_of, columns)
-    digest.update(_digest(*said).encode())
-    return digest.hexdigest()
-
-
-def _without_reasons(panel: Panel) -> dict[str, Any]:
-    return panel.schema.to_dict() | {"reasons": None}
-
-
-def _digest(*parts: Any) -> str:
-    text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def folder_of(out: Path) -> Path:
-    """Returns where the parts of a file lie."""
-    return out.with_name(f"{out.name}.parts")
-
-
-_TERMS, MANIFEST = "terms.json", "manifest.json"
-SHARED = ("panel", "panel.source.json", "model")
-"""What other processes, or a later start, read: table as a store, what it was made of, model."""
-
-
-@dataclass(frozen=True)
-class PartRecord:
-    """What a part holds."""
-
-    part: str
-    """Name of the file."""
-    series: int
-    """Series in it."""
-    without_forecast: int
-    """Series whose rows are empty."""
-    reason: str
-    """Why the first of them is."""
-    rows: int
-    """Rows in it."""
-    sha256: str
-    """Of the file."""
-
-
 def part_name(number: int) -> str:
-    """Returns the name of the file of a block."""
+    """Returns the file name of a block's part."""
     return f"part-{number:06d}.parquet"
 
 
-def forecast_block(predictor: Predictor, panel: Panel, number: int, plan: PartitionJob) -> Forecast:
-    """Returns the forecast of one block: the same bits in any process.
-
-    Args:
-        predictor: of the plan's model.
-        panel: all series.
-        number: of the block.
-        plan: what is asked.
-    """
-    return predictor.forecast(panel.between(*plan.series_of(number)), plan.task)
+def folder_of(out: Path) -> Path:
+    """Returns the folder of the parts of a file."""
+    return out.with_name(f"{out.name}.parts")
 
 
-def write_part(predictor: Predictor, panel: Panel, number: int, plan: PartitionJob) -> PartRecord:
-    """Forecasts one block and writes its part, whole or not at all; any process may.
+def forecast_block(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> Forecast:
+    """Returns the forecast of one block: the same bits in any process."""
+    return predictor.forecast(panel.between(*job.series_of(number)), job.window)
 
-    Args:
-        predictor: of the plan's model.
-        panel: all series.
-        number: of the block.
-        plan: what is asked, and where the parts are.
+
+def write_part(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> PartRecord:
+    """Forecasts one block and writes its part and record.
 
     Raises:
         OutputError: it cannot be written.
     """
-    forecast = forecast_block(predictor, panel, number, plan)
-    content = io.BytesIO()
-    rows = rows_of(forecast)
+    forecast = forecast_block(predictor, panel, number, job)
+    rows, content = rows_of(forecast), io.BytesIO()
     rows.write_parquet(content)
-    part = Path(plan.parts) / part_name(number)
+    part = Path(job.parts) / part_name(number)
     with atomic_file(part) as partial:
         partial.write_bytes(content.getbuffer())
     sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
@@ -215,12 +132,12 @@ def write_part(predictor: Predictor, panel: Panel, number: int, plan: PartitionJ
 
 
 def rows_of(forecast: Forecast) -> Any:
-    """Returns the rows that a part holds: of the sample paths where these were asked for."""
+    """Returns the rows that a part holds: sample paths where these were requested."""
     return forecast.rows if forecast.paths is None else forecast.sample_rows
 
 
 def counts_of(forecast: Forecast) -> tuple[int, int, str]:
-    """Returns how many series there are, how many have no forecast, and why the first has none."""
+    """Returns the number of series, of those without a forecast, and the first one's reason."""
     reasons = [status for status in forecast.status if status != "ok"]
     return len(forecast.series), len(reasons), reasons[0] if reasons else ""
 
@@ -229,41 +146,31 @@ class Partitions:
     """The folder of the parts of one result."""
 
     def __init__(self, folder: Path, n_blocks: int):
-        self.folder = folder
-        self._n_blocks = n_blocks
-
-    @property
-    def begun(self) -> bool:
-        """Whether some result was begun in the folder."""
-        return (self.folder / _TERMS).is_file()
+        self.folder, self._n_blocks = folder, n_blocks
 
     def begin(self, terms: Mapping[str, Any], numbers: Iterable[int]) -> dict[int, PartRecord]:
-        """Returns the records of the parts that are there already, by block; a damaged one is not.
-
-        Args:
-            terms: what all parts agree on.
-            numbers: of the blocks that are asked about.
+        """Returns the records of the finished, undamaged parts among some blocks.
 
         Raises:
             OutputError: the folder is something else, or holds parts of another result.
         """
-        refuse_foreign(self.folder)
-        if self.begun:
-            found = json.loads((self.folder / _TERMS).read_text(encoding="utf-8"))
-            _refuse_others(self.folder, found, terms)
+        self._require_own()
+        path = self.folder / _TERMS
+        if path.is_file():
+            _check_terms(self.folder, json.loads(path.read_text(encoding="utf-8")), terms)
         else:
-            _write_json(self.folder / _TERMS, dict(terms))
-        there = {number: self._finished(number) for number in numbers}
-        return {number: record for number, record in there.items() if record is not None}
+            _write_json(path, dict(terms))
+        found = {number: self._finished(number) for number in numbers}
+        return {number: record for number, record in found.items() if record is not None}
 
     def merge(self, out: Path) -> None:
-        """Writes all parts as one .csv or .parquet file, whole or not at all, and removes them.
+        """Writes all parts as one .csv or .parquet file, and removes them.
 
         Raises:
             OutputError: the file cannot be written.
         """
         files = [self.folder / part_name(number) for number in range(self._n_blocks)]
-        # Beside the parts: what a kill leaves of it goes with them.
+        # Inside the folder: what a kill leaves of it is removed with the parts.
         merged = self.folder / f"merged{out.suffix.lower()}"
         with atomic_file(merged) as partial:
             merge_parts(files, partial, out.suffix.lower())
@@ -273,27 +180,20 @@ class Partitions:
             raise OutputError(f"{out}: cannot be written: {error.strerror}") from error
         self.remove()
 
-    def leave(self, terms: Mapping[str, Any], records: Iterable[PartRecord]) -> Path:
-        """Returns the manifest of the parts, written beside them.
-
-        Args:
-            terms: what they agree on.
-            records: of all blocks, in order.
-        """
+    def leave(self, terms: Mapping[str, Any], records: Iterable[PartRecord]) -> None:
+        """Writes the manifest beside the parts, which are the result; `records` of all blocks."""
         entries = [asdict(record) for record in records]
         counts = {
             name: sum(entry[name] for entry in entries)
             for name in ("series", "rows", "without_forecast")
         }
-        manifest = self.folder / MANIFEST
-        _write_json(manifest, {**counts, "terms": dict(terms), "parts": entries})
+        _write_json(self.folder / MANIFEST, {**counts, "terms": dict(terms), "parts": entries})
         for stale in self.folder.glob(".*.partial"):
             stale.unlink()
-        return manifest
 
     def remove(self) -> None:
-        """Removes the folder; the terms last, so that a kill leaves a folder one can go on with."""
-        refuse_foreign(self.folder)
+        """Removes the folder; the terms last, so that a killed removal leaves a valid folder."""
+        self._require_own()
         if self.folder.exists():
             for path in self.folder.iterdir():
                 if path.name != _TERMS:
@@ -310,27 +210,62 @@ class Partitions:
             return None
         return record if found == record.sha256 else None
 
-
-def refuse_foreign(folder: Path) -> None:
-    """Raises `OutputError` where a folder for parts is there and is something else."""
-    ours = {_TERMS, *SHARED}
-    if folder.exists() and not (
-        folder.is_dir()
-        and ((folder / _TERMS).is_file() or {path.name for path in folder.glob("[!.]*")} <= ours)
-    ):
-        raise OutputError(f"{folder}: exists and is not a folder of parts; choose another --out")
+    def _require_own(self) -> None:
+        own, folder = {_TERMS, *SHARED}, self.folder
+        if folder.exists() and not (
+            folder.is_dir()
+            and ((folder / _TERMS).is_file() or {path.name for path in folder.glob("[!.]*")} <= own)
+        ):
+            raise OutputError(f"{folder}: exists and is not a folder of parts; choose another --out")
 
 
-def _refuse_others(folder: Path, found: Mapping[str, Any], terms: Mapping[str, Any]) -> None:
+def terms(artifact: Artifact, panel: Panel, window: ForecastWindow, device: str) -> dict[str, Any]:
+    """Returns what all parts of one result have in common, by its name in messages."""
+    data = panel.schema.to_dict() | {"reasons": None}
+    return {
+        "format": 1,
+        "model": digest_of(artifact),
+        "data": _digest(panel.fingerprint(), data),
+        "series": panel.n_series,
+        "block": BLOCK,
+        "cutoff": "own" if window.cutoff is None else panel.calendar.text(window.cutoff),
+        "horizon": window.horizon,
+        "samples": window.num_samples,
+        "seed": window.seed,
+        "device": torch.device(device).type,  # CPU and GPU round differently
+        "torch": torch.__version__,
+    }
+
+
+def digest_of(artifact: Artifact) -> str:
+    """Returns a sha256 of all of a model that its forecasts depend on."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(artifact.ensemble.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
+    settings = artifact.config.model_dump(mode="json")
+    columns = artifact.schema.to_dict() | {"reasons": None}
+    made_of = {name: settings[name] for name in ("model", "target")}
+    content = (artifact.ensemble.weights, asdict(artifact.shape), made_of, columns)
+    digest.update(_digest(*content).encode())
+    return digest.hexdigest()
+
+
+def _digest(*parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_terms(folder: Path, found: Mapping[str, Any], terms: Mapping[str, Any]) -> None:
     def shown(value: Any) -> str:
         text = "none" if value is None else str(value)
         return f"{text[:12]}…" if len(text) == 64 else text
 
-    differing = [name for name in terms if found.get(name) != terms[name]]
-    if differing:
-        said = "; ".join(f"{n} {shown(found.get(n))} there, {shown(terms[n])} now" for n in differing)
+    names = [name for name in terms if found.get(name) != terms[name]]
+    if names:
+        values = "; ".join(f"{n} {shown(found.get(n))} there, {shown(terms[n])} now" for n in names)
         raise OutputError(
-            f"{folder}: holds finished parts of another forecast ({said}): give the same model, data "
+            f"{folder}: holds finished parts of another forecast ({values}): give the same model, data "
             "and arguments again to finish it, or --restart to begin anew"
         )
 

@@ -144,14 +144,11 @@ class Learner(pl.LightningModule):
         """Adds the curves and the losses since their last point."""
         checkpoint["curves"], checkpoint["latest_loss"] = self.curves, self.latest_loss
         checkpoint["losses"] = [*map(float, self._losses)]
-        checkpoint["precision"] = self.config.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restores them."""
         self.curves, self.latest_loss = checkpoint["curves"], checkpoint["latest_loss"]
         self._losses = [torch.tensor(loss) for loss in checkpoint["losses"]]
-        # Measured again it might come out otherwise.
-        self.config = self.config.model_copy(update={"precision": checkpoint["precision"]})
 
     def on_train_start(self) -> None:
         """Moves restored losses to the device, and lists the weights once."""

@@ -1,4 +1,9 @@
-"""Forecasts of whole tables, of any size, into files."""
+"""Batch prediction: the forecast of every series of a table of any size, written to a file or in parts.
+
+Memory is bounded by blocks of 1,024 series; a table that needs more than half of the free memory is
+first converted to a store. A call that was killed resumes when it is repeated. Shards, devices, engines
+and restarts change no byte of the result.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,15 @@ import json
 import os
 import queue
 import shutil
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from forecaster.arguments import BATCH
 from forecaster.config import DataConfig, config_from
-from forecaster.errors import ConfigError, ForecasterError, OutputError
+from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
@@ -45,58 +46,232 @@ from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
+from forecaster.runs.processes import Child, Parent
 
+Engine = Callable[[PartitionJob, list[int]], Iterator[tuple[int, PartRecord]]]
+"""Makes the parts of blocks elsewhere, and yields their records as they are finished."""
+
+_MAKE_PARTS = "forecaster.runs.batch_predict:make_parts"
 _STORE, _STAMP, _MODEL = SHARED
 _TEXT, _PACKED, _CELL = 4, 16, 40
-"""Bytes of memory per byte of a text file, of a packed one, and per cell of a columnar one."""
-_UNROLLED = 4
-"""How many times as many where rows are whole series: each cell becomes a row."""
-_SHARE = 0.5
+"""Bytes of memory per byte of a text file, of a compressed one, and per cell of a columnar one."""
+_ROW_PER_SERIES = 4
+"""Factor of tables with one row per series: each cell becomes a row."""
+_FREE_SHARE = 0.5
 """Of the free memory that a table may need."""
-_TOLD = ("time", "series", "target", "known", "past", "static", "categorical", "freq", "layout")
-"""Fields of the schema that a conversion has to be told."""
+_ROLES = ("time", "series", "target", "known", "past", "static", "categorical", "freq", "layout")
+"""Fields of the schema that a conversion needs."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What a batch prediction wrote."""
+
+    path: Path
+    """The file, or the folder of the parts."""
+    whole: bool
+    """Whether all parts are there."""
+    made: int
+    """Parts made by this call."""
+    there: int
+    """Parts that existed before."""
+    n_blocks: int
+    """Parts of the whole result."""
+    report: str
+    """One line: how many forecasts, from when, which series had none."""
+    findings: tuple[Finding, ...]
+    """Of the audit of the table, worst first."""
+    first: Callable[[], Forecast]
+    """Forecasts the first few series again, for a plot."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table to forecast, as the caller names it."""
+    """The table to forecast."""
 
     data: object
     """Path, glob, URL, frame or store."""
     future: object | None = None
     """Covariates known in advance."""
     covariates: object | None = None
-    """A second table."""
+    """Second table."""
     roles: Mapping[str, Any] = field(default_factory=dict)
-    """Columns that are called otherwise, and how the table is read."""
+    """Columns with another name, and how the table is read."""
 
     def panel(self, artifact: Artifact) -> Panel:
         """Returns the panel, in memory unless the table is a store."""
         return open_for(artifact, self.data, self.future, self.covariates, self.roles)
 
     def reading(self, artifact: Artifact) -> DataConfig:
-        """Returns how the table is read: as the model's was, unless something else was said."""
-        told = config_from(None, None, self.roles).data
-        return artifact.config.replaced(data=told.model_dump(include=set(self.roles))).data
+        """Returns how the table is read: as the model's was, unless this call declares otherwise."""
+        declared = config_from(None, None, self.roles).data
+        return artifact.config.replaced(data=declared.model_dump(include=set(self.roles))).data
 
 
-def opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) -> tuple[Panel, str]:
-    """Returns the panel of a table, and the store it lies in; none where it is in memory.
-
-    Args:
-        artifact: the model.
-        source: the table.
-        folder: for a store of a table that is too large for the memory.
-        alone: whether no other process works for the same result.
+def predict_to(
+    artifact: Artifact,
+    out: Path,
+    data: object,
+    *,
+    future: object | None = None,
+    covariates: object | None = None,
+    cutoff: str = "own",
+    horizon: int | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    parts: bool = False,
+    shard: tuple[int, int] | None = None,
+    devices: int | None = None,
+    restart: bool = False,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    **roles: Any,
+) -> BatchResult:
+    """Writes the forecast of every series of a table; see `Forecaster.predict_to` for the options.
 
     Raises:
-        ConfigError: the table would have to be converted, and others would do so too.
-        DataError: it cannot be understood.
+        ConfigError: the model does not support the horizon or sample paths, or devices are missing.
+        DataError: the table does not fit the model, or a known covariate is missing.
+        OutputError: something cannot be written, or parts of another result are there.
+    """
+    check_format(out)
+    number, of = _checked(shard)
+    names = _device_names(devices)
+    folder, alone = folder_of(out), of == 1
+    source = Source(data, future, covariates, roles)
+    if restart:
+        Partitions(folder, 0).remove()
+    with _nothing_left(folder, alone=alone):
+        panel, store = _opened(artifact, source, folder, alone=alone)
+        window = resolve_window(artifact, panel, cutoff, horizon, samples, seed)
+        found = check_panel(panel)
+        refuse_errors(found)
+        check_known(panel, artifact, window)
+        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=roles)
+        divided = parts or shard or engine or len(names) > 1
+        if job.n_blocks == 1 and not divided and not folder.exists():
+            forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
+            rows = rows_of(forecast)
+            write_rows(rows, out)
+            records, before = [PartRecord("", *counts_of(forecast), rows.height, "")], 0
+        else:
+
+            def make(todo: list[int]) -> Iterator[tuple[int, PartRecord]]:
+                if not todo or (engine is None and len(names) == 1):
+                    predictor = Predictor(artifact, names[0])
+                    return ((block, write_part(predictor, panel, block, job)) for block in todo)
+                shared = _shared(artifact, source, panel, store, folder, job)
+                return engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
+
+            blocks = range(number - 1, job.n_blocks, of)
+            common = terms(artifact, panel, window, names[0])
+            partitions = Partitions(folder, job.n_blocks)
+            records, before = _made(partitions, common, job, blocks, make, progress)
+            if len(records) == job.n_blocks and shard is None:
+                if parts:
+                    partitions.leave(common, records)
+                else:
+                    partitions.merge(out)
+    return BatchResult(
+        path=out if alone and not parts else folder,
+        whole=alone,
+        made=len(records) - before,
+        there=before,
+        n_blocks=job.n_blocks,
+        report=_report(panel, job, records, found),
+        findings=tuple(found),
+        first=lambda: Predictor(artifact).forecast(panel.between(0, min(6, panel.n_series)), window),
+    )
+
+
+def _made(
+    partitions: Partitions,
+    common: Mapping[str, Any],
+    job: PartitionJob,
+    blocks: range,
+    make: Callable[[list[int]], Iterator[tuple[int, PartRecord]]],
+    progress: Progress | None,
+) -> tuple[list[PartRecord], int]:
+    """Makes the missing parts of some blocks; returns all their records, and how many existed."""
+    records = partitions.begin(common, blocks)
+    before = len(records)
+    total = sum(stop - start for start, stop in map(job.series_of, blocks))
+    for block, record in make([block for block in blocks if block not in records]):
+        records[block] = record
+        if progress is not None:
+            progress(sum(own.series for own in records.values()), total)
+    return [records[block] for block in blocks], before
+
+
+def _device_names(count: int | None) -> list[str]:
+    """Returns one device per process: GPUs where the machine has any, else CPUs."""
+    import torch
+
+    if count is None:
+        return ["cpu"]
+    if count < 1:
+        raise ConfigError(f"devices {count}: expected 1 or more")
+    gpus = torch.cuda.device_count()
+    if not gpus:
+        return ["cpu"] * count
+    if count > gpus:
+        raise ConfigError(f"devices {count}: this machine has {gpus} GPUs")
+    return [f"cuda:{number}" for number in range(count)]
+
+
+def _made_by_processes(
+    job: PartitionJob, todo: list[int], devices: list[str]
+) -> Iterator[tuple[int, PartRecord]]:
+    """Yields number and record of each block; device j of n makes blocks j, j + n, … of `todo`."""
+    finished: queue.Queue[tuple[int, tuple[int, PartRecord] | None]] = queue.Queue()
+
+    def listen(which: int, child: Child) -> None:
+        with suppress(EOFError):
+            while True:
+                finished.put((which, child.receive()))
+        finished.put((which, None))
+
+    with ExitStack() as stack:
+        children, left = [], []
+        for which, device in enumerate(devices[: len(todo)]):
+            child = Child(_MAKE_PARTS, "the process")
+            stack.callback(child.end)
+            stack.callback(child.kill)
+            blocks = todo[which :: len(devices)]
+            child.send((job, blocks, device, max(1, cores() // len(devices))))
+            children.append(child)
+            left.append(len(blocks))
+            threading.Thread(target=listen, args=(which, child), daemon=True).start()
+        while any(left):
+            which, result = finished.get()
+            if result is not None:
+                left[which] -= 1
+                yield result
+            elif left[which]:
+                reason = children[which].last_line() or children[which].failure()
+                raise OutputError(
+                    f"device {which}: its process ended ({reason}); finished parts stay: the same "
+                    "command goes on"
+                )
+
+
+def make_parts(parent: Parent) -> None:
+    """Makes the parts of some blocks in a child process, and sends their records."""
+    job, blocks, device, lanes = parent.receive()
+    predictor, panel = job.opened(device, lanes)
+    for block in blocks:
+        parent.send((block, write_part(predictor, panel, block, job)))
+
+
+def _opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) -> tuple[Panel, str]:
+    """Returns the panel of a table, and the store it lies in; "" where it is in memory.
+
+    A table too large for memory is converted to a store in `folder`, unless shards would all do so.
     """
     if is_store(source.data):
         return source.panel(artifact), str(source.data)
     need, free = needed_memory(source, artifact.schema), free_memory()
-    if need <= _SHARE * free:
+    if need <= _FREE_SHARE * free:
         return source.panel(artifact), ""
     if not alone:
         raise ConfigError(
@@ -107,39 +282,26 @@ def opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) -> 
     return open_for(artifact, store, None, None, source.roles), str(store)
 
 
-def shared(
-    artifact: Artifact, source: Source, panel: Panel, store: str, folder: Path
-) -> tuple[str, str]:
-    """Returns the folders of model and panel for other processes, written if need be.
-
-    Args:
-        artifact: the model.
-        source: the table.
-        panel: of the table.
-        store: that it lies in, if any.
-        folder: for what has to be written.
-    """
+def _shared(
+    artifact: Artifact, source: Source, panel: Panel, store: str, folder: Path, job: PartitionJob
+) -> PartitionJob:
+    """Returns the job with folders of model and panel that other processes can open."""
     artifact.save(folder / _MODEL)
     if not store:
         store = str(folder / _STORE)
         write_store(panel, Path(store), source.reading(artifact))
-    return str((folder / _MODEL).resolve()), str(Path(store).resolve())
+    return replace(job, model=str((folder / _MODEL).resolve()), store=str(Path(store).resolve()))
 
 
 def needed_memory(source: Source, schema: Schema) -> float:
-    """Returns the bytes that reading tables takes, by the size of their files; 0 for a frame.
-
-    Args:
-        source: the table, and what is joined to it.
-        schema: of the model.
-    """
-    more = _UNROLLED if schema.layout == "rows" else 1
+    """Returns the bytes that reading tables takes, by the size of their files; 0 for a frame."""
+    factor = _ROW_PER_SERIES if schema.layout == "rows" else 1
     joined = sum(map(_file_memory, (*_files(source.future), *_files(source.covariates))))
-    return more * sum(map(_file_memory, _files(source.data))) + joined
+    return factor * sum(map(_file_memory, _files(source.data))) + joined
 
 
 def free_memory() -> float:
-    """Returns the bytes that this process may still take: of the machine, or of its control group."""
+    """Returns the free bytes of the machine, or of the control group of this process."""
     pages = {name: os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES", "SC_AVPHYS_PAGES")}
     free = float(pages["SC_PAGE_SIZE"] * pages["SC_AVPHYS_PAGES"])
     try:
@@ -157,7 +319,7 @@ def free_memory() -> float:
 
 
 def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
-    """Returns the store of a table, made now unless an earlier start left it whole."""
+    """Returns the store of a table, converted now unless an interrupted call finished it."""
     store, stamp = folder / _STORE, folder / _STAMP
     reading = _as_declared(
         artifact.schema.renamed(config_from(None, None, source.roles).data), source.reading(artifact)
@@ -174,13 +336,13 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
 
 
 def _as_declared(schema: Schema, reading: DataConfig) -> DataConfig:
-    """Returns how to read a table in which a model's columns are not looked for, but known."""
-    told = {name: getattr(schema, name) for name in _TOLD} | {"holidays": schema.holidays}
-    return reading.model_copy(update={**told, "time": schema.time or "row"})
+    """Returns how to read a table whose columns are known from a model."""
+    declared = {name: getattr(schema, name) for name in _ROLES} | {"holidays": schema.holidays}
+    return reading.model_copy(update={**declared, "time": schema.time or "row"})
 
 
 def _files(table: object) -> list[Path]:
-    """Returns the files of a table; none of one that is a frame or comes from afar."""
+    """Returns the local files of a table; none for a frame or a URL."""
     if not isinstance(table, str | Path) or "://" in str(table) or is_store(table):
         return []
     return [Path(file.name) for file in find_files(str(table))[0]]
@@ -195,326 +357,20 @@ def _file_memory(file: Path) -> float:
 
 
 def _stamps(source: Source) -> list[tuple[str, int, int]]:
-    """Returns name, size and time of change of every file that a table is read from."""
+    """Returns name, size and modification time of every file that a table is read from."""
     tables = (source.data, source.future, source.covariates)
     names = [file for table in tables for file in _files(table)]
     return [(str(name.resolve()), name.stat().st_size, name.stat().st_mtime_ns) for name in names]
 
 
-_WORKER = "forecaster.runs.batch_worker"
-
-
-def devices_of(count: int | None) -> list[str]:
-    """Returns the names of devices, one per process: GPUs where the machine has any, else CPUs.
-
-    Args:
-        count: how many; None = the CPU, in this process.
-
-    Raises:
-        ConfigError: there are fewer GPUs.
-    """
-    import torch
-
-    if count is None:
-        return ["cpu"]
-    if count < 1:
-        raise ConfigError(f"devices {count}: expected 1 or more")
-    gpus = torch.cuda.device_count()
-    if not gpus:
-        return ["cpu"] * count
-    if count > gpus:
-        raise ConfigError(f"devices {count}: this machine has {gpus} GPUs")
-    return [f"cuda:{number}" for number in range(count)]
-
-
-def made_by_devices(
-    plan: PartitionJob, todo: list[int], devices: list[str]
-) -> Iterator[tuple[int, PartRecord]]:
-    """Yields the number and record of every block as its part appears.
-
-    Args:
-        plan: with a model and a store that other processes can open.
-        todo: numbers of the blocks to make.
-        devices: of the processes.
-
-    Raises:
-        ForecasterError: a process ended before its work.
-    """
-    told: queue.Queue[tuple[int, str]] = queue.Queue()
-    with ExitStack() as stack:
-        workers = []
-        for place, device in enumerate(devices):
-            mine = todo[place :: len(devices)]
-            if mine:
-                errors = stack.enter_context(tempfile.TemporaryFile("w+"))
-                worker = _started(plan, mine, device, len(devices), errors)
-                stack.callback(_ended, worker)
-                workers.append((worker, errors))
-                number = len(workers) - 1
-                threading.Thread(target=_listen, args=(worker, number, told), daemon=True).start()
-        left = len(todo)
-        while left:
-            which, line = told.get()
-            if not line:
-                raise _fault(*workers[which], which)
-            number, record = json.loads(line)
-            yield number, PartRecord(**record)
-            left -= 1
-
-
-def _started(
-    plan: PartitionJob, mine: list[int], device: str, shares: int, errors: IO[str]
-) -> subprocess.Popen[str]:
-    worker = subprocess.Popen(
-        [sys.executable, "-m", _WORKER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-    )
-    assert worker.stdin is not None
-    order = {
-        "plan": plan.to_json(),
-        "blocks": mine,
-        "device": device,
-        "lanes": max(1, cores() // shares),
-    }
-    with suppress(BrokenPipeError):  # it died at once: whoever listens to it says so
-        worker.stdin.write(json.dumps(order) + "\n")
-        worker.stdin.flush()  # and left open: its end tells the worker that this process is gone
-    return worker
-
-
-def _listen(worker: subprocess.Popen[str], number: int, told: queue.Queue[tuple[int, str]]) -> None:
-    assert worker.stdout is not None
-    for line in worker.stdout:
-        told.put((number, line))
-    told.put((number, ""))
-
-
-def _fault(worker: subprocess.Popen[str], errors: IO[str], which: int) -> ForecasterError:
-    code = worker.wait()
-    errors.seek(0)
-    lines = errors.read().strip().splitlines()
-    reason = lines[-1] if lines else f"exit status {code}"
-    return OutputError(
-        f"device {which}: its process ended ({reason}); finished parts stay: the same command goes on"
-    )
-
-
-def _ended(worker: subprocess.Popen[str]) -> None:
-    worker.kill()
-    worker.wait()
-    for pipe in (worker.stdin, worker.stdout):
-        if pipe is not None:
-            with suppress(BrokenPipeError):  # of what a dead worker never read
-                pipe.close()
-
-
-_SHARING = ("parts", "shard", "devices", "restart", "engine")
-Engine = Callable[[PartitionJob, list[int]], Iterator[tuple[int, PartRecord]]]
-"""Makes the parts of blocks wherever it likes, and yields their records as they are there."""
-
-
-@dataclass(frozen=True)
-class ForecastRequest:
-    """What is asked of every series."""
-
-    cutoff: str = "own"
-    """"own", "last" or a date."""
-    horizon: int | None = None
-    """Leads; None = as trained."""
-    num_samples: int | None = None
-    """Sample paths to write instead of quantiles."""
-    seed: int = 0
-    """Of the sample paths."""
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """Where the rows go, and who makes them."""
-
-    out: Path
-    """.csv or .parquet file."""
-    parts: bool = False
-    """Whether they stay in parts, beside `out`."""
-    shard: tuple[int, int] | None = None
-    """(k, n), k from 1: make only the parts whose number leaves k - 1 when divided by n."""
-    devices: int | None = None
-    """Processes, each with its own GPU or its share of the cores; None = this one, on the CPU."""
-    restart: bool = False
-    """Whether to begin anew where parts are there already."""
-    engine: Engine | None = None
-    """Who makes the parts in the place of this machine."""
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """What a batch forecast came to."""
-
-    path: Path
-    """The file, or the folder of the parts."""
-    whole: bool
-    """Whether all parts are there."""
-    made: int
-    """Partitions that were made now."""
-    there: int
-    """Partitions that were there already."""
-    n_blocks: int
-    """Partitions of the whole result."""
-    report: str
-    """One line: how many forecasts, from when, which series had none."""
-    findings: tuple[Finding, ...]
-    """What the audit of the table found, worst first."""
-    first: Callable[[], Forecast]
-    """Forecasts the first few series again, for a picture."""
-
-
-def delivered(artifact: Artifact, out: Path, data: object, options: Mapping[str, Any]) -> Delivered:
-    """Writes the forecast of every series of a table, as Python's face is told to.
-
-    Args:
-        artifact: the model.
-        out: .csv or .parquet file.
-        data: the table.
-        options: fields of `BatchOptions`.
-
-    Raises:
-        ForecasterError: see `run_predict`.
-    """
-    sharing = {name: options[name] for name in _SHARING if name in options}
-    roles = {name: value for name, value in options.items() if name not in BATCH}
-    source = Source(data, options.get("future"), options.get("covariates"), roles)
-    progress = options.get("progress") or (lambda done, total: None)
-    asked = ForecastRequest(
-        options.get("cutoff", "own"),
-        options.get("horizon"),
-        options.get("samples"),
-        options.get("seed", 0),
-    )
-    return run_predict(artifact, source, asked, Delivery(out, **sharing), progress)
-
-
-def run_predict(
-    artifact: Artifact,
-    source: Source,
-    asked: ForecastRequest,
-    delivery: Delivery,
-    progress: Progress,
-) -> Delivered:
-    """Writes the forecast of every series of a table.
-
-    Args:
-        artifact: the model.
-        source: the table.
-        asked: of every series.
-        delivery: where the rows go.
-        progress: told how far the work is.
-
-    Raises:
-        ConfigError: the model cannot reach that far, has no paths, or there are no such devices.
-        DataError: the table does not fit the model, or a known covariate is missing.
-        OutputError: something cannot be written, or parts of another result are there.
-    """
-    check_format(delivery.out)
-    shard, of = _checked(delivery.shard)
-    devices = devices_of(delivery.devices)
-    folder = folder_of(delivery.out)
-    if delivery.restart:
-        Partitions(folder, 0).remove()
-    with _nothing_left(folder, alone=of == 1):
-        panel, store = opened(artifact, source, folder, alone=of == 1)
-        task = resolve_window(
-            artifact, panel, asked.cutoff, asked.horizon, asked.num_samples, asked.seed
-        )
-        found = check_panel(panel)
-        refuse_errors(found)
-        check_known(panel, artifact, task)
-        plan = PartitionJob(str(folder.resolve()), task, panel.n_series, roles=dict(source.roles))
-        work = _Work(artifact, source, panel, store, plan, devices, delivery)
-        mine = range(shard - 1, plan.n_blocks, of)
-        records, there = work.done_at_once() if work.is_small else work.done_in_parts(mine, progress)
-    return Delivered(
-        path=delivery.out if of == 1 and not delivery.parts else folder,
-        whole=of == 1,
-        made=len(records) - there,
-        there=there,
-        n_blocks=plan.n_blocks,
-        report=_report(panel, plan, records, found),
-        findings=tuple(found),
-        first=lambda: Predictor(artifact).forecast(panel.between(0, min(6, panel.n_series)), task),
-    )
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A batch forecast whose table is open."""
-
-    artifact: Artifact
-    source: Source
-    panel: Panel
-    store: str
-    plan: PartitionJob
-    devices: list[str]
-    delivery: Delivery
-
-    @property
-    def is_small(self) -> bool:
-        """Whether there is but one part, and nobody who would share in it."""
-        asked = self.delivery
-        shared_out = asked.parts or asked.shard or asked.engine or len(self.devices) > 1
-        return self.plan.n_blocks == 1 and not shared_out and not Path(self.plan.parts).exists()
-
-    def done_at_once(self) -> tuple[list[PartRecord], int]:
-        """Writes the file of a table of one block."""
-        forecast = forecast_block(Predictor(self.artifact, self.devices[0]), self.panel, 0, self.plan)
-        rows = rows_of(forecast)
-        write_rows(rows, self.delivery.out)
-        return [PartRecord("", *counts_of(forecast), rows.height, "")], 0
-
-    def done_in_parts(self, mine: range, progress: Progress) -> tuple[list[PartRecord], int]:
-        """Makes the parts that are not there, and puts all together if all are mine.
-
-        Returns:
-            The records of my parts, and how many of them were there.
-        """
-        parts = Partitions(Path(self.plan.parts), self.plan.n_blocks)
-        agreed = terms(self.artifact, self.panel, self.plan.task, self.devices[0])
-        records = parts.begin(agreed, mine)
-        there = len(records)
-        sizes = [stop - start for start, stop in map(self.plan.series_of, mine)]
-        for number, record in self._made([number for number in mine if number not in records]):
-            records[number] = record
-            progress(sum(own.series for own in records.values()), sum(sizes))
-        in_order = [records[number] for number in mine]
-        if len(in_order) == self.plan.n_blocks and self.delivery.shard is None:
-            if self.delivery.parts:
-                parts.leave(agreed, in_order)
-            else:
-                parts.merge(self.delivery.out)
-        return in_order, there
-
-    def _made(self, todo: list[int]) -> Iterator[tuple[int, PartRecord]]:
-        engine, devices = self.delivery.engine, self.devices
-        if not todo or (engine is None and len(devices) == 1):
-            predictor = Predictor(self.artifact, devices[0])
-            for number in todo:
-                yield number, write_part(predictor, self.panel, number, self.plan)
-            return
-        folder = Path(self.plan.parts)
-        model, store = shared(self.artifact, self.source, self.panel, self.store, folder)
-        plan = replace(self.plan, model=model, store=store)
-        yield from engine(plan, todo) if engine else made_by_devices(plan, todo, devices)
-
-
 @contextmanager
 def _nothing_left(folder: Path, *, alone: bool) -> Iterator[None]:
-    """Takes the folder of parts away after a failure, unless a part in it is finished."""
+    """Removes the folder of parts after a failure, unless a part in it is finished."""
     try:
         yield
     except BaseException:
         if alone and not any(folder.glob("part-*.json")):
-            with suppress(OutputError):  # it is somebody else's
+            with suppress(OutputError):  # another folder of that name
                 Partitions(folder, 0).remove()
         raise
 
@@ -527,15 +383,15 @@ def _checked(shard: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def _report(
-    panel: Panel, plan: PartitionJob, records: list[PartRecord], found: Iterable[Finding]
+    panel: Panel, job: PartitionJob, records: list[PartRecord], found: Iterable[Finding]
 ) -> str:
     lost = [record for record in records if record.without_forecast]
     n_series = sum(record.series for record in records)
     return outcome(
         panel,
-        plan.task.cutoffs(panel),
+        job.window.cutoffs(panel),
         n_series=n_series,
-        rows=n_series * plan.task.horizon * panel.n_channels,
+        rows=n_series * job.window.horizon * panel.n_channels,
         lost=(sum(record.without_forecast for record in lost), lost[0].reason if lost else ""),
         findings=found,
     )

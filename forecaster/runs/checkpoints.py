@@ -1,9 +1,11 @@
-"""Checkpoints of one training: the files, and the callback that writes and restores them."""
+"""Checkpoints of one training: the files, and the callback that writes them and restores from them.
+
+Not Lightning's `ModelCheckpoint`: it saves no random state, counts the prefetched batch as trained on,
+and saves before the validation that belongs to its step, so that a resumed fit would end elsewhere.
+"""
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,40 +21,34 @@ from forecaster.config import FitConfig
 from forecaster.errors import ArtifactError, OutputError
 from forecaster.files import atomic_file
 from forecaster.model.learner import Learner
+from forecaster.runs.processes import StopSignals
 
 IDENTITY = "fit"
-"""The entry of a checkpoint that says of which fit it is."""
+"""The entry of a checkpoint that identifies its fit."""
+_AGREE_EVERY = 10  # steps; ranks must all save, or none
 
 
 class Checkpoints(CheckpointIO):
-    """The files `step-00000120.checkpoint` of a folder; Lightning reads and writes through them."""
+    """The files `step-00000120.checkpoint` of a folder, the last two of which are kept.
+
+    `identity` is that of the fit; a checkpoint with another one is passed over, as a damaged one is.
+    """
 
     def __init__(self, folder: Path, identity: str, say: Callable[[str], None]):
-        """Takes where they are.
-
-        Args:
-            folder: of one fit.
-            identity: of that fit; a checkpoint with another one is not taken.
-            say: where to say what was passed over, and what could not be written.
-        """
         self.folder, self.identity = folder, identity
         self._say, self._fails = say, False
         self._read: dict[Path, dict[str, Any]] = {}
 
     def within(self, name: str) -> Checkpoints:
-        """Returns those of another training of the same fit, in a folder of their own inside this one.
-
-        Args:
-            name: of the training; empty: the first one, whose checkpoints lie here.
-        """
+        """Returns the checkpoints of another training of the same fit, in a subfolder."""
         return Checkpoints(self.folder / name, self.identity, self._say) if name else self
 
     def at(self, step: int) -> Path:
-        """Returns the name of the checkpoint after so many steps."""
+        """Returns the path of the checkpoint after so many steps."""
         return self.folder / f"step-{step:08d}.checkpoint"
 
     def newest(self) -> Path | None:
-        """Returns the newest checkpoint that is whole and of this fit; None = training has not begun.
+        """Returns the newest valid checkpoint; None if the training has not begun.
 
         Raises:
             ArtifactError: there are some, and none can be read.
@@ -61,7 +57,7 @@ class Checkpoints(CheckpointIO):
         for path in reversed(checkpoints_in(self.folder)):
             try:
                 with ZipFile(path) as parts:
-                    if parts.testzip():  # torch itself takes numbers as they are
+                    if parts.testzip():  # torch does not check the sums
                         raise ArtifactError
                 content = torch.load(path, map_location="cpu", weights_only=True)
                 if content[IDENTITY] != self.identity:
@@ -72,19 +68,19 @@ class Checkpoints(CheckpointIO):
                 continue
             for fault in faults:
                 self._say(f"{fault}; the one before is taken")
-            self._say(f"goes on after step {step_of(path)}")
+            self._say(f"resumes after step {step_of(path)}")
             self._read = {path: content}
             return path
         if faults:
             raise ArtifactError(
-                "; ".join(faults) + "; none is left to go on from: begin with --restart"
+                "; ".join(faults) + "; no checkpoint is left to resume from: begin with --restart"
             )
         return None
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Writes one, and removes all but it and the one before."""
+        """Writes a checkpoint, and removes all but it and the one before."""
         path = Path(path)
         try:
             with atomic_file(path) as partial, partial.open("wb") as file:
@@ -105,12 +101,12 @@ class Checkpoints(CheckpointIO):
         return self._read.pop(Path(path))
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Removes one."""
+        """Removes a checkpoint."""
         Path(path).unlink(missing_ok=True)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """Returns the checkpoints of a folder, the oldest first."""
+    """Returns the checkpoints of a folder, oldest first."""
     return sorted(folder.glob("step-*.checkpoint"))
 
 
@@ -119,30 +115,20 @@ def step_of(path: Path) -> int:
     return int(path.stem.removeprefix("step-"))
 
 
-_AGREE_EVERY = 10  # steps; processes that train together must all save, or none
-
-
 class Checkpointing(pl.Callback):
-    """Writes checkpoints and, where a training goes on from one, puts everything back in its place."""
+    """Writes checkpoints between two steps, on a schedule and on the first Ctrl-C or SIGTERM."""
 
     def __init__(self, checkpoints: Checkpoints, config: FitConfig):
-        """Takes where checkpoints go.
-
-        Args:
-            checkpoints: the files.
-            config: `checkpoint_every` or `checkpoint_minutes`.
-        """
         self._files = checkpoints
         self._every, self._minutes = config.checkpoint_every, config.checkpoint_minutes
         self._step, self._saved = 0, 0.0
         self._random: dict[str, Tensor] = {}
-        self._signal: int | None = None
-        self._handlers: dict[int, Any] = {}
+        self._signals = StopSignals()
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, learner: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Adds the state of the random numbers, of every process."""
+        """Adds the random state of every rank."""
         states = {"cpu": torch.get_rng_state()}
         if learner.device.type == "cuda":
             states["cuda"] = torch.cuda.get_rng_state(learner.device)
@@ -150,7 +136,7 @@ class Checkpointing(pl.Callback):
             name: learner.all_gather(state.to(learner.device)).reshape(-1, len(state)).cpu()
             for name, state in states.items()
         }
-        # The batch that is already there has not been trained on: it will come again.
+        # The prefetched batch has not been trained on: the resumed training draws it again.
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         for count in (progress["total"], progress["current"]):
             count["ready"] = count["completed"]
@@ -158,10 +144,10 @@ class Checkpointing(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, learner: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keeps the state of the random numbers until the first step, and tells the curves again.
+        """Keeps the random state until the first step, and logs the curves again.
 
-        What was told before may have died with its process. A training that has no step left starts
-        none, so it is told here.
+        What was logged before may have died with its process. Here, because a training without a step
+        left does not reach `on_train_start`.
         """
         assert isinstance(learner, Learner)
         for name, curve in checkpoint["curves"].items():
@@ -174,43 +160,43 @@ class Checkpointing(pl.Callback):
         }
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Puts random numbers back, and listens to signals."""
+        """Restores the random state."""
         if "cpu" in self._random:
             torch.set_rng_state(self._random["cpu"])
         if "cuda" in self._random and learner.device.type == "cuda":
             torch.cuda.set_rng_state(self._random["cuda"], learner.device)
         self._step = trainer.global_step
         self._saved = time.monotonic()
-        self._listen()
+        self._signals.listen()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, learner: pl.LightningModule, batch: Any, batch_index: int
     ) -> None:
-        """Saves where it is time to, and ends the training where a signal came."""
+        """Saves when a checkpoint is due, and stops after a signal."""
         together = trainer.world_size > 1
         if together and trainer.global_step % _AGREE_EVERY:
             return
-        due, told = self._is_due(trainer.global_step), self._signal is not None
+        due, stops = self._is_due(trainer.global_step), self._signals.received is not None
         if together:
             due = trainer.strategy.reduce_boolean_decision(due, all=False)
-            told = trainer.strategy.reduce_boolean_decision(told, all=False)
-        if due or told:
+            stops = trainer.strategy.reduce_boolean_decision(stops, all=False)
+        if due or stops:
             self._save(trainer)
-        if told:
-            self._leave()
+        if stops:
+            self._signals.raise_received()
+            raise SystemExit(143)  # another rank received the signal
 
     def on_train_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Saves what was reached, before it is scored and written."""
+        """Saves before the final scores."""
         self._save(trainer)
-        if self._signal is not None:
-            self._leave()
-        self._deafen()
+        self._signals.restore()
+        self._signals.raise_received()
 
     def on_exception(
         self, trainer: pl.Trainer, learner: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Leaves the signals as they were."""
-        self._deafen()
+        """Restores the signal handlers."""
+        self._signals.restore()
 
     def _is_due(self, step: int) -> bool:
         if step == self._step:
@@ -223,23 +209,3 @@ class Checkpointing(pl.Callback):
         if trainer.global_step != self._step:
             trainer.save_checkpoint(self._files.at(trainer.global_step), weights_only=False)
         self._step, self._saved = trainer.global_step, time.monotonic()
-
-    def _listen(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._handlers[number] = signal.signal(number, self._note) or signal.SIG_DFL
-
-    def _deafen(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
-
-    def _note(self, number: int, frame: Any) -> None:
-        self._signal = number
-        self._deafen()  # the next one is as it would be without us
-
-    def _leave(self) -> None:
-        if self._signal == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + signal.SIGTERM)

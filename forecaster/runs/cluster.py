@@ -1,11 +1,7 @@
-"""The parts of a batch forecast, made on a Ray cluster.
+"""The parts of a batch prediction made on a Ray cluster, with the same bytes as on one machine.
 
-What comes in: a plan and the numbers of blocks. What goes out: their records, as parts appear. Each
-block is one item of a Ray dataset, and actors that hold model and panel make its part, as any other
-process would. Promised: the result is that of one machine, byte for byte; a node that dies costs the
-blocks it was at, which others make again. Every node has to see the folders of result, model and store.
-
-The extra `ray` brings Ray; it is imported nowhere else.
+Each block is an item of a Ray dataset; actors make the parts. A node that dies costs the blocks it was
+working on, which others make again. Every node must reach the folders of result, model and store.
 """
 
 from __future__ import annotations
@@ -29,11 +25,11 @@ _LONGEST_FOLDER = 40
 
 
 def ray_engine(address: str | None = None) -> Engine:
-    """Returns what makes parts on a Ray cluster.
+    """Returns the engine that makes parts on a Ray cluster.
 
     Args:
-        address: of a running cluster; "auto" = the one that this machine belongs to; None = one that
-            is started on this machine, and stopped after the work.
+        address: of a running cluster; "auto" = that of this machine; None = start one here, and stop it
+            afterwards.
 
     Raises:
         ConfigError: Ray is not installed.
@@ -46,26 +42,25 @@ def ray_engine(address: str | None = None) -> Engine:
 
 
 class Maker:
-    """An actor: has the model and the panel open, and makes one part after the other."""
+    """An actor with the model and the panel open."""
 
-    def __init__(self, plan: str):
-        """Takes the plan as JSON."""
-        self._plan = PartitionJob.from_json(plan)
-        # One lane per actor: Ray counts the cores, and gives each actor one.
-        self._predictor, self._panel = self._plan.opened("cpu", 1)
+    def __init__(self, job: PartitionJob):
+        self._job = job
+        # One lane per actor: Ray gives each actor one core.
+        self._predictor, self._panel = job.opened("cpu", 1)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Returns the records of the blocks of a batch, once their parts are there."""
+        """Makes the parts of a batch of blocks, and returns their records."""
         records = [
             {"number": int(number)}
-            | asdict(write_part(self._predictor, self._panel, int(number), self._plan))
+            | asdict(write_part(self._predictor, self._panel, int(number), self._job))
             for number in batch["number"]
         ]
         return {name: [record[name] for record in records] for name in records[0]}
 
 
 def _made_by_ray(
-    address: str | None, plan: PartitionJob, todo: list[int]
+    address: str | None, job: PartitionJob, todo: list[int]
 ) -> Iterator[tuple[int, PartRecord]]:
     with _connected(address) as ray:
         most = max(1, min(int(ray.cluster_resources().get("CPU", 1)), len(todo)))
@@ -74,7 +69,7 @@ def _made_by_ray(
         )
         made = blocks.map_batches(
             Maker,
-            fn_constructor_args=(plan.to_json(),),
+            fn_constructor_args=(job,),
             batch_size=1,
             num_cpus=1,
             compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
@@ -89,7 +84,7 @@ def _made_by_ray(
 
 @contextmanager
 def _connected(address: str | None) -> Iterator[Any]:
-    """Yields the module, connected and quiet; leaves a cluster that was there as it was."""
+    """Yields the module, connected and quiet; an existing connection stays as it was."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -174,13 +174,6 @@ def print_scores(console: Console, artifact: Artifact) -> None:
     from forecaster.forecast.artifact import calibration_line
 
     found = artifact.metrics
-    if "seconds_per_step" in found:
-        full, bf16 = (1e3 * found["seconds_per_step"][name] for name in ("full", "bf16"))
-        print_line(
-            console,
-            f"precision auto: {artifact.config.fit.precision} "
-            f"(a step takes {full:.1f} ms in full, {bf16:.1f} ms in bf16)",
-        )
     line = f"{found['steps']} steps"
     if "validation" in found:
         line += f", best at {found['best_step']}"

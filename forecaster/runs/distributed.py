@@ -1,155 +1,141 @@
-"""Where a process stands among those that train together, and how they meet.
+"""Training on several devices: ranks, world size, broadcast, and the processes of one machine.
 
-What comes in: how many devices and machines were asked for, and what a launcher has put into the
-environment. What goes out: a `DistributedContext`, and a process group for as long as the training
-lasts. Promised:
-numbers that contradict each other are refused; a process that dies ends the others with one line.
-
-    torchrun, and whatever sets its variables   joined, always
-    SLURM's srun                                joined where several devices are asked for
-    neither                                     one process, which starts the others (`launch.py`)
+torchrun started this process    its variables say which rank this is
+otherwise, several devices       this process is rank 0 and starts the others (`launch_ranks`)
+otherwise                        one process
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError, FitError, ForecasterError
+from forecaster.runs.processes import REFUSED, Child
 
 if TYPE_CHECKING:
     import torch
 
+    from forecaster.model.learner import Learner
+    from forecaster.panel.panel import Panel
+    from forecaster.runs.checkpoints import Checkpoints
+    from forecaster.windows.split import Split
+
 Value = TypeVar("Value")
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-_PATIENCE = timedelta(minutes=10)  # for machines that open their tables at different speeds
-_SLURM_PORT = 29500
+_TIMEOUT = timedelta(minutes=10)  # machines open their tables at different speeds
+_GRACE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """One process among all that train together."""
+    """The rank of this process among those that train together."""
 
     rank: int = 0
-    """Number among all processes; 0 is the one that speaks and writes."""
     local_rank: int = 0
-    """Number among those of this machine, and of its device."""
+    """Rank on this machine; the number of its device."""
     devices: int = 1
     """Processes on each machine."""
     nodes: int = 1
     """Machines."""
-    meeting: str = ""
-    """Where they meet, as `torch.distributed` is told it."""
     launches: bool = False
-    """Whether this process has to start the others."""
+    """Whether this process starts the others."""
 
     @property
-    def world(self) -> int:
-        """Processes on all machines together."""
+    def world_size(self) -> int:
+        """Processes on all machines."""
         return self.devices * self.nodes
 
     @property
     def is_main(self) -> bool:
-        """Whether this process speaks and writes."""
+        """Whether this is rank 0, which logs and writes."""
         return self.rank == 0
 
 
 SINGLE_PROCESS = DistributedContext()
-"""One device, nobody else."""
+"""One device."""
 
 
 def find_distributed_context(devices: int | None, nodes: int | None) -> DistributedContext:
-    """Returns where this process stands.
+    """Returns the rank of this process.
 
     Args:
-        devices: on each machine; None = one, or as many as a launcher has started.
-        nodes: machines; None = one, or as many as a launcher has started.
+        devices: on each machine; None = one, or as many as torchrun has started.
+        nodes: machines; None = one, or as many as torchrun has started.
 
     Raises:
-        ConfigError: a launcher has started another number, or there are fewer devices.
+        ConfigError: torchrun has started another number, or there are fewer devices.
     """
-    asked = (devices or 1) * (nodes or 1)
     if all(name in os.environ for name in _TORCHRUN):
         world, local = _number("WORLD_SIZE"), _number("LOCAL_WORLD_SIZE", devices or 1)
         found = DistributedContext(
-            _number("RANK"), _number("LOCAL_RANK"), local, max(1, world // local), meeting="env://"
+            _number("RANK"), _number("LOCAL_RANK"), local, max(1, world // local)
         )
-        by = f"torchrun started {found.nodes} x {local} processes"
-    elif asked > 1 and _number("SLURM_NTASKS", 1) > 1 and "SLURM_PROCID" in os.environ:
-        world, machines = _number("SLURM_NTASKS"), _number("SLURM_NNODES", 1)
-        distributed = _number("SLURM_PROCID"), _number("SLURM_LOCALID", 0)
-        found = DistributedContext(
-            *distributed, max(1, world // machines), machines, meeting=_slurm_meeting()
-        )
-        by = f"SLURM started {world} tasks on {machines} nodes"
+        wanted = (devices or found.devices, nodes or found.nodes)
+        if found.world_size != world or wanted != (found.devices, found.nodes):
+            raise ConfigError(
+                f"--devices {wanted[0]} --nodes {wanted[1]} are {wanted[0] * wanted[1]} processes, but "
+                f"torchrun started {found.nodes} x {local} processes; give the numbers that were "
+                "started, or none"
+            )
     elif (nodes or 1) > 1:
         raise ConfigError(
             f"--nodes {nodes}: this command runs on one machine; start it on each of the {nodes}, "
-            "with torchrun or srun"
+            "with torchrun"
         )
     else:
-        found = DistributedContext(devices=asked, meeting=_meeting(asked), launches=asked > 1)
-        by, world = "", asked
-    told = (devices or found.devices, nodes or found.nodes)
-    if found.world != world or told != (found.devices, found.nodes):
-        raise ConfigError(
-            f"--devices {told[0]} --nodes {told[1]} are {told[0] * told[1]} processes, but {by}; "
-            "give the numbers that were started, or none"
-        )
+        found = DistributedContext(devices=devices or 1, launches=(devices or 1) > 1)
     _require_devices(found)
     return found
 
 
 def windows_per_step(config: Config, channels: int, distributed: DistributedContext) -> int:
-    """Returns how many windows a process takes at each step.
-
-    Args:
-        config: its batch size counts channel-windows, of all processes together.
-        channels: of a series.
-        distributed: of this process.
+    """Returns how many windows each process takes per step; the batch size counts channel-windows.
 
     Raises:
-        ConfigError: they cannot be shared out evenly.
+        ConfigError: the batch cannot be divided evenly.
     """
     size, together = config.fit.batch_size, channels if config.model.channel_attention else 1
     windows = max(1, size // together)
-    if windows % distributed.world:
+    if windows % distributed.world_size:
         of = f" ({windows} windows of {together} channels)" if together > 1 else ""
         raise ConfigError(
-            f"fit.batch_size {size}{of} cannot be shared evenly by {distributed.world} devices: "
-            f"take a multiple of {distributed.world * together}"
+            f"fit.batch_size {size}{of} cannot be shared evenly by {distributed.world_size} devices: "
+            f"take a multiple of {distributed.world_size * together}"
         )
-    return windows // distributed.world
+    return windows // distributed.world_size
 
 
 @contextmanager
-def joined(distributed: DistributedContext) -> Iterator[None]:
-    """Lets the processes of a training meet for the length of a block.
+def process_group(distributed: DistributedContext) -> Iterator[None]:
+    """Holds the process group of a training.
 
     Raises:
-        FitError: not all of them came, or one of them went away.
+        FitError: a rank did not join, or was lost.
     """
-    if distributed.world == 1:
+    if distributed.world_size == 1:
         yield
         return
     import torch
 
     device = _device(distributed)
-    who = f"process {distributed.rank + 1} of {distributed.world}"
+    who = f"process {distributed.rank + 1} of {distributed.world_size}"
     try:
         torch.distributed.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            init_method=distributed.meeting,
-            rank=distributed.rank,
-            world_size=distributed.world,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             device_id=device if device.type == "cuda" else None,
         )
     except (RuntimeError, ValueError) as error:  # torch's own errors are of these kinds
@@ -160,18 +146,15 @@ def joined(distributed: DistributedContext) -> Iterator[None]:
         if not _is_loss(error):
             raise
         lost = FitError(f"{who} lost another one, so the training has ended: {_line(error)}")
-        lost.told_elsewhere = False  # the other one cannot
+        lost.told_elsewhere = False  # the lost rank cannot report it
         raise lost from error
     finally:
         torch.distributed.destroy_process_group()
 
 
 def broadcast_from_rank_zero(value: Value, distributed: DistributedContext) -> Value:
-    """Returns the value that the first of the processes has; all of them have met.
-
-    Those that this process has started are handed what they need.
-    """
-    if distributed.world == 1 or distributed.launches:
+    """Returns the value of rank 0; ranks that this process has started do not take part."""
+    if distributed.world_size == 1 or distributed.launches:
         return value
     import torch
 
@@ -182,7 +165,7 @@ def broadcast_from_rank_zero(value: Value, distributed: DistributedContext) -> V
 
 @contextmanager
 def only_rank_zero_prints(distributed: DistributedContext) -> Iterator[None]:
-    """Marks faults that another process of this machine meets too, so that it alone tells them."""
+    """Marks errors of the other ranks of this machine, so that only local rank 0 prints them."""
     try:
         yield
     except ForecasterError as error:
@@ -191,14 +174,141 @@ def only_rank_zero_prints(distributed: DistributedContext) -> Iterator[None]:
         raise
 
 
+@dataclass(frozen=True)
+class RankSetup:
+    """What a started rank receives first; the panel lies in a store that all ranks map."""
+
+    config: Config
+    store: Path
+    checkpoints: tuple[Path, str] | None
+    """Folder and identity of the checkpoints, if any."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a started rank receives next, once per training."""
+
+    learner: Learner
+    split: Split
+    config: Config
+    name: str | None
+    """Of the training and of the folder of its checkpoints; None = no checkpoints."""
+
+
+@contextmanager
+def launch_ranks(
+    distributed: DistributedContext, panel: Panel, config: Config, checkpoints: Checkpoints | None
+) -> Iterator[Callable[[Training], None]]:
+    """Runs the other ranks of a fit on this machine; yields a function that sends them a training.
+
+    Raises:
+        FitError: a rank died.
+    """
+    if not distributed.launches:
+        yield lambda training: None
+        return
+    from forecaster.panel.store import writing
+
+    with tempfile.TemporaryDirectory(prefix="forecaster-") as scratch, _environment(distributed):
+        setup = RankSetup(
+            config,
+            Path(scratch) / "panel",
+            checkpoints and (checkpoints.folder, checkpoints.identity),
+        )
+        with writing(setup.store) as store:
+            store.append(panel)
+            store.finish(config.data, ())
+        size, done = distributed.world_size, threading.Event()
+        ranks = [
+            Child(
+                "forecaster.runs.train:train_rank",
+                f"process {rank + 1} of {size}",
+                {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(1, size)
+        ]
+
+        def send(message: RankSetup | Training) -> None:
+            for rank in ranks:
+                rank.send(message)
+
+        try:
+            send(setup)
+            for rank in ranks:
+                _require_ready(rank)
+            threading.Thread(target=_watch, args=(ranks, done), daemon=True).start()
+            yield send
+        except FitError as error:
+            failure = _failure(ranks, seconds=2)
+            if failure is None:
+                raise
+            raise FitError(f"{failure}; the training has ended") from error
+        finally:
+            done.set()
+            for rank in ranks:
+                rank.end()
+
+
+@contextmanager
+def _environment(distributed: DistributedContext) -> Iterator[None]:
+    """Sets the variables that torchrun would set; torch and Lightning read them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    size = str(distributed.world_size)
+    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    variables |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _require_ready(rank: Child) -> None:
+    try:
+        rank.receive()
+    except EOFError:
+        failure = rank.failure() or f"{rank.name} has ended"
+        raise FitError(f"{failure}; the training has not begun") from None
+
+
+def _failure(ranks: list[Child], seconds: float) -> str | None:
+    """Returns how the first rank failed, if one does within some seconds."""
+    until = time.monotonic() + seconds
+    while True:
+        for rank in ranks:
+            if failure := rank.failure():
+                return failure
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.05)
+
+
+def _watch(ranks: list[Child], done: threading.Event) -> None:
+    """Ends this process when a rank died and the collective that waits for it never returns.
+
+    Over gloo it returns at once; NCCL may wait until its timeout.
+    """
+    while not done.wait(1.0):
+        if failure := _failure(ranks, seconds=0):
+            if done.wait(_GRACE_SECONDS):
+                return
+            sys.stderr.write(f"error: {failure}; the training has ended\n")
+            sys.stderr.flush()
+            os._exit(REFUSED)
+
+
 def _device(distributed: DistributedContext) -> torch.device:
     import torch
 
-    return (
-        torch.device("cuda", distributed.local_rank)
-        if torch.cuda.is_available()
-        else torch.device("cpu")
-    )
+    cuda = torch.cuda.is_available()
+    return torch.device("cuda", distributed.local_rank) if cuda else torch.device("cpu")
 
 
 def _number(name: str, default: int | None = None) -> int:
@@ -206,35 +316,17 @@ def _number(name: str, default: int | None = None) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ConfigError(f"{name}: expected a number from the launcher, found '{text}'") from None
-
-
-def _meeting(processes: int) -> str:
-    if processes == 1:
-        return ""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{free.getsockname()[1]}"
-
-
-def _slurm_meeting() -> str:
-    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-
-    host = os.environ.get("MASTER_ADDR")
-    if host is None:
-        nodes = os.environ.get("SLURM_JOB_NODELIST", "127.0.0.1")
-        host = SLURMEnvironment.resolve_root_node_address(nodes)
-    # Jobs that share a machine get ports of their own.
-    port = _number("MASTER_PORT", _SLURM_PORT + _number("SLURM_JOB_ID", 0) % 1000)
-    return f"tcp://{host}:{port}"
+        raise ConfigError(f"{name}: expected a number from torchrun, found '{text}'") from None
 
 
 def _require_devices(distributed: DistributedContext) -> None:
-    if distributed.world == 1:
+    if distributed.world_size == 1:
         return
     import torch
 
-    there = torch.cuda.device_count() if torch.cuda.is_available() else distributed.devices
+    if not torch.cuda.is_available():
+        return
+    there = torch.cuda.device_count()
     if there < distributed.devices:
         raise ConfigError(
             f"--devices {distributed.devices}: this machine has {there} CUDA "
@@ -244,7 +336,7 @@ def _require_devices(distributed: DistributedContext) -> None:
 
 
 def _is_loss(error: RuntimeError) -> bool:
-    """Whether an error says that another process is gone; gloo's own are plain RuntimeErrors."""
+    """Whether an error says that another rank is gone; gloo's own are plain RuntimeErrors."""
     import torch
 
     words = ("gloo", "closed by peer", "reset by peer", "NCCL", "timed out", "Broken pipe")

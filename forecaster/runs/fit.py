@@ -32,8 +32,7 @@ from forecaster.model.threads import spare_threads
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.runs.distributed import joined
-from forecaster.runs.launch import workers
+from forecaster.runs.distributed import launch_ranks, process_group
 from forecaster.runs.linear import linear_settings, settle_linear
 from forecaster.runs.members import Trainings, choose_shares, choose_weights, curves_of, found_by
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
@@ -210,11 +209,11 @@ def fit_panel(
     with (
         torch.random.fork_rng(devices=[]),
         spare_threads(distributed.devices),
-        workers(distributed, panel, config, context.checkpoints) as hand,
-        joined(distributed),
+        launch_ranks(distributed, panel, config, context.checkpoints) as hand,
+        process_group(distributed),
     ):
         trainings = Trainings(panel, config, context, start, hand)
-        config, measured = trainings.settled(config, split)
+        config = trainings.settled(config, split)
         members = trainings.members(config, split)
         networks = [member.network for member in members]
         choose_shares(networks, trainings.store, split, distributed)
@@ -232,8 +231,6 @@ def fit_panel(
         )
         artifact = calibrated(artifact, panel, split)
         found = artifact.metrics | found_by(members, weights)
-        if measured is not None:
-            found["seconds_per_step"] = asdict(measured)
         if len(split.validation_windows):
             found |= attention_share(artifact.ensemble, panel, config, split)
             found["validation"] = _validate(artifact, panel, split, context)

@@ -29,10 +29,8 @@ from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
-from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
-from forecaster.runs.launch import Training
+from forecaster.runs.distributed import DistributedContext, Training, broadcast_from_rank_zero
 from forecaster.runs.linear import solve_linear
-from forecaster.runs.precision import Measured, settle_precision
 from forecaster.runs.scales import learn_scales
 from forecaster.runs.train import TrainingContext, train
 from forecaster.runs.transfer import Start, started_shape, take_weights
@@ -338,23 +336,13 @@ class Trainings:
         self._panel, self._around, self._start, self._hand = panel, context, start, hand
         self._solved: tuple[Split, dict[str, Tensor]] | None = None
 
-    def settled(self, config: Config, split: Split) -> tuple[Config, Measured | None]:
-        """Returns the config with what depends on the machine, and what was measured for that.
-
-        Args:
-            config: resolved.
-            split: of the panel.
-        """
-        if config.fit.precision != "auto" and config.fit.budget_seconds is None:
-            return config, None
-        network = self.network(of_member(config, 0), split)
-        config, measured = settle_precision(
-            network, self.store, split, config, self._around.distributed
-        )
-        if config.fit.budget_seconds is not None:
-            config = self._bounded(config, split)
+    def settled(self, config: Config, split: Split) -> Config:
+        """Returns the config with as many steps as the time budget allows on this machine."""
+        if config.fit.budget_seconds is None:
+            return config
+        config = self._bounded(config, split)
         self._around.settled(config.fit)
-        return config, measured
+        return config
 
     def _bounded(self, config: Config, split: Split) -> Config:
         """Returns the config with as many steps as all trainings together have time for."""

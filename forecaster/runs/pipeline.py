@@ -56,7 +56,7 @@ from forecaster.runs.distributed import SINGLE_PROCESS, DistributedContext, wind
 from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
 from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import BufferedLogger, TrainingBar
-from forecaster.runs.resume import Opened, ResumableFit
+from forecaster.runs.resume import OpenFit, ResumableFit
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start, from_scratch, started_config
@@ -364,11 +364,11 @@ def run_backtest_pipeline(
 
 
 @contextmanager
-def _unkept(config: Config, name: str, distributed: DistributedContext) -> Iterator[Opened]:
+def _unkept(config: Config, name: str, distributed: DistributedContext) -> Iterator[OpenFit]:
     """Yields the run of a fit that keeps no checkpoints."""
     enabled = config.tracking.enabled and distributed.is_main
     with open_run(config.tracking.model_copy(update={"enabled": enabled}), name) as run:
-        yield Opened(run)
+        yield OpenFit(run)
 
 
 def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:

@@ -1,7 +1,4 @@
-"""What a training tells while it runs: curves to MLflow, a bar to the terminal.
-
-What comes in: the trainer's events. What goes out: buffered metric points and one line that moves.
-"""
+"""Progress of a training: curves to MLflow, a bar to the terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from forecaster.runs.tracking import TrackedRun
 
 _FLUSH_SECONDS = 2.0
 _FLUSH_POINTS = 900
-_SILENCE_SECONDS = 10.0
+_QUIET_SECONDS = 10.0
 
 
 class BufferedLogger(Logger):
-    """Hands curves to an open run every few seconds: a call per point would double a small fit."""
+    """Sends curves to an MLflow run every few seconds; a call per point doubles a small fit."""
 
     def __init__(self, run: TrackedRun):
         super().__init__()
@@ -32,12 +29,12 @@ class BufferedLogger(Logger):
 
     @property
     def name(self) -> str:
-        """What Lightning calls this logger."""
+        """Name of the logger in Lightning."""
         return "mlflow"
 
     @property
     def version(self) -> str:
-        """The run's id."""
+        """Id of the run."""
         return self._run.run_id
 
     @rank_zero_only
@@ -46,7 +43,7 @@ class BufferedLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Adds points; sends them when enough have come together."""
+        """Buffers points, and sends them when there are many or some time has passed."""
         now = int(time.time() * 1000)
         self._points += [(name, float(value), now, step or 0) for name, value in metrics.items()]
         waited = time.monotonic() - self._flushed
@@ -55,7 +52,7 @@ class BufferedLogger(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Sends what is left."""
+        """Sends the rest."""
         self._flush()
 
     def _flush(self) -> None:
@@ -79,10 +76,10 @@ class TrainingBar(pl.Callback):
             refresh_per_second=4,
         )
         self._task = self._progress.add_task("", total=None, loss="…", name="")
-        self._console, self._said = console, time.monotonic()
+        self._console, self._printed = console, time.monotonic()
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Says how large the model is, and shows the bar."""
+        """Prints the number of weights, and shows the bar."""
         if not learner.name:
             weights = sum(weight.numel() for weight in learner.network.parameters())
             self._console.print(f"{weights:,} weights", highlight=False)
@@ -92,26 +89,25 @@ class TrainingBar(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, learner: pl.LightningModule, *args: Any, **kwargs: Any
     ) -> None:
-        """Moves it."""
-        step = trainer.global_step
-        if step % 10 == 0:
-            self._progress.update(self._task, completed=step, loss=_losses(learner))
+        """Moves the bar."""
+        if trainer.global_step % 10 == 0:
+            self._progress.update(self._task, completed=trainer.global_step, loss=_losses(learner))
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Says how far it is where no bar can move, as in a log file."""
-        if self._progress.disable and time.monotonic() - self._said > _SILENCE_SECONDS:
-            self._said = time.monotonic()
+        """Prints a line now and then where no bar can move, as in a log file."""
+        if self._progress.disable and time.monotonic() - self._printed > _QUIET_SECONDS:
+            self._printed = time.monotonic()
             step = f"{learner.name} step {trainer.global_step}/{trainer.max_steps}".lstrip()
             self._console.print(f"{step}, loss {_losses(learner)}")
 
     def on_train_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Takes it away."""
+        """Removes the bar."""
         self._progress.stop()
 
     def on_exception(
         self, trainer: pl.Trainer, learner: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Takes it away before an error is printed."""
+        """Removes the bar before an error is printed."""
         self._progress.stop()
 
 

@@ -1,9 +1,4 @@
-"""The training loop: Lightning's trainer around a learner.
-
-What comes in: a learner, windows, a config, and what the training runs on. What goes out: the learner
-trained, with the best weights it had. Promised: early stopping returns the best weights; Ctrl-C comes
-out as Ctrl-C.
-"""
+"""The training loop: Lightning's trainer around a learner."""
 
 from __future__ import annotations
 
@@ -16,39 +11,48 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import Config, FitConfig
 from forecaster.forecast.forecast import Forecast
 from forecaster.model.learner import KeepBest, Learner
+from forecaster.model.threads import spare_threads
+from forecaster.panel.store import open_store
 from forecaster.runs.checkpoints import Checkpointing, Checkpoints
-from forecaster.runs.distributed import SINGLE_PROCESS, DistributedContext, windows_per_step
+from forecaster.runs.distributed import (
+    SINGLE_PROCESS,
+    DistributedContext,
+    RankSetup,
+    Training,
+    find_distributed_context,
+    process_group,
+    windows_per_step,
+)
+from forecaster.runs.processes import Parent
 from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import WindowStore, training_store
 
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """What a training runs on and who watches it: nothing of it changes what is learned."""
+    """Devices, logger, callbacks and checkpoints of a training; none changes what is learned."""
 
     logger: Logger | None = None
-    """Receives the curves while they grow."""
     callbacks: tuple[pl.Callback, ...] = ()
-    """See the training from inside, as a progress bar does; of this process, the others may have none.
-    One that sets `should_stop` after a validation stops all."""
+    """Of rank 0; one that sets `should_stop` after a validation stops all ranks."""
     distributed: DistributedContext = SINGLE_PROCESS
-    """Where this process stands among those that train together; they have met (`devices.joined`)."""
+    """Its process group is initialised (`process_group`)."""
     checkpoints: Checkpoints | None = None
-    """Where checkpoints lie; the newest is where the training goes on."""
+    """The training resumes from the newest."""
     settled: Callable[[FitConfig], None] = lambda fit: None
-    """Told once what this machine has decided, before the first training."""
+    """Called before the first training with the settings that depend on the speed of this machine."""
     say: Callable[[str], None] = lambda text: None
-    """Told how that came about."""
+    """Prints a line."""
     validated: Callable[[Mapping[str, Forecast]], None] | None = None
-    """Receives the forecasts of the validation windows, by model."""
+    """Called with the forecasts of the validation windows, by model."""
 
 
 NO_CONTEXT = TrainingContext()
@@ -58,23 +62,16 @@ NO_CONTEXT = TrainingContext()
 def train(
     learner: Learner, store: WindowStore, split: Split, config: Config, context: TrainingContext
 ) -> KeepBest:
-    """Trains a learner; its `average` then holds the weights to keep.
-
-    Args:
-        learner: changed in place.
-        store: of the panel's windows.
-        split: which windows train and which are watched.
-        config: resolved.
-        context: what the training runs on, and who watches.
+    """Trains a learner in place; its `average` then holds the best weights.
 
     Raises:
         FitError: the loss is not finite; names the series.
     """
     distributed = context.distributed
-    if distributed.rank:  # each its own dropout
+    if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
     best, files = KeepBest(config.fit.patience), context.checkpoints
-    watch = [] if files is None else [Checkpointing(files, config.fit)]
+    saving = [] if files is None else [Checkpointing(files, config.fit)]
     validates = len(split.validation_windows) > 0
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -91,7 +88,7 @@ def train(
             num_sanity_val_steps=0,
             gradient_clip_val=config.fit.gradient_clip,
             logger=context.logger or False,
-            callbacks=[best, *watch, *context.callbacks],
+            callbacks=[best, *saving, *context.callbacks],
             plugins=files and [files],
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -101,13 +98,13 @@ def train(
         data = WindowDataModule(store, split, windows, config.fit.seed)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
-            begun = files.newest() if files else None
-            trainer.fit(learner, datamodule=data, ckpt_path=begun, weights_only=True)
+            newest = files.newest() if files else None
+            trainer.fit(learner, datamodule=data, ckpt_path=newest, weights_only=True)
             if validates and best.checked < learner.global_step:
                 # The steps after the last regular validation count too.
                 trainer.validate(learner, datamodule=data, verbose=False)
         except SystemExit as left:
-            # Lightning turns Ctrl-C into exit code 1 and leaves the process deaf to it.
+            # Lightning turns Ctrl-C into exit code 1 and leaves SIGINT ignored.
             if not isinstance(left.__context__, KeyboardInterrupt):
                 raise
             signal.signal(signal.SIGINT, interrupt)
@@ -117,64 +114,38 @@ def train(
     return best
 
 
-def _hardware(distributed: DistributedContext) -> dict[str, Any]:
-    """Returns what Lightning is told of the devices."""
-    if distributed.world == 1:
-        return {"accelerator": "auto", "devices": 1}
-    return {
-        "accelerator": "cuda" if torch.cuda.is_available() else "cpu",
-        "devices": distributed.devices,
-        "num_nodes": distributed.nodes,
-        "use_distributed_sampler": False,  # the windows are shared out already
-        # All processes hold the same buffers, since none changes in training.
-        "strategy": _Together(cluster_environment=_Met(distributed), broadcast_buffers=False),
-    }
+def train_rank(parent: Parent) -> None:
+    """Trains along as one of the ranks that `launch_ranks` started; writes no file but checkpoints."""
+    setup: RankSetup = parent.receive()
+    distributed = find_distributed_context(None, None)
+    store = training_store(open_store(setup.store), setup.config)
+    files = setup.checkpoints and Checkpoints(*setup.checkpoints, say=lambda text: None)
+    parent.send("ready")
+    with spare_threads(distributed.devices), process_group(distributed):
+        while training := parent.receive():
+            assert isinstance(training, Training)
+            own = None if files is None or training.name is None else files.within(training.name)
+            context = TrainingContext(distributed=distributed, checkpoints=own)
+            train(training.learner, store, training.split, training.config, context)
 
 
-class _Together(DDPStrategy):
-    """Starts nothing: Lightning's own launcher is refused in a notebook, and there is none to need."""
+class _RunningRanks(DDPStrategy):
+    """DDP without a launcher: Lightning refuses its own in a notebook, and all ranks already run."""
 
     def _configure_launcher(self) -> None:
         self._launcher = None
 
 
-class _Met(ClusterEnvironment):
-    """Tells Lightning of processes that run already and have met."""
-
-    def __init__(self, distributed: DistributedContext):
-        super().__init__()
-        self._place = distributed
-
-    @property
-    def creates_processes_externally(self) -> bool:
-        return True
-
-    @property
-    def main_address(self) -> str:
-        return self._place.meeting
-
-    @property
-    def main_port(self) -> int:
-        return 0
-
-    @staticmethod
-    def detect() -> bool:
-        return False
-
-    def world_size(self) -> int:
-        return self._place.world
-
-    def set_world_size(self, size: int) -> None:
-        assert size == self._place.world
-
-    def global_rank(self) -> int:
-        return self._place.rank
-
-    def set_global_rank(self, rank: int) -> None:
-        assert rank == self._place.rank
-
-    def local_rank(self) -> int:
-        return self._place.local_rank
-
-    def node_rank(self) -> int:
-        return self._place.rank // self._place.devices
+def _hardware(distributed: DistributedContext) -> dict[str, Any]:
+    if distributed.world_size == 1:
+        return {"accelerator": "auto", "devices": 1}
+    return {
+        "accelerator": "cuda" if torch.cuda.is_available() else "cpu",
+        "devices": distributed.devices,
+        "num_nodes": distributed.nodes,
+        "use_distributed_sampler": False,  # the windows are divided already
+        # No buffer changes in training, so that none needs to be broadcast.
+        "strategy": _RunningRanks(
+            cluster_environment=TorchElasticEnvironment(), broadcast_buffers=False
+        ),
+    }

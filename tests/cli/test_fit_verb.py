@@ -34,7 +34,7 @@ def test_a_fit_stopped_by_ctrl_c_goes_on_without_being_told_anything_again(folde
     assert again.code == 2
     assert again.err == (
         "error: new.run: an unfinished fit, stopped after step 3: go on with "
-        "forecaster fit --resume new, or give it up with --restart\n"
+        "forecaster fit --resume new, or discard it with --restart\n"
     )
     other = shell(*FIT, "--resume", "new", "--horizon", 9, "--set", "fit.batch_size=64")
     assert other.code == 2
@@ -47,7 +47,7 @@ def test_a_fit_stopped_by_ctrl_c_goes_on_without_being_told_anything_again(folde
 
     resumed = shell("fit", "--resume", "new")
     assert resumed.code == 0
-    assert "goes on after step 3" in resumed.out and "saved new" in resumed.out
+    assert "resumes after step 3" in resumed.out and "saved new" in resumed.out
     assert shell(*FIT, "--out", "whole", "--checkpoint-every", 2).code == 0
     names = {path.name for path in Path("whole").iterdir()}
     assert {path.name for path in Path("new").iterdir()} == names

@@ -132,7 +132,7 @@ def test_what_the_network_cannot_use_has_no_importance():
     (network,) = model.artifact.ensemble.members
     # Per step of a context patch: value, visitors, price, with marks; of a horizon patch: price.
     network.embedding.context_patch.weight.view(16, network.config.patch, -1)[..., 4:] = 0
-    network.horizon_patch.weight[:] = 0
+    network.embedding.horizon_patch.weight[:] = 0
     found = model.explain(tiny.shop(), series="a", future=tiny.prices())
     change = {one.name: one.change for one in found.importance}
     assert change.pop("price") == pytest.approx(0, abs=1e-7)

@@ -154,7 +154,7 @@ def test_the_command_says_what_it_wrote_and_nothing_else(tmp_path, capfd):
     [
         ({"decoder": "autoregressive"}, "model.decoder autoregressive draws sample paths"),
         ({"attention": "sparse"}, "model.attention sparse selects queries by their values"),
-        ({"channel_attention": True}, "model.channel_attention leaves out the channels"),
+        ({"channel_attention": True}, "model.channel_attention leaves out channels"),
     ],
 )
 def test_what_a_graph_cannot_express_is_refused_by_its_name(make_artifact, tmp_path, model, reason):

@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, monkey
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     assert said == [
         f"{newest}: damaged, or no checkpoint; the one before is taken",
-        "goes on after step 3",
+        "resumes after step 3",
     ]
     assert not (tmp_path / "executed").exists()
 

@@ -76,7 +76,7 @@ def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys
     assert not Path("model").exists()
     fc.fit(resume="model")
     said = capsys.readouterr().out
-    assert "goes on after step 4" in said
+    assert "resumes after step 4" in said
     assert _parts("model") == _parts("whole")
     assert not Path("model.run").exists()
 
@@ -209,7 +209,7 @@ def test_a_new_fit_gives_nothing_up_unasked(place, stops):
         _fit()
     assert str(refused.value) == (
         "model.run: an unfinished fit, stopped after step 4: go on with forecaster fit --resume model, "
-        "or give it up with --restart"
+        "or discard it with --restart"
     )
     assert tiny.tree(place) == before
     _fit(config=_config(steps=4), restart=True)
