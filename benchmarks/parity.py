@@ -31,7 +31,7 @@ LOSS_TOLERANCE, ACCURACY_TOLERANCE, SPEED_TOLERANCE = 1e-5, 0.01, 1.10
 PRESETS: dict[str, tuple[str, ...]] = {
     "smoke": ("fit.validate_every=3",),
     "default": (),
-    "vanilla": ("fit.validate_every=100",),
+    "vanilla": ("fit.validate_every=100", "fit.warmup=0.05"),
     "long": ("fit.validate_every=37", "fit.validation_windows=1024"),
 }
 """Presets fitted to the demo data. The overrides are for the recorded commit only: they write out, in its

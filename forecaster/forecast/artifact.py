@@ -209,9 +209,7 @@ def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, 
                 f"{member.file} reads {member.attention_length:,} steps, the context has "
                 f"{config.model.context_length:,}"
             )
-    integer = schema.time_dtype == "integer"
-    calendar = Calendar(schema.freq, schema.time_zone, integer, *schema.cycles(config.data))
-    for name, count in asdict(counts(schema, calendar, shape.horizon)).items():
+    for name, count in asdict(counts(schema, schema.calendar, shape.horizon)).items():
         _require_equal(name, getattr(shape, name), count)
     return contract, schema, shape
 

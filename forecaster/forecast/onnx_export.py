@@ -29,7 +29,6 @@ from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.panel.calendar import Calendar
 from forecaster.windows.batch import Inputs
 
 METADATA_FORMAT = 1
@@ -150,8 +149,7 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
 def metadata(artifact: Artifact) -> dict[str, str]:
     """Returns what a program needs to fill the inputs and read the outputs, as JSON by key."""
     schema, shape = artifact.schema, artifact.shape
-    integer = schema.time is None or schema.time_dtype == "integer"
-    calendar = Calendar(schema.freq, schema.time_zone, integer, schema.season_length, schema.periods)
+    calendar = schema.calendar
     values: dict[str, Any] = {
         "format": METADATA_FORMAT,
         "channels": schema.target,

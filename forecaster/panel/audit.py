@@ -225,14 +225,10 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
         found["integer: true"] = "whole numbers"
     if found:
         names, count = ", ".join(panel.schema.target), int(facts.count[:, targets].sum())
-        yield Finding(
-            "note",
-            "bounds",
-            f"all {count:,} values of {names} are {' and '.join(found.values())}",
-            f"if they must be, 'target: {{{', '.join(found)}}}' in the config holds forecasts to that",
-            where=names,
-            count=count,
-        )
+        text = f"all {count:,} values of {names} are {' and '.join(found.values())}"
+        setting = f"'target: {{{', '.join(found)}}}' in the config"
+        advice = f"if they must be, {setting} holds forecasts to that"
+        yield Finding("note", "bounds", text, advice, where=names, count=count)
 
 
 def _negative_counts(facts: Facts) -> Iterator[Finding]:
@@ -245,16 +241,15 @@ def _negative_counts(facts: Facts) -> Iterator[Finding]:
             series = int(np.flatnonzero(negative)[0])
             rows = slice(panel.indptr[series], panel.indptr[series + 1])
             row = int(panel.indptr[series] + np.flatnonzero(panel.values[rows, channel] < 0)[0])
-            yield Finding(
-                "warning",
-                "negative",
+            text = (
                 f"'{name}' holds whole numbers, and {count:,} of {cells:,} are negative (the first is "
-                f"{panel.values[row, channel]:g})",
-                "empty these cells if they are no counts; keep them if they are returns or the like",
-                series=panel.labels[series],
-                where=facts.at(row),
-                count=count,
+                f"{panel.values[row, channel]:g})"
             )
+            advice = (
+                "empty these cells if they are no counts; keep them if they are returns or the like"
+            )
+            label = panel.labels[series]
+            yield Finding("warning", "negative", text, advice, label, facts.at(row), count)
 
 
 def _jumps(facts: Facts) -> Iterator[Finding]:
@@ -388,15 +383,10 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     )
     if gappy:
         text += f"; {gappy:,} of {panel.n_series:,} series miss more than {_GAPPY:.0%} of theirs"
-    yield Finding(
-        "warning" if gappy else "note",
-        "gaps",
-        text,
-        "nothing to do: gaps are masked, at their true place; fill cells whose value is known",
-        series=panel.labels[series],
-        where=f"from {facts.at(facts.longest_at[series, channel])}",
-        count=total,
-    )
+    advice = "nothing to do: gaps are masked, at their true place; fill cells whose value is known"
+    severity: Severity = "warning" if gappy else "note"
+    where = f"from {facts.at(facts.longest_at[series, channel])}"
+    yield Finding(severity, "gaps", text, advice, panel.labels[series], where, total)
 
 
 def _other_steps(facts: Facts) -> tuple[Ints, Floats, Floats]:
@@ -483,13 +473,8 @@ def _empty(facts: Facts) -> Iterator[Finding]:
     for column in np.flatnonzero((facts.count == 0).all(axis=0)):
         name = facts.names[column]
         flag = "--target" if column < facts.panel.n_channels else "--past and --known"
-        yield Finding(
-            "warning",
-            "empty",
-            f"'{name}' has no value in any row",
-            f"leave it out of {flag}, or check how its cells are written",
-            where=name,
-        )
+        advice = f"leave it out of {flag}, or check how its cells are written"
+        yield Finding("warning", "empty", f"'{name}' has no value in any row", advice, where=name)
 
 
 def _edges(facts: Facts) -> Iterator[Finding]:
@@ -502,29 +487,24 @@ def _edges(facts: Facts) -> Iterator[Finding]:
         early = np.where(filled, facts.cutoff - facts.last[:, column], 0)
         if count := int((late > 0).sum()):
             series = int(late.argmax())
-            yield Finding(
-                "note",
-                "leading",
+            text = (
                 f"'{name}' begins later than its series in {count:,} of {total:,} series, by up to "
-                f"{late[series]:,} steps",
-                "nothing to do: the cells before are masked",
-                series=labels[series],
-                where=f"begins {facts.at(facts.first[series, column])}",
-                count=count,
+                f"{late[series]:,} steps"
             )
+            advice = "nothing to do: the cells before are masked"
+            where = f"begins {facts.at(facts.first[series, column])}"
+            yield Finding("note", "leading", text, advice, labels[series], where, count)
         count = int((early > 0).sum())
         if count and name not in facts.panel.schema.known:
             series = int(early.argmax())
-            yield Finding(
-                "warning" if early[series] > 1 else "note",
-                "trailing",
+            severity: Severity = "warning" if early[series] > 1 else "note"
+            text = (
                 f"'{name}' stops before the last target in {count:,} of {total:,} series, by up to "
-                f"{early[series]:,} steps",
-                "bring it up to date: a forecast is made without its latest values",
-                series=labels[series],
-                where=f"stops {facts.at(facts.last[series, column])}",
-                count=count,
+                f"{early[series]:,} steps"
             )
+            advice = "bring it up to date: a forecast is made without its latest values"
+            where = f"stops {facts.at(facts.last[series, column])}"
+            yield Finding(severity, "trailing", text, advice, labels[series], where, count)
 
 
 def _horizon(facts: Facts) -> Iterator[Finding]:
@@ -576,14 +556,11 @@ def _leaks(facts: Facts) -> Iterator[Finding]:
     for (known, channel), (_, lag) in best.items():
         name, target = schema.known_numeric[known], schema.target[channel]
         when = f"{abs(lag)} steps {'earlier' if lag > 0 else 'later'}" if lag else "at the same time"
-        yield Finding(
-            "warning",
-            "leak",
+        text = (
             f"'{name}' is declared known in advance, but is '{target}' {when}, up to a scale: over the "
-            "horizon that is the answer itself",
-            f"leave '{name}' out of --known",
-            where=name,
+            "horizon that is the answer itself"
         )
+        yield Finding("warning", "leak", text, f"leave '{name}' out of --known", where=name)
 
 
 def _twins(facts: Facts) -> Iterator[Finding]:
@@ -596,13 +573,9 @@ def _twins(facts: Facts) -> Iterator[Finding]:
     for one, other in np.argwhere(np.triu(_correlation(changes, changes) >= _COPY, 1)):
         if one < facts.panel.n_channels and other >= known:
             continue  # reported as a leak
-        yield Finding(
-            "note",
-            "twins",
-            f"'{columns[one]}' and '{columns[other]}' are the same, up to a scale",
-            "leave one of them out: it adds time and no information",
-            where=columns[other],
-        )
+        text = f"'{columns[one]}' and '{columns[other]}' are the same, up to a scale"
+        advice = "leave one of them out: it adds time and no information"
+        yield Finding("note", "twins", text, advice, where=columns[other])
 
 
 def _unknown_categories(facts: Facts) -> Iterator[Finding]:
@@ -616,16 +589,14 @@ def _unknown_categories(facts: Facts) -> Iterator[Finding]:
             bad = np.flatnonzero(codes[:, column] == 0)
             if len(bad):
                 words = panel.unmet.get(name, ())
-                yield Finding(
-                    "warning",
-                    "unknown-category",
+                text = (
                     f"{len(bad):,} of {len(codes):,} {'rows' if by_row else 'series'} hold values of "
-                    f"'{name}' that the model has not learned{': ' if words else ''}{_listed(words)}",
-                    "they are forecast as unknown; correct the spelling, or fit again with them",
-                    series=panel.labels[facts.series_at(bad)[0] if by_row else bad[0]],
-                    where=facts.at(bad[0]) if by_row else name,
-                    count=len(bad),
+                    f"'{name}' that the model has not learned{': ' if words else ''}{_listed(words)}"
                 )
+                advice = "they are forecast as unknown; correct the spelling, or fit again with them"
+                label = panel.labels[facts.series_at(bad)[0] if by_row else bad[0]]
+                where = facts.at(bad[0]) if by_row else name
+                yield Finding("warning", "unknown-category", text, advice, label, where, len(bad))
 
 
 def _listed(words: Sequence[str]) -> str:

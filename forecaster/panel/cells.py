@@ -118,7 +118,7 @@ def read_times(table: Table, schema: Schema, *, same_clock: bool) -> tuple[Schem
     elif not counted and column.dtype not in (pl.Date, pl.Datetime):
         raise fault(
             "time",
-            f"{where}: expected dates, stamps or whole numbers, found {column.dtype}",
+            f"{where}: expected dates, timestamps or whole numbers, found {column.dtype}",
             "name the right column with --time",
             where=str(schema.time),
         )
@@ -156,18 +156,11 @@ def mixed_offsets(table: Table) -> list[Finding]:
     kinds = offsets.unique(maintain_order=True).drop_nulls()
     if len(kinds) < 2:
         return []
-    other = int((offsets != kinds[0]).arg_true()[0])
-    return [
-        Finding(
-            "note",
-            "zones",
-            f"times in '{column.name}' are written with {len(kinds)} offsets from UTC: "
-            f"{', '.join(kinds[:4])}{', ...' if len(kinds) > 4 else ''}",
-            "nothing to do: all are read as UTC",
-            where=table.place(other + 1),
-            count=int((offsets != kinds[0]).sum()),
-        )
-    ]
+    others = (offsets != kinds[0]).arg_true()
+    shown = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
+    text = f"times in '{column.name}' are written with {len(kinds)} offsets from UTC: {shown}"
+    advice, where = "nothing to do: all are read as UTC", table.place(int(others[0]) + 1)
+    return [Finding("note", "zones", text, advice, where=where, count=len(others))]
 
 
 def require_keys(table: Table, keys: Sequence[str]) -> None:

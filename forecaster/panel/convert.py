@@ -175,20 +175,6 @@ def sample_of(scan: _Scan, cells: int) -> Table:
     return Table(sample.collect(engine="streaming"), scan.name, "file")
 
 
-class _Layouts(Sequence[tuple[Times, Times]]):
-    """Times of all parts and the first row of each series, read from files one part at a time."""
-
-    def __init__(self, files: Sequence[Path]):
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, number: int) -> tuple[Times, Times]:  # type: ignore[override]
-        with np.load(self._files[number]) as arrays:
-            return arrays["time"], arrays["indptr"]
-
-
 @dataclass(frozen=True)
 class _Conversion:
     """A table on its way into a store."""
@@ -210,8 +196,7 @@ class _Conversion:
             schema = self._with_time_format(schema)
             files = self._partition(schema)
         self.progress(self.scan.n_rows, 3 * self.scan.n_rows)
-        parts = self._read_parts(files, schema, sample)
-        layouts = _Layouts([self._layout(number) for number in range(len(parts))])
+        parts, layouts = self._read_parts(files, schema, sample)
         schema, calendar = self._settle(schema, parts, layouts)
         for number, part in enumerate(parts):
             rows = replace(part, frame=pl.read_ipc(self._rows(number)))
@@ -234,9 +219,6 @@ class _Conversion:
     def _advance(self, turn: int, number: int, parts: Sequence[object]) -> None:
         rows = self.scan.n_rows
         self.progress(turn * rows + rows * (number + 1) // len(parts), 3 * rows)
-
-    def _layout(self, number: int) -> Path:
-        return self.scratch / f"layout-{number}.npz"
 
     def _rows(self, number: int) -> Path:
         return self.scratch / f"rows-{number}.arrow"
@@ -276,12 +258,18 @@ class _Conversion:
         rows.sink_ipc(parts, compression="lz4", mkdir=True)
         return [self.scratch / "parts" / f"{_PART}={n}" for n in range(index[_PART].n_unique())]
 
-    def _read_parts(self, files: Sequence[Path], schema: Schema, sample: Table) -> list[Rows]:
-        """Writes the rows of every part to a file; returns them without their frame, but its words."""
+    def _read_parts(
+        self, files: Sequence[Path], schema: Schema, sample: Table
+    ) -> tuple[list[Rows], list[tuple[Times, Times]]]:
+        """Writes the rows of every part to a file.
+
+        Returns:
+            Rows with their categories and an empty frame; mapped times and first rows of series.
+        """
         kinds = self.scan.frame.collect_schema()
         times = None if schema.time is None else comparable_times(sample, schema.time, self.data)
         unique = times is not None and not repeated_rows(*times, schema.series, schema.time or "")[0]
-        parts = []
+        parts, layouts = [], []
         for number, file in enumerate(files):
             frame = pl.concat([pl.read_ipc(path) for path in sorted(file.iterdir())]).sort(_ROW)
             frame = frame.cast({name: kinds[name] for name in frame.columns if name != _ROW})
@@ -294,7 +282,8 @@ class _Conversion:
                     )
             refuse_errors(rows.notes)
             time, indptr = rows.layout()
-            np.savez(self._layout(number), time=time, indptr=indptr)
+            np.save(self.scratch / f"time-{number}.npy", time)
+            layouts.append((np.load(self.scratch / f"time-{number}.npy", mmap_mode="r"), indptr))
             faults = Faults()
             covariates, future = self._other_tables(table, schema)
             rows = joined(rows, self.data, covariates, future, faults)
@@ -307,7 +296,7 @@ class _Conversion:
                 replace(rows, frame=rows.frame.clear(), schema=replace(rows.schema, categories=words))
             )
             self._advance(1, number, files)
-        return parts
+        return parts, layouts
 
     def _other_tables(self, table: Table, schema: Schema) -> list[Table | None]:
         """Returns the covariates and future rows of the series of a part."""
@@ -325,7 +314,7 @@ class _Conversion:
         return found
 
     def _settle(
-        self, schema: Schema, parts: Sequence[Rows], layouts: _Layouts
+        self, schema: Schema, parts: Sequence[Rows], layouts: list[tuple[Times, Times]]
     ) -> tuple[Schema, Calendar]:
         """Returns the schema and the calendar of all parts."""
         facts = {(p.schema.time_dtype, p.schema.time_zone, p.schema.time_format) for p in parts}

@@ -36,7 +36,7 @@ from forecaster.panel.numbers import (
 from forecaster.panel.table import check_unique
 from forecaster.panel.timestamps import SAMPLE, first_values, guess_formats
 
-UNNAMED = "\0"
+_UNNAMED = "\0"
 """How the name of a column without one begins; no name in a file begins so."""
 _HEAD = 1 << 18
 _BLOCK = 1 << 20
@@ -61,17 +61,6 @@ class Dialect:
     sample: pl.DataFrame
     """The first rows as text, columns numbered."""
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The dialect as arguments of `polars.read_csv`."""
-        return {
-            "separator": self.separator,
-            "eol_char": self.eol,
-            "skip_lines": self.skipped,
-            "decimal_comma": self.comma,
-            "glob": False,
-        }
-
 
 def read_csv(
     content: Path | bytes, name: str, data: DataConfig, text: Collection[str] = ()
@@ -94,7 +83,7 @@ def read_csv(
         head = content[:_HEAD]
         notes.append(Finding("note", "encoding", "UTF-16 text", "UTF-8 is read in half the memory"))
     lines = _decoded(head, content, name)
-    dialect = find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data)
+    dialect = _find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data)
     usual = "\t" if re.search(r"\.(tsv|tab)(\.\w+)?$", name.lower()) else ","
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
@@ -102,7 +91,7 @@ def read_csv(
     frame, more = _read(content, name, dialect, data.decimal, set(text))
     frame, blank = _without_blank_end(frame)
     if frame.width > 1 and frame.height and frame[:, -1].null_count() and data.layout != "rows":
-        check_even(content, name, dialect)
+        _check_even(content, name, dialect)
     frame, named = _with_names(frame)
     return frame, [*notes, *more, *blank, *named]
 
@@ -124,7 +113,7 @@ def _decoded(head: bytes, content: Path | bytes, name: str) -> str:
         text = "\0"
     if "\0" in text:
         if "\0" not in head.decode("latin1"):
-            check_encoding(content, name, ",")
+            _check_encoding(content, name, ",")
         raise DataError(
             f"{name}: cannot be read (found zero bytes: not text, or not UTF-8); expected CSV, "
             "Parquet or Arrow"
@@ -143,7 +132,7 @@ def _from_utf16(content: Path | bytes, name: str) -> bytes:
 # Dialect
 
 
-def find_dialect(lines: str, *, whole: bool, name: str, data: DataConfig) -> Dialect:
+def _find_dialect(lines: str, *, whole: bool, name: str, data: DataConfig) -> Dialect:
     """Returns how a file is written.
 
     The delimiter is the one that separates the first rows most evenly, quotes respected; of two equal
@@ -234,11 +223,17 @@ def _read(
     on the columns that stay text. Only where these show a comma after a point was assumed, all columns
     are read again as text and decided together.
     """
-    options = dialect.options
+    options: dict[str, Any] = {
+        "separator": dialect.separator,
+        "eol_char": dialect.eol,
+        "skip_lines": dialect.skipped,
+        "decimal_comma": dialect.comma,
+        "glob": False,
+    }
     own = pl.read_csv(content, n_rows=0, infer_schema=False, **options).columns
-    names = header_names(dialect, len(own), name)
+    names = _header_names(dialect, len(own), name)
     samples = dict(zip(names, dialect.sample, strict=False))
-    padded = {column for column, sample in samples.items() if may_be_padded(sample)}
+    padded = {column for column, sample in samples.items() if _may_be_padded(sample)}
     kinds = {old: pl.String for old, new in zip(own, names, strict=True) if new in text | padded}
 
     def read_text() -> pl.DataFrame:
@@ -256,8 +251,8 @@ def _read(
         frame.columns = names
     except pl.exceptions.ComputeError:
         # A faulty row or byte; or the first rows misled, as a whole number with a fraction far below.
-        check_encoding(content, name, dialect.separator)
-        check_even(content, name, dialect, short_too=False)
+        _check_encoding(content, name, dialect.separator)
+        _check_even(content, name, dialect, short_too=False)
         frame = read_text()
     floats = [column.name for column in frame if column.dtype.is_float()]
     frame, notes = typed(frame, "," if dialect.comma else "." if floats else "")
@@ -271,7 +266,7 @@ def _read(
     return frame.with_columns(pl.col(spaced).str.strip_chars()), notes
 
 
-def may_be_padded(sample: pl.Series) -> bool:
+def _may_be_padded(sample: pl.Series) -> bool:
     """Whether digits may be ids such as 007: they have one width, or one begins with a zero."""
     values = sample.drop_nulls()
     if not len(values) or not values.str.contains(r"^\d{2,}$|^\d$").all():
@@ -299,21 +294,21 @@ def _without_blank_end(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]
     return frame.head(end), [Finding("note", "rows", found, "delete them", count=frame.height - end)]
 
 
-def header_names(dialect: Dialect, width: int, where: str) -> list[str]:
+def _header_names(dialect: Dialect, width: int, where: str) -> list[str]:
     """Returns the header without stray blanks; a column without a name is called by its number."""
     header = [name.strip() for name in dialect.header]
     check_unique([name for name in header if name], where)
     if len(header) != width:
         raise DataError(f"{where}: cannot be read (a header of {len(header)} names, {width} columns)")
-    return [name or f"{UNNAMED}{k}" for k, name in enumerate(header)]
+    return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header)]
 
 
 def _with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
     """Names the columns that have no name; those that are empty or number the rows are dropped."""
     names = frame.columns
     notes = []
-    for unnamed in [name for name in names if name.startswith(UNNAMED)]:
-        column, k = frame[unnamed], int(unnamed.removeprefix(UNNAMED))
+    for unnamed in [name for name in names if name.startswith(_UNNAMED)]:
+        column, k = frame[unnamed], int(unnamed.removeprefix(_UNNAMED))
         if column.null_count() == len(column):
             what, new = "is empty and passed over", None
         elif column.dtype.is_integer() and _counts_rows(column):
@@ -376,7 +371,7 @@ def field_counts(
     return np.where(sizes > 0, np.concatenate(counts) + 1, 0), not inside
 
 
-def check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too: bool = True) -> None:
+def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too: bool = True) -> None:
     """Raises a DataError for the first row without the header's number of fields, blank lines aside.
 
     Args:
@@ -426,7 +421,7 @@ def _is_even(content: Path | bytes, dialect: Dialect) -> bool:
     return separators == lines * (len(dialect.header) - 1)
 
 
-def check_encoding(content: Path | bytes, name: str, separator: str) -> None:
+def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
     """Raises a DataError for the first byte that is not UTF-8, with the command that converts."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     done = 0

@@ -23,7 +23,7 @@ PADDED = r"^0\d+$"
 
 
 @dataclass(frozen=True)
-class Style:
+class _Style:
     """A way of writing numbers."""
 
     decimal: str
@@ -49,15 +49,15 @@ class Style:
         return text.cast(pl.Float64, strict=False)
 
 
-POINT = Style(".")
+_POINT = _Style(".")
 _SPACES = " '\u00a0\u202f"
-STYLES = (
-    POINT,
-    Style(","),
-    Style(",", "."),
-    Style(".", ","),
-    Style(",", _SPACES),
-    Style(".", _SPACES),
+_STYLES = (
+    _POINT,
+    _Style(","),
+    _Style(",", "."),
+    _Style(".", ","),
+    _Style(",", _SPACES),
+    _Style(".", _SPACES),
 )
 
 
@@ -68,7 +68,7 @@ def decimal_marks(columns: Iterable[pl.Series]) -> set[str]:
 
 def looks_like_thousands(column: pl.Series) -> bool:
     """Whether a point may group thousands in what reads as fractions: 1.234 beside 999."""
-    text = known(first_values(column)).drop_nulls()
+    text = _known(first_values(column)).drop_nulls()
     dotted = text.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
     return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
 
@@ -105,18 +105,18 @@ def as_numbers(
             fitting = [style for style in found if style.decimal == decimal]
             if not fitting:
                 raise _other_mark(frame[name], decimal, where, place)
-        elif POINT in found and "," not in marks:
-            fitting = [POINT]
+        elif _POINT in found and "," not in marks:
+            fitting = [_POINT]
         else:
             fitting = [style for style in found if {style.decimal} == marks] or found
-        text = known(frame[name])
+        text = _known(frame[name])
         typed[name] = _only_reading(text, fitting, f"{where}: column '{name}'", place)
         notes += _notes(name, fitting[0], text)
     return frame.with_columns(**typed), notes
 
 
 def _only_reading(
-    text: pl.Series, styles: list[Style], where: str, place: Callable[[int], str]
+    text: pl.Series, styles: list[_Style], where: str, place: Callable[[int], str]
 ) -> pl.Series:
     first, *others = [style.numbers(text) for style in styles]
     for other in others:
@@ -132,7 +132,7 @@ def _only_reading(
 
 
 def _other_mark(column: pl.Series, decimal: str, where: str, place: Callable[[int], str]) -> DataError:
-    row = int((~Style(decimal).fits(known(column))).arg_true()[0])
+    row = int((~_Style(decimal).fits(_known(column))).arg_true()[0])
     return fault(
         "decimal",
         f"{where}: column '{column.name}': expected '{decimal}' as decimal mark, found "
@@ -142,7 +142,7 @@ def _other_mark(column: pl.Series, decimal: str, where: str, place: Callable[[in
     )
 
 
-def _notes(name: str, style: Style, text: pl.Series) -> list[Finding]:
+def _notes(name: str, style: _Style, text: pl.Series) -> list[Finding]:
     notes = []
     if style.decimal == ",":
         notes.append(decimal_comma(name))
@@ -159,12 +159,12 @@ def decimal_comma(name: str) -> Finding:
     return Finding("note", "decimal", "numbers have a decimal comma", advice, where=f"column '{name}'")
 
 
-def _shown(styles: Iterable[list[Style]]) -> set[str]:
+def _shown(styles: Iterable[list[_Style]]) -> set[str]:
     kinds = [{style.decimal for style in found} for found in styles]
     return {mark for marks in kinds if len(marks) == 1 for mark in marks}
 
 
-def known(column: pl.Series) -> pl.Series:
+def _known(column: pl.Series) -> pl.Series:
     """Returns text without surrounding blanks; null where it is a mark of a missing value."""
     text = column.str.strip_chars()
     return text.set(text.is_in(MISSING), None)
@@ -178,11 +178,11 @@ def _simple(column: pl.Series) -> pl.Series | None:
         if whole.null_count() == column.null_count():
             zeros = column.str.starts_with("0") & (column.str.len_bytes() > 1)
             return column if zeros.any() else whole
-    head = known(head)
+    head = _known(head)
     for pattern in (r"^[+-]?\d+$", r"^(?:true|false)$"):
         if not head.str.contains(pattern).all():
             continue
-        text = known(column)
+        text = _known(column)
         if text.null_count() == len(text) or not text.str.contains(pattern).all():
             continue
         if "\\d" not in pattern:
@@ -193,14 +193,14 @@ def _simple(column: pl.Series) -> pl.Series | None:
     return None
 
 
-def _styles(column: pl.Series) -> list[Style]:
+def _styles(column: pl.Series) -> list[_Style]:
     """Returns the styles in which every value is a number; none where one is not."""
     # A few values rule out most text; only the rest is read whole.
-    head = known(first_values(column))
-    found = [style for style in STYLES if style.fits(head).all()]
+    head = _known(first_values(column))
+    found = [style for style in _STYLES if style.fits(head).all()]
     if not found:
         return []
-    text = known(column)
+    text = _known(column)
     if text.null_count() == len(text):
         return []
     return [style for style in found if style.fits(text).all()]

@@ -52,7 +52,7 @@ def find_periods(
         >>> [period.steps for period in find_periods(wave[:, None], np.array([0, 300]))]
         [12]
     """
-    signals = _whitened(_detrended(_drawn(values, indptr)))
+    signals = _whitened(_detrended(_sample(values, indptr)))
     if not len(signals):
         return ()
     ratio, p_values = _lines(signals)
@@ -78,7 +78,7 @@ def find_periods(
     return tuple(found[steps] for steps in sorted(best, key=lambda steps: -ranked[steps])[:most])
 
 
-def _drawn(values: NDArray[np.float32], indptr: NDArray[np.int64]) -> Floats:
+def _sample(values: NDArray[np.float32], indptr: NDArray[np.int64]) -> Floats:
     """Returns signals of equal length [s, t]: the last rows, with as many cells as possible."""
     length = np.minimum(np.diff(indptr), _ROWS)
     longest = np.sort(length)[::-1]

@@ -30,6 +30,8 @@ from forecaster.panel.roles import check_columns
 from forecaster.panel.schema import Schema
 from forecaster.panel.table import Table, listing
 
+Ints = NDArray[np.int64]
+
 _AT = [SERIES, TIME]
 _CLOSE = 1e-5
 """Relative difference up to which two tables agree: they may round differently."""
@@ -48,7 +50,7 @@ class Rows:
     notes: tuple[Finding, ...] = ()
     """Findings so far; errors too, so that all faults of rows are reported at once."""
 
-    def layout(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def layout(self) -> tuple[Ints, Ints]:
         """Returns the times of rows, and the first row of each series with the number of rows last."""
         # Rows are sorted by series: a search for its ends is faster than a count of its rows.
         series = np.arange(max(self.keys.height, 1) + 1, dtype=np.uint32)
@@ -177,18 +179,13 @@ def _without_repeats(
     late = np.flatnonzero(order.overtaken)
     if len(late):
         number, time = frame[SERIES][int(late[0])], frame[TIME][int(late[0])]
-        found.append(
-            Finding(
-                "note",
-                "order",
-                f"{source.prefix}{len(late):,} of {frame.height:,} rows come after the row that "
-                "follows them in time; all were sorted",
-                "nothing to do: the order of rows does not matter",
-                series=source.label(number),
-                where=source.place(source.rows(number, time)[-1]),
-                count=len(late),
-            )
+        where = source.place(source.rows(number, time)[-1])
+        text = (
+            f"{source.prefix}{len(late):,} of {frame.height:,} rows come after the row that follows them "
+            "in time; all were sorted"
         )
+        advice = "nothing to do: the order of rows does not matter"
+        found.append(Finding("note", "order", text, advice, source.label(number), where, len(late)))
     if not order.repeated.any():
         return frame, found
     frame, more = _one_per_key(frame, _AT, source, mode)
@@ -246,68 +243,47 @@ def _mean(frame: pl.DataFrame, name: str) -> pl.Expr:
     return given.cast(pl.Float64).mean().cast(pl.Float32) if numbers else given.last()
 
 
-def _copies(
-    frame: pl.DataFrame, starts: NDArray[np.int64], size: NDArray[np.int64], source: _RowSource
-) -> Finding:
+def _copies(frame: pl.DataFrame, starts: Ints, size: Ints, source: _RowSource) -> Finding:
+    label, _, where = _first_repeat(frame, starts, size, source)
     count = int((size - 1).sum())
-    number, rows = _first_repeat(frame, starts, size, source)
-    return Finding(
-        "warning",
-        "duplicates",
+    text = (
         f"{source.prefix}{count:,} of {frame.height:,} rows are copies of another row of their series "
-        "and time; each was kept once",
-        "drop the copies, or name the series with --series COLUMN",
-        series=source.label(number),
-        where=", ".join(source.place(row) for row in rows[:2]),
-        count=count,
+        "and time; each was kept once"
     )
+    advice = "drop the copies, or name the series with --series COLUMN"
+    return Finding("warning", "duplicates", text, advice, label, where, count)
 
 
-def _conflicts(
-    frame: pl.DataFrame,
-    starts: NDArray[np.int64],
-    size: NDArray[np.int64],
-    source: _RowSource,
-    mode: str,
-) -> Finding:
-    number, rows = _first_repeat(frame, starts, size, source)
-    label, where = source.label(number), ", ".join(source.place(row) for row in rows[:2])
+def _conflicts(frame: pl.DataFrame, starts: Ints, size: Ints, source: _RowSource, mode: str) -> Finding:
+    label, rows, where = _first_repeat(frame, starts, size, source)
     total, places = int(size[size > 1].sum()), int((size > 1).sum())
-    if mode == "error":
-        timed = TIME in frame.columns
-        key = "series and time" if timed else "series"
-        stamp = f" at {source.stamp(rows[0])}" if timed else ""
-        return Finding(
-            "error",
-            "duplicates",
-            f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{stamp} "
-            f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)",
-            "name the series with --series COLUMN, or settle it with --on-duplicates mean or last",
-            series=label,
-            where=where,
-            count=total,
+    if mode != "error":
+        kept = "the mean of" if mode == "mean" else "the last of"
+        text = (
+            f"{source.prefix}{total:,} of {frame.height:,} rows shared {places:,} places in time and "
+            f"disagreed; {kept} each place was kept"
         )
-    kind = "the mean of" if mode == "mean" else "the last of"
-    return Finding(
-        "note",
-        "duplicates",
-        f"{source.prefix}{total:,} of {frame.height:,} rows shared {places:,} places in time and "
-        f"disagreed; {kind} each place was kept",
-        f"as --on-duplicates {mode} says",
-        series=label,
-        where=where,
-        count=total,
+        advice = f"as --on-duplicates {mode} sets"
+        return Finding("note", "duplicates", text, advice, label, where, total)
+    key, stamp = "series", ""
+    if TIME in frame.columns:
+        key, stamp = "series and time", f" at {source.stamp(rows[0])}"
+    text = (
+        f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{stamp} "
+        f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
     )
+    advice = "name the series with --series COLUMN, or settle it with --on-duplicates mean or last"
+    return Finding("error", "duplicates", text, advice, label, where, total)
 
 
 def _first_repeat(
-    frame: pl.DataFrame, starts: NDArray[np.int64], size: NDArray[np.int64], source: _RowSource
-) -> tuple[int, list[int]]:
-    """Returns the series number of the first key with several rows, and their rows in the table."""
+    frame: pl.DataFrame, starts: Ints, size: Ints, source: _RowSource
+) -> tuple[str, list[int], str]:
+    """Returns the series of the first key with several rows, its rows in the table, and two of them."""
     at = int(starts[np.flatnonzero(size > 1)[0]])
     number = int(frame[SERIES][at])
-    time = int(frame[TIME][at]) if TIME in frame.columns else None
-    return number, source.rows(number, time)
+    rows = source.rows(number, int(frame[TIME][at]) if TIME in frame.columns else None)
+    return source.label(number), rows, ", ".join(source.place(row) for row in rows[:2])
 
 
 # Second tables
@@ -434,51 +410,31 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
             at = int(bad[0])
             number = both[SERIES][at]
             row = source.rows(number, both[TIME][at])[0]
-            label, stamp = source.label(number), source.stamp(row)
-            found.append(
-                Finding(
-                    "error",
-                    "future",
-                    f"{source.table.name}: expected the values of the table of the past where they "
-                    f"overlap, found '{name}' = {both[name][at]:{digits}} instead of "
-                    f"{both[was][at]:{digits}}{stamp and f' at {stamp}'}"
-                    f"{label and f' in series {label!r}'} ({source.place(row)}; {len(bad)} such "
-                    "cells)",
-                    "correct one of the two, or drop the future rows that lie in the past",
-                    series=label,
-                    where=source.place(row),
-                    count=len(bad),
-                )
+            label, stamp, place = source.label(number), source.stamp(row), source.place(row)
+            text = (
+                f"{source.table.name}: expected the values of the table of the past where they overlap, "
+                f"found '{name}' = {both[name][at]:{digits}} instead of {both[was][at]:{digits}}"
+                f"{stamp and f' at {stamp}'}{label and f' in series {label!r}'} ({place}; {len(bad)} such "
+                "cells)"
             )
+            advice = "correct one of the two, or drop the future rows that lie in the past"
+            found.append(Finding("error", "future", text, advice, label, place, len(bad)))
     if found:
         return found
     number = both[SERIES][0]
-    return [
-        Finding(
-            "note",
-            "future",
-            f"{both.height:,} of {extra.height:,} rows of {source.table.name} are in the table too, "
-            "and agree with it",
-            "nothing to do",
-            series=source.label(number),
-            where=source.stamp(source.rows(number, both[TIME][0])[0]),
-            count=both.height,
-        )
-    ]
+    where = source.stamp(source.rows(number, both[TIME][0])[0])
+    text = (
+        f"{both.height:,} of {extra.height:,} rows of {source.table.name} are in the table too, and agree "
+        "with it"
+    )
+    label = source.label(number)
+    return [Finding("note", "future", text, "nothing to do", label, where, both.height)]
 
 
 def _unread_targets(table: Table, schema: Schema) -> list[Finding]:
-    given = [name for name in schema.melted or schema.target if name in table.frame.columns]
-    filled = {name: table.frame.height - table.frame[name].null_count() for name in given}
-    return [
-        Finding(
-            "note",
-            "future",
-            f"{table.name} holds {count} values of the target '{name}', which are not read",
-            "to forecast after them, add these rows to the table of the past",
-            where=name,
-            count=count,
-        )
-        for name, count in filled.items()
-        if count
-    ]
+    found, advice = [], "to forecast after them, add these rows to the table of the past"
+    for name in schema.melted or schema.target:
+        if name in table.frame.columns and (count := table.frame[name].count()):
+            text = f"{table.name} holds {count} values of the target '{name}', which are not read"
+            found.append(Finding("note", "future", text, advice, where=name, count=count))
+    return found

@@ -460,11 +460,11 @@ def study_key(study: str, storage: str) -> str:
     return hashlib.sha256(f"{study}\n{without_password(storage)}".encode()).hexdigest()[:32]
 
 
-def close_lost_trial(config: TrackingConfig, run_id: str, reason: str) -> None:
+def close_lost_trial(sweep: TrackedRun, run_id: str, reason: str) -> None:
     """Closes the run of a trial whose process has ended."""
-    if config.enabled and run_id:
+    if sweep.recorded and run_id:
         with suppress(Exception):  # the run may be in a store that is away
-            client = connect(tracking_uri(config))
+            client = connect(sweep.uri)
             client.set_tag(run_id, "state", "failed")
             client.set_tag(run_id, "reason", reason)
             client.set_terminated(run_id, "FAILED")

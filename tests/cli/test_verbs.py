@@ -52,7 +52,7 @@ def test_check_shows_the_role_of_every_column_and_why(folder, shell):
     ):
         assert row in said
     assert "long layout · 3 series · 1 channel · 300 rows · frequency 1d (regular)" in said
-    assert "note reach known in advance, but not after the last target: price" in said
+    assert "note horizon known in advance, but not after the last target: price" in said
     assert said.endswith("0 errors, 0 warnings, 1 note")
 
 

@@ -34,7 +34,7 @@ def find(*indexes, time_zone=None):
      ("Q", "1qe"), ("YS", "1y"), ("YE", "1ye"), ("A", "1ye"), ("B", "1b"), ("hourly", "1h"),
      ("Daily", "1d"), ("1mo", "1mo"), ("2", "2i"), ("m", "1min")],
 )  # fmt: skip
-def test_spellings_of_a_step_are_understood(text, freq):
+def test_spellings_of_a_frequency_are_parsed(text, freq):
     assert parse_freq(text) == freq
 
 
@@ -75,7 +75,7 @@ def test_scattered_stamps_are_irregular_with_a_nominal_step():
     assert not regular and 55e6 < Calendar(freq, None, False).step < 65e6
 
 
-def test_one_row_per_series_asks_for_the_step():
+def test_one_row_per_series_needs_a_declared_step():
     with pytest.raises(DataError, match=r"no series has two rows \(2 rows in all\).*--freq 1d"):
         find_freq([(np.array([0, 9]), np.array([0, 1, 2]))], False, None)
 
@@ -179,7 +179,7 @@ def test_steps_undo_shift_and_phase_is_that_of_the_clock(start, freq, zone, coun
     np.testing.assert_allclose(calendar.phase(moved)[0], expected, atol=1e-6)
 
 
-def test_rubbish_dates_are_refused():
+def test_invalid_dates_are_refused():
     with pytest.raises(DataError, match="expected dates, found 'tomorrow'"):
         Calendar("1d", None, False).parse("tomorrow")
     with pytest.raises(DataError, match="date '2024-01-01': expected an integer"):

@@ -29,7 +29,7 @@ def test_planted_periods_are_found_under_noise(noise):
         assert found(wave(rng, 500, period, noise) + slope * np.arange(500))[:1] == [period]
 
 
-def test_two_periods_are_told_apart_and_shapes_are_not_taken_for_more():
+def test_two_periods_are_found_and_harmonics_are_not():
     rng = np.random.default_rng(1)
     both = 2 * wave(rng, 1500, 24, 0.3) + wave(rng, 1500, 168, 0.3)
     assert found(both) == [24, 168]
@@ -52,7 +52,7 @@ def test_missing_cells_outliers_and_ragged_series_hide_nothing():
     assert period.share == 1 and period.p_value < 1e-3
 
 
-def test_a_few_series_do_not_speak_for_the_table():
+def test_a_period_of_a_few_series_is_not_one_of_the_table():
     rng = np.random.default_rng(3)
     noise = [rng.normal(size=300) for _ in range(9)]
     assert found(wave(rng, 300, 12, 0.2), *noise) == []

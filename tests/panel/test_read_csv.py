@@ -63,7 +63,7 @@ def test_a_table_is_the_same_in_every_dialect(written, mark, point, eol, encodin
     assert written(text.encode(encoding), delimiter="tab" if mark == "\t" else mark).frame.equals(FRAME)
 
 
-def test_the_usual_dialect_is_not_worth_a_word(written):
+def test_the_usual_dialect_gives_no_note(written):
     assert written("a,b\n1,2.5\n").notes == ()
     assert written("a\tb\n1\t2.5\n", "a.tsv").notes == ()
     (note,) = written("a\tb\n1\t2.5\n").notes
@@ -81,7 +81,7 @@ def test_the_usual_dialect_is_not_worth_a_word(written):
         ("only\n1\n2\n", ["only"]),
     ],
 )
-def test_the_delimiter_is_the_one_that_parts_rows_evenly(written, text, columns):
+def test_the_delimiter_is_the_one_that_separates_rows_evenly(written, text, columns):
     assert written(text).frame.columns == columns
 
 
@@ -120,7 +120,7 @@ def test_numbers_that_can_be_read_in_one_way_are(written, values, numbers):
 
 
 @pytest.mark.parametrize("values", [["1,234", "12"], ["1,234", "56,789"], ["1,234", "NA"]])
-def test_a_number_that_can_be_read_in_two_ways_is_refused_until_the_mark_is_told(written, values):
+def test_a_number_that_can_be_read_in_two_ways_is_refused_until_the_mark_is_declared(written, values):
     written.refused(
         column(values),
         "column 'y': '1,234' in row 1 may be 1.234 or 1234; pass --decimal , or --decimal .",
@@ -145,7 +145,7 @@ def test_a_mark_other_than_the_declared_one_is_refused_with_its_row(written):
     assert written("d;y\na;1.234\nb;12\n", decimal=",").frame["y"].to_list() == [1234, 12]
 
 
-def test_points_that_may_part_thousands_are_warned_of(written):
+def test_points_that_may_group_thousands_give_a_warning(written):
     (warning,) = written("k,y\na,1.234\nb,999\n").notes
     assert (
         warning.severity == "warning"
@@ -185,7 +185,7 @@ def test_the_kind_of_a_column_is_decided_over_all_its_rows(written, early, late,
     assert column.null_count() == (0 if early not in ("", "NA") else LATE) + (late == "NA")
 
 
-def test_a_comma_far_below_is_asked_what_points_mean(written):
+def test_a_comma_far_below_decides_what_points_mean(written):
     frame = written("y;z\n" + "1;1.234\n" * LATE + "2,5;7\n").frame
     assert frame.rows()[-2:] == [(1.0, 1234.0), (2.5, 7.0)]
     frame = written("y;z\n" + "1;1.25\n" * LATE + "2,5;7\n").frame
@@ -220,7 +220,7 @@ def test_fields_are_counted_as_a_slow_reader_counts_them(rows):
     assert closed and counts.tolist() == [len(row) for row in rows]
 
 
-def test_bytes_that_are_not_utf8_are_refused_with_their_row_and_the_cure(written):
+def test_bytes_that_are_not_utf8_are_refused_with_their_row_and_the_command_that_converts(written):
     latin = "k,city\n" + "1,x\n" * LATE
     written.refused(
         (latin + "2,Köln\n").encode("latin1"),
@@ -252,7 +252,7 @@ def test_a_first_row_of_values_is_no_header(written):
         (",y\nx,5\nz,6\n", ["column_1", "y"], "column 1 has no name and is called 'column_1'"),
     ],
 )
-def test_a_column_without_a_name_gets_one_or_goes_where_it_says_nothing(written, text, columns, said):
+def test_a_column_without_a_name_gets_one_or_is_dropped(written, text, columns, said):
     table = written(text)
     assert table.frame.columns == columns
     (note,) = table.notes
@@ -281,5 +281,5 @@ def test_blanks_after_delimiters_are_no_part_of_the_values(written):
         (b"BZh91AY", "a bzip2 archive"),
     ],
 )
-def test_files_that_are_no_tables_are_called_by_name(written, content, what):
+def test_other_file_formats_are_named(written, content, what):
     written.refused(content, f"expected CSV, Parquet or Arrow, found {what}")

@@ -103,7 +103,7 @@ def test_a_series_is_a_frame_of_one_column():
     assert schema(pl.Series([1.0])) == {"value": pl.Float64}
 
 
-def test_whatever_speaks_arrow_is_read():
+def test_frames_with_the_arrow_interface_are_read():
     frame = pl.DataFrame({"a": [1, 2], "b": ["x", None]})
     table = frame.to_arrow()
     for source in (frame, frame.lazy(), table, table.to_batches()[0], table.to_reader()):

@@ -43,7 +43,7 @@ def test_a_web_address_gives_the_table_of_the_file_behind_it():
         refused(f"{web}/b.csv", "/b.csv: cannot be read (the server answers 404", "check the address")
 
 
-def test_a_server_that_is_not_there_or_silent_is_given_up(monkeypatch):
+def test_an_absent_or_silent_server_is_an_error_after_the_timeout(monkeypatch):
     monkeypatch.setattr(remote, "URL_TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -106,7 +106,7 @@ def test_s3_files_folders_and_patterns_are_read_from_the_endpoint_of_the_environ
 
 
 @pytest.mark.slow
-def test_an_s3_endpoint_that_is_not_there_is_given_up(bucket, monkeypatch):
+def test_an_absent_s3_endpoint_is_an_error(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     begin = time.monotonic()
     refused("s3://box/a.csv", "s3://box/a.csv: cannot be", "onnect")

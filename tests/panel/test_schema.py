@@ -41,7 +41,7 @@ def refused(message, frame, **declared):
         infer(frame, **declared)
 
 
-def test_a_long_table_is_understood_without_a_word():
+def test_roles_of_a_long_table_are_inferred():
     schema = infer(LONG)
     assert (schema.time, schema.series, schema.target) == ("day", ("store",), ("sales",))
     assert schema.static == ("size", "kind") and schema.past == ("promo",)

@@ -340,7 +340,7 @@ def _note(trial: FrozenTrial) -> str | None:
         return "the preset"
     note: str | None = attributes.get("error") or attributes.get("refused")
     if note is None and trial.state.name == "FAIL":
-        return "its process died"
+        return "its process ended"
     return note
 
 

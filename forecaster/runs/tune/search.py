@@ -72,7 +72,6 @@ BEAT_SECONDS = 60.0
 SILENT_SECONDS = 600.0
 """A process on another machine that wrote no beat for so long counts as ended."""
 _LEAVE_SECONDS = 15.0
-_DEADLY = f"its worker process died {SAME_DEATHS} times with these settings"
 
 
 def run_search(
@@ -189,6 +188,7 @@ class _Trials:
     ):
         self.plan, self.study = plan, study
         self.running: dict[Trial, TrialRequest] = {}
+        self.abandoned: set[int] = set()  # trials whose worker has died
         self._run, self._on_trial = run, on_trial
         self._space, self._process = Space(plan.space), this_process()
         self._errors: deque[object] = deque(maxlen=SAME_ERRORS)
@@ -219,25 +219,29 @@ class _Trials:
         finally:
             stop.set()
             thread.join(timeout=1.0)
-            for trial in list(self.running):
-                with suppress(Exception):  # a storage that is away; the next call finds the trial
-                    self.retry(trial, died=False)
+            with suppress(Exception):  # a storage that is away; the next call finds the trials
+                self._retry_lost(leaving=True)
 
     def ask(self) -> Trial | None:
         """Returns a trial to run, its request in `running`; None if there are enough."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
         while not self.is_over:
             self._retry_lost()
             trials = self.study.get_trials(deepcopy=False)
             if len(counted(trials)) >= self.plan.trials:
                 return None
-            if not any(trial.state.name == "WAITING" for trial in trials):
+            waiting = [trial.number for trial in trials if trial.state.name == "WAITING"]
+            if not waiting:
                 # Not `ask` alone: a trial must name its process from its first moment on.
                 self.study.enqueue_trial({}, user_attrs={"process": self._process})
-            self.study.sampler = make_sampler(self.plan, len(trials))
+            self.study.sampler = make_sampler(self.plan, min(waiting, default=len(trials)))
             trial = self.study.ask()
-            trial.set_user_attr("process", self._process)
             try:
+                trial.set_user_attr("process", self._process)
                 request = self._request(trial)
+            except UpdateFinishedTrialError:  # another machine failed it meanwhile
+                continue
             except ConfigError as error:
                 self._finish(trial, TrialResult("PRUNED", None, str(error), {"refused": str(error)}))
                 continue
@@ -273,18 +277,6 @@ class _Trials:
                 f"study {self.plan.study}: {SAME_ERRORS} consecutive trials failed alike: {error}"
             )
 
-    def retry(self, trial: Trial, died: bool) -> None:
-        """Fails a trial without a result and enqueues its settings again."""
-        request = self.running.pop(trial)
-        reason = "its worker process died" if died else "interrupted"
-        again = self._enqueue_again(self.study.get_trials(deepcopy=False)[trial.number], died)
-        result = TrialResult("FAIL", None, reason, {} if again else {"error": _DEADLY})
-        if again:
-            self._tell(trial, result)
-        else:
-            self._finish(trial, result)
-        _close(request.run, result)
-
     def _request(self, trial: Trial) -> TrialRequest:
         preset, config = bool(trial.user_attrs.get("preset")), self.plan.config
         if preset:
@@ -317,26 +309,28 @@ class _Trials:
         # Another machine may have failed the trial and retried its settings: that result counts.
         self.study.tell(trial, result.values, TrialState[result.state], skip_if_finished=True)
 
-    def _retry_lost(self) -> None:
-        """Fails running trials whose process has ended, and enqueues their settings again."""
-        own = {trial.number for trial in self.running}
+    def _retry_lost(self, leaving: bool = False) -> None:
+        """Fails running trials whose process has ended, or is leaving, and enqueues them again."""
         for trial in self.study.get_trials(deepcopy=False):
-            if trial.state.name != "RUNNING" or trial.number in own or not self._is_lost(trial):
+            left = leaving and trial.user_attrs.get("process") == self._process
+            if trial.state.name != "RUNNING" or not (left or self._is_lost(trial)):
                 continue
-            self._enqueue_again(trial, died=True)
-            reason = "its process ended"
+            self._enqueue_again(trial, died=not left)
+            reason = "interrupted" if left else "its process ended"
             self._tell(trial.number, TrialResult("FAIL", None, reason))
-            close_lost_trial(self.plan.config.tracking, trial.user_attrs.get("run", ""), reason)
+            close_lost_trial(self._run, trial.user_attrs.get("run", ""), reason)
 
     def _is_lost(self, trial: FrozenTrial) -> bool:
         process = str(trial.user_attrs.get("process", ""))
-        gone = process == self._process or is_gone(process)  # its own ones are in `running`
+        if process == self._process:
+            return trial.number in self.abandoned
+        gone = is_gone(process)
         if gone is None:
             beat = self.study.user_attrs.get(f"beat {process}", 0.0)
             return bool(time.time() - beat > SILENT_SECONDS)
         return gone
 
-    def _enqueue_again(self, trial: FrozenTrial, died: bool) -> bool:
+    def _enqueue_again(self, trial: FrozenTrial, died: bool) -> None:
         """Enqueues the settings of a trial, unless too many processes have died of them.
 
         Before the trial is told as failed: interrupted in between, nothing is lost and nothing doubled.
@@ -345,10 +339,10 @@ class _Trials:
         if deaths := trial.user_attrs.get("deaths", 0) + died:
             attributes["deaths"] = deaths
         if deaths >= SAME_DEATHS:
-            return False
+            return
         trials = self.study.get_trials(deepcopy=False)
         if any(other.user_attrs.get("retry_of") == trial.number for other in trials):
-            return True
+            return
         values, first = dict(trial.params), trial
         while (number := first.user_attrs.get("retry_of")) is not None:
             first = trials[number]  # this trial may have ended before it proposed anything
@@ -357,7 +351,6 @@ class _Trials:
             attributes["preset"] = True
             values = self._space.preset(self.plan.config) | values
         self.study.enqueue_trial(values, user_attrs=attributes)
-        return True
 
 
 def _close(run: TrackedRun, result: TrialResult) -> None:
@@ -386,7 +379,8 @@ def _run_workers(plan: SweepPlan, trials: _Trials, factory: str) -> None:
                     except (EOFError, OSError):
                         cause = worker.end(time.monotonic() + _LEAVE_SECONDS)
                         if trial is not None:
-                            trials.retry(trial, died=True)
+                            del trials.running[trial]
+                            trials.abandoned.add(trial.number)  # retried by the next `ask`
                         deaths += 1
                         if deaths == WORKER_DEATHS:
                             raise FitError(

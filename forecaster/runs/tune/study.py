@@ -194,8 +194,9 @@ def open_study(plan: SweepPlan) -> Study:
         load_if_exists=True,
         pruner=make_pruner(plan),
     )
+    trials = study.get_trials(deepcopy=False)  # first: another process sets the identity before trials
     found = study.user_attrs.get(_IDENTITY)
-    if found is None and not study.get_trials(deepcopy=False):
+    if found is None and not trials:
         study.set_user_attr(_IDENTITY, plan.identity)
         found = plan.identity
         study.enqueue_trial(Space(plan.space).preset(plan.config), user_attrs={"preset": True})

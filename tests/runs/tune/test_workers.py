@@ -192,6 +192,6 @@ def test_no_trial_starts_after_the_timeout(tmp_path, monkeypatch):
     _run(plan, "bowl")
     trials = trials_of(plan)
     assert len(finished(trials)) == len(trials) < 100
-    fewer = replace(plan, trials=len(trials) + 1, timeout_seconds=None)
+    fewer = replace(plan, trials=len(trials) + 1, workers=1, timeout_seconds=None)
     run_trials(fewer, open_study(fewer), evaluate=bowl(fewer))
     assert_nothing_lost(trials_of(plan), len(trials) + 1)

@@ -43,7 +43,7 @@ def test_offsets_become_utc():
         assert write_times(times, found).to_list() == [text]
 
 
-def test_day_and_month_that_cannot_be_told_apart_are_refused():
+def test_ambiguous_days_and_months_are_refused():
     with pytest.raises(DataError, match=r"row 1 holds '01/02/2024'.*write dates as YYYY-MM-DD"):
         parse_times(pl.Series(["01/02/2024", "03/04/2024"]), "a.csv")
     times, _ = parse_times(pl.Series(["01/02/2024"]), "a.csv", "%d/%m/%Y")
@@ -93,7 +93,7 @@ def test_other_ways_to_write_dates_are_read_and_written_back(texts, time_format,
     assert write_times(times, found).to_list() == texts
 
 
-def test_two_digit_years_are_told_by_the_whole_column_or_refused():
+def test_two_digit_years_are_decided_by_the_whole_column_or_refused():
     message = (
         r"day, month and year cannot be told apart \(row 1 holds '13.01.24'\).*'%d.%m.%y' or '%y.%m.%d'"
     )
