@@ -31,7 +31,8 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
+from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
+from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import TrainingBar
 from forecaster.runs.tracking import curve_points, log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
@@ -169,17 +170,19 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
         config: with everything but horizon and seed.
         seed: number of the fit. Members have seeds that count on, so those of two fits never meet.
     """
-    config = config.replaced(horizon=task.horizon, fit={"seed": seed * config.fit.members})
+    config = config.replaced(horizon=task.horizon, fit={"seed": seed * config.fit.ensemble_size})
     seen, last = with_found_cycles(task.seen, config), task.trains_until
     if last is not None:
         config = config.replaced(fit={"validation": 1 - (last + 1) / seen.n_rows})
-    resolved, split = prepare(seen, config)
+    resolved, split = resolve(seen, config)
     assert last is None or seen.row_at(split.split).tolist() == [last]
     watched = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
     floor = artifact.ensemble.floor()
     if floor is None:
         return {MODEL: artifact}
+    if resolved.fit.linear_rate is not None:  # the model's maps are no longer the closed form
+        return {MODEL: artifact, FLOOR: fit_floor(seen, resolved, split)}
     return {MODEL: artifact, FLOOR: replace(artifact, ensemble=floor)}
 
 
@@ -251,7 +254,7 @@ def record(task: Task, artifact: Artifact, scores: Mapping[str, Scores], stage: 
         scores: by model.
         stage: "test" or "validation".
     """
-    seed = artifact.config.fit.seed // artifact.config.fit.members
+    seed = artifact.config.fit.seed // artifact.config.fit.ensemble_size
     name = f"{task.dataset} {task.horizon} steps, seed {seed}"
     figures = {model: {m: value(pairs) for m, pairs in mine.items()} for model, mine in scores.items()}
     with open_run(artifact.config.tracking, name, kind="benchmark") as run:

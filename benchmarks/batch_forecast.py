@@ -50,7 +50,6 @@ SETS = [
     "model.patch=24",
     "model.linear=none",
     "fit.steps=20",
-    "fit.validate_every=20",
     "tracking.enabled=false",
 ]
 FORECASTER = [sys.executable, "-m", "forecaster"]

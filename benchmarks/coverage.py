@@ -33,7 +33,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
+from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 
 WINDOWS = 100
 _BATCH = 512  # windows whose quantiles are held at once
@@ -119,7 +119,7 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
     begun = time.monotonic()
     roles = {"target": setting.target, "known": setting.known, "layout": setting.layout}
     config = config.replaced(
-        horizon=setting.horizon, data=roles, fit={"seed": seed * config.fit.members}
+        horizon=setting.horizon, data=roles, fit={"seed": seed * config.fit.ensemble_size}
     )
     panel = open_panel(path, config.data)
     if given.until is not None:
@@ -128,7 +128,7 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
         panel = panel.until(int(panel.time[-1 - setting.reserved]))
     times = cutoffs_of(panel, setting.horizon, given.windows, given.validation)
     seen = with_found_cycles(panel.until(times[0]), config)
-    artifact = fit_panel(seen, *prepare(seen, config))
+    artifact = fit_panel(seen, *resolve(seen, config))
     panel = recoded(
         panel.with_cycles(artifact.schema.season_length, artifact.schema.periods),
         artifact.schema.categories,

@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 from windows import make_panel
 
-from forecaster.config import Config, ModelPlan
+from forecaster.config import Config
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
-from forecaster.runs.fit import prepare
-from forecaster.runs.train import TrainingContext, train
+from forecaster.runs.fit import resolve
+from forecaster.runs.train import GRADIENT_CLIP, TrainingContext, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import WindowStore
 
@@ -45,12 +45,12 @@ class Bench:
     def __init__(self) -> None:
         panel = make_panel(200, 500)
         fit = {"steps": STEPS, "validation": None}
-        self.config, self.split = prepare(panel, Config().replaced(horizon=24, fit=fit))
+        self.config, self.split = resolve(panel, Config().replaced(horizon=24, fit=fit))
         model = self.config.model
         self.series = panel.labels
         self.store = WindowStore(panel, model.context_length or 0, 24, np.array([1]))
         torch.manual_seed(0)
-        self.network = Network(ModelPlan.of(model), shape_of(panel, 24))
+        self.network = Network(model, shape_of(panel, 24))
 
     def learner(self) -> Learner:
         return Learner(copy.deepcopy(self.network), self.config.fit, self.series)
@@ -75,7 +75,7 @@ class Bench:
             loss = total.sum() / count.sum().clamp(min=1)
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            torch.nn.utils.clip_grad_norm_(parameters, GRADIENT_CLIP)
             optimizer.step()
             schedule.step()
             if averaged:

@@ -14,16 +14,16 @@ import numpy as np
 import polars
 import pytorch_lightning as pl
 import torch
+from forecaster.model.memory import Memory
 from torch import Tensor, nn
 
-from forecaster.config import Config, DataConfig, ModelPlan
+from forecaster.config import Config, DataConfig
 from forecaster.forecast.artifact import shape_of
-from forecaster.model.attention import Memory
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import prepare
+from forecaster.runs.fit import resolve
 from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import WindowStore
@@ -54,8 +54,8 @@ def main() -> None:
     fit = {"steps": STEPS, "batch_size": 256, "validation": None}
     panel = make_panel()
     config = Config().replaced(horizon=HORIZON, model=model | sizes | levels, fit=fit)
-    config, split = prepare(panel, config)
-    network = (EncoderOnly if alone else Network)(ModelPlan.of(config.model), shape_of(panel, HORIZON))
+    config, split = resolve(panel, config)
+    network = (EncoderOnly if alone else Network)(config.model, shape_of(panel, HORIZON))
     clock = Clock()
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
     learner = Learner(network, config.fit, panel.labels)

@@ -26,7 +26,7 @@ import psutil
 import forecaster as fc
 
 TINY = {
-    "fit": {"steps": 4, "batch_size": 32, "validate_every": 4},
+    "fit": {"steps": 4, "batch_size": 32},
     "model": {"width": 16, "heads": 2, "encoder_layers": 1},
     "tracking": {"enabled": False},
 }

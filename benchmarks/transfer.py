@@ -28,12 +28,12 @@ from forecaster.evaluation.metrics import pinball
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
 
 TARGET = 0.5  # of the steps that random weights take to their best
-BASE = ["tracking.enabled=false", "fit.patience=null", "fit.validate_every=10"]
+BASE = ["tracking.enabled=false", "fit.patience=null"]
 
 
 @dataclass
@@ -100,7 +100,7 @@ def main() -> None:
 def fitted(panel: Panel, settings: list[str], parent: Artifact | None = None) -> tuple[Artifact, Curve]:
     """Returns a model, and its scores while it was trained."""
     curve = Curve()
-    config, split = prepare(panel, load_config(None, settings), parent)
+    config, split = resolve(panel, load_config(None, settings), parent)
     start = None if parent is None else Start(parent)
     watched = TrainingContext(callbacks=(curve,))
     return fit_panel(panel, config, split, watched, start), curve

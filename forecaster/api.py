@@ -96,7 +96,8 @@ def _fitted(
     config, panel = _opened(asked)
     out = None if begun is None else begun.folder.out
     console = Console(quiet=quiet or not distributed.is_main)
-    return Forecaster(run_fit(panel, config, out, console, start, begun, distributed, report=report))
+    artifact = run_fit(panel, config, out, console, start, begun, distributed, report=report)
+    return Forecaster(artifact, config.tracking)
 
 
 def _page(path: str | Path | None, data: object) -> Path | None:

@@ -10,7 +10,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
 
 import yaml
 from pydantic import (
@@ -42,6 +42,8 @@ WIDEST, DEEPEST = 65_536, 1000
 """The same for the size of a token, and for layers; what fits this machine is asked with the data."""
 MANY = 1_000_000_000
 """The same for what is only counted."""
+
+_Parsed = TypeVar("_Parsed", bound="Section")
 
 
 def _or_null(value: object, check: ValidatorFunctionWrapHandler) -> int:
@@ -156,32 +158,18 @@ class ModelConfig(Section):
     """elapsed: sinusoids of the time since the cutoff; sinusoidal: of the token's number, as published;
     learned: a vector per token."""
     context_length: int | None = Field(None, ge=2, le=LONGEST)
-    """Steps read before the cutoff; null = chosen from the horizon and the season."""
+    """Steps before the cutoff that attention reads; null = chosen from the horizon and the season."""
     scale_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps before the cutoff whose mean and spread scale a window; null = the whole context."""
-    attention_length: int | None = Field(None, ge=1, le=LONGEST)
-    """Steps before the cutoff that attention reads; null = the whole context."""
     linear: Literal["blend", "none"] | None = None
     """blend: a linear forecast beside the network, weighted by validation; null = where possible."""
     lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
     """Steps before the cutoff that the linear forecast reads, one map each, averaged; null = chosen."""
-    linear_spans: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
-        None, max_length=32
-    )
-    """Latest training steps that linear maps are solved on, averaged; null = all training rows."""
-    linear_phases: int | None = Field(None, ge=1, le=10_000)
-    """Phases of the shortest calendar cycle with linear maps of their own; null = chosen."""
-    linear_calendar: bool | None = None
-    """Whether linear maps read the phase of each calendar cycle; null = chosen on validation."""
-    linear_lags: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
-    """Steps before the horizon at which linear maps read known covariates again; null = the seasons."""
     linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
         "window"
     )
     """Units of the linear maps. window: spread of the context; training: spread of the channel's
     training rows; season, or a number of steps: mean distance of values so far apart, as in MASE."""
-    linear_period: Literal["season"] | Annotated[int, Field(ge=1, le=LONGEST)] | None = None
-    """Steps of a cycle for a second linear map that reads whole cycles back only; null = off."""
     ridge_alpha: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None = None
     """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
@@ -228,12 +216,6 @@ class ModelConfig(Section):
             self._check_autoregressive()
         if self.linear == "blend":
             self._check_linear()
-        longest, reads = self.context_length, self.attention_length
-        if longest is not None and reads is not None and reads > longest:
-            raise ValueError(
-                f"attention_length {reads} is longer than context_length {longest}: lengthen the "
-                "context, or set it to null"
-            )
         levels = self.quantile_levels
         if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
             raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
@@ -248,13 +230,6 @@ class ModelConfig(Section):
                 f"{self.head} and decoder {self.decoder}: take linear none, or head quantile and "
                 "decoder direct"
             )
-        reads = {"lookbacks": self.lookbacks, "linear_lags": self.linear_lags}
-        for name, steps in reads.items():
-            if steps and self.context_length is not None and max(steps) > self.context_length:
-                raise ValueError(
-                    f"{name} {list(steps)} reach further back than context_length "
-                    f"{self.context_length}: lengthen the context, or set it to null"
-                )
 
     def _check_autoregressive(self) -> None:
         if self.decoder_mask == "full":
@@ -289,39 +264,23 @@ class FitConfig(Section):
     """Peak rate of AdamW."""
     weight_decay: float = Field(0.05, ge=0)
     """Decoupled weight decay of AdamW, on matrices only."""
-    gradient_clip: float | None = Field(1.0, gt=0)
-    """Largest gradient norm; null = off."""
     validation: float | None = Field(0.15, gt=0, lt=0.9)
-    """Share of the time axis, at its end, that early stopping watches; null = off."""
-    validation_windows: int = Field(1024, ge=1, le=MANY)
-    """Validation windows watched at most; where there are more, an even draw of them."""
-    validate_every: int = Field(50, ge=1, le=MANY)
-    """Steps between validations."""
+    """Share of the time axis, at its end, that validates; null = off."""
     patience: int | None = Field(5, ge=1, le=MANY)
     """Validations without a better loss before training stops; null = never."""
     stride: int = Field(1, ge=1, le=LONGEST)
-    """Steps between the cutoffs of neighbouring windows, counted back from each series' last row; a
-    day's steps learn from the hour of the day alone at which the table ends."""
-    least_history: int | None = Field(None, ge=1, le=LONGEST)
-    """Rows of its series up to the cutoff that a training window needs; null = those of a patch. With
-    as many as the context has, none is padded."""
+    """Steps between the cutoffs of neighbouring windows, counted back from each series' last row."""
     loss: Literal["pinball", "mae", "huber"] = "pinball"
     """What the median learns from. pinball: with all quantiles alike; mae: the absolute error alone;
     huber: the squared error where it is small. The other quantiles learn their distance from it."""
-    members: int = Field(1, ge=1, le=100)
+    ensemble_size: int = Field(1, ge=1, le=100)
     """Networks of different seeds whose quantiles are averaged, weighted by validation."""
-    member_lengths: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
-        None, max_length=100
-    )
-    """`model.attention_length` of each member in turn; null = that of the model."""
     refit: bool = False
-    """Fit again on all rows, validation's too, what validation has chosen: steps, shares, widths."""
+    """Fit once more on all rows, with the steps and weights that validation chose."""
     budget_seconds: float | None = Field(None, gt=0)
-    """Bounds the training: 20 steps are measured, and the steps are lowered to what fits in.
-    The resolved config says how many; null = no bound."""
+    """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
-    """Share of the validated cutoffs, at their end, that early stopping leaves to the calibration of
-    quantiles; null = quantiles stay as they are."""
+    """Share of the validation cutoffs, at their end, that calibrates quantiles; null = off."""
     precision: Literal["full", "bf16"] = "full"
     """full: float32; bf16: products of matrices in bfloat16."""
     compile: bool = False
@@ -380,18 +339,8 @@ class Config(Section):
             )
 
     def _can_have_members(self) -> None:
-        """Refuses lengths that no member reads, and a second pass without a first."""
-        fit, lengths, context = self.fit, self.fit.member_lengths, self.model.context_length
-        if lengths is not None and not 1 <= len(lengths) <= fit.members:
-            raise ValueError(
-                f"fit.member_lengths {list(lengths)} are {len(lengths)} lengths for fit.members "
-                f"{fit.members}: give one to {fit.members} of them, or null"
-            )
-        if lengths and context is not None and max(lengths) > context:
-            raise ValueError(
-                f"fit.member_lengths {list(lengths)} reach further back than model.context_length "
-                f"{context}: lengthen the context, or shorten them"
-            )
+        """Refuses a second pass without a first."""
+        fit = self.fit
         if fit.refit and fit.validation is None:
             raise ValueError(
                 "fit.refit true fits again what validation has chosen, and fit.validation null chooses "
@@ -413,30 +362,41 @@ class Config(Section):
 class ModelPlan(ModelConfig):
     """The network with all numbers settled; what network code reads."""
 
+    width: int = Field(64, ge=4, le=WIDEST)
     context_length: int = Field(ge=2, le=LONGEST)
-    """Steps read before the cutoff."""
-    attention_length: int = Field(ge=1, le=LONGEST)
-    """Steps before the cutoff that attention reads; not given = the whole context."""
+    """Steps of a window before the cutoff: what attention and the linear forecast read."""
+    attention_length: int | None = Field(None, ge=1, le=LONGEST)
+    """Steps before the cutoff that attention reads; None = all."""
     patch: int = Field(ge=1, le=LONGEST)
-    """Steps per token of the context."""
     decoder_patch: int = Field(ge=1, le=LONGEST)
-    """Steps per token of the horizon."""
-
-    @classmethod
-    def of(cls, config: ModelConfig) -> ModelPlan:
-        """Returns the plan of a section whose numbers are settled."""
-        return config if isinstance(config, cls) else cls.model_validate(config.model_dump())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_whole_context(cls, settings: Any) -> Any:
-        if isinstance(settings, dict) and settings.get("attention_length") is None:
-            return {**settings, "attention_length": settings.get("context_length")}
-        return settings
+    linear: Literal["blend", "none"] = "none"
+    linear_units: Literal["window", "training"] | int = "window"
+    linear_lags: tuple[int, ...] = ()
+    """Steps before the horizon from which the linear forecast reads known covariates once more."""
+    linear_phases: int = Field(1, ge=1, le=LONGEST)
+    """Places of the shortest calendar cycle that have linear maps of their own."""
+    linear_calendar: bool = False
+    """Whether linear maps read where in each calendar cycle the cutoff falls."""
+    linear_period: int | None = None
+    """Steps of a cycle: each linear map is averaged with one that reads whole cycles back alone."""
+    linear_spans: tuple[int | None, ...] | None = None
+    """Training steps, counted from the last, that linear maps are solved on, averaged; None = all."""
 
 
 class FitPlan(FitConfig):
     """Training with all numbers settled."""
+
+    steps: int
+
+    @property
+    def validate_every(self) -> int:
+        """Steps between validations: eight validations."""
+        return max(1, self.steps // 8)
+
+    @property
+    def ema_decay(self) -> float:
+        """Decay of the moving average of weights that is validated and kept."""
+        return 0.99 if self.steps < 2_000 else 0.999
 
 
 class Plan(Section):
@@ -452,6 +412,27 @@ class Plan(Section):
     """The network."""
     fit: FitPlan
     """Training."""
+
+    def as_config(self, tracking: TrackingConfig) -> Config:
+        """Returns the settings that give this plan again."""
+        model = {name: getattr(self.model, name) for name in ModelConfig.model_fields}
+        model["context_length"] = self.model.attention_length or self.model.context_length
+        return Config(
+            horizon=self.horizon,
+            data=self.data,
+            target=self.target,
+            model=ModelConfig(**model),
+            fit=FitConfig(**self.fit.model_dump()),
+            tracking=tracking,
+        )
+
+    def with_model(self, **settled: Any) -> Plan:
+        """Returns a copy with some numbers of the network replaced."""
+        return self.model_copy(update={"model": self.model.model_copy(update=settled)})
+
+    def with_fit(self, **settled: Any) -> Plan:
+        """Returns a copy with some numbers of the training replaced."""
+        return self.model_copy(update={"fit": self.fit.model_copy(update=settled)})
 
 
 def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -484,8 +465,21 @@ def parse_config(settings: Mapping[str, Any], source: str) -> Config:
     Raises:
         ConfigError: one line per fault, all faults at once, unknown names with the nearest known.
     """
+    return _parsed(Config, settings, source)
+
+
+def parse_plan(settings: Mapping[str, Any], source: str) -> Plan:
+    """Returns the validated plan of a mapping, as an artifact keeps it.
+
+    Raises:
+        ConfigError: one line per fault, all faults at once.
+    """
+    return _parsed(Plan, settings, source)
+
+
+def _parsed(kind: type[_Parsed], settings: Mapping[str, Any], source: str) -> _Parsed:
     try:
-        return Config.model_validate(settings)
+        return kind.model_validate(settings)
     except ValidationError as error:
         faults = error.errors()
         lines = [f"{source}: {_explain(fault)}" for fault in faults[:_MOST_FAULTS]]

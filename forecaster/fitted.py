@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 class Forecaster:
     """A fitted model."""
 
-    def __init__(self, artifact: Artifact):
+    def __init__(self, artifact: Artifact, tracking: TrackingConfig | None = None):
         self.artifact = artifact
+        self.tracking = tracking or TrackingConfig()
+        """Where its runs are recorded."""
 
     def __repr__(self) -> str:
         schema = self.artifact.schema
@@ -40,8 +42,8 @@ class Forecaster:
 
     @property
     def config(self) -> Config:
-        """The resolved config it was fitted with."""
-        return self.artifact.config
+        """The settings it was fitted with, everything chosen."""
+        return self.artifact.config.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -166,7 +168,7 @@ class Forecaster:
             raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
         plan = BacktestOptions(windows, refit, stride, horizon)  # type: ignore[arg-type]
         panel = self.open(data, covariates=covariates, **roles)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.config, Console(quiet=quiet))
+        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
 
     def detect(
         self,
@@ -259,7 +261,7 @@ class Forecaster:
 
         with tempfile.TemporaryDirectory() as scratch:
             self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.config.tracking)
+            return publish(Path(scratch) / "model", name, tracking or self.tracking)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns what is in it, in words.

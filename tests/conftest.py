@@ -156,7 +156,7 @@ def make_config() -> Callable[..., Config]:
             "decoder_patch": 2,
             "linear": "none",
         }
-        small = {"steps": 6, "batch_size": 8, "validate_every": 2}
+        small = {"steps": 6, "batch_size": 8}
         return Config().replaced(
             horizon=horizon,
             model=tiny | sections.get("model", {}),

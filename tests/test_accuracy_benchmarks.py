@@ -33,7 +33,6 @@ TINY = {
     "model.linear": "none",
     "fit.steps": 2,
     "fit.batch_size": 8,
-    "fit.validation_windows": 8,
 }
 SETTINGS = ["--no-track", "--config", str(Path(__file__).parents[1] / "configs" / "smoke.yaml")]
 SETTINGS += [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]

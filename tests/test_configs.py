@@ -65,9 +65,8 @@ def test_a_preset_opens_with_its_command_hardware_minutes_and_score(path):
 def test_a_config_fits_the_demo_data(path):
     few = [
         "fit.steps=2",
-        "fit.members=1",
+        "fit.ensemble_size=1",
         "fit.batch_size=8",
-        "fit.validation_windows=16",
         "tracking.enabled=false",
     ]
     model = fc.fit(

@@ -53,7 +53,7 @@ def test_a_network_of_many_choices_is_saved_and_forecasts_the_same_again(tmp_pat
             "context_length": 24,
             "patch": 4,
         },
-        "fit": {"steps": 4, "batch_size": 10, "validate_every": 2, "validation_windows": 8},
+        "fit": {"steps": 4, "batch_size": 10},
         "tracking": {"enabled": False},
     }
     settings = {"known": ["promo"], "target": ["a", "b", "c"], "horizon": 6, "config": config}

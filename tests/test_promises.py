@@ -254,7 +254,7 @@ def test_6_a_fit_killed_at_any_moment_leaves_no_half_model_but_the_way_to_go_on(
 def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny.shop().write_csv("shop.csv")
-    fit = {"steps": 8, "batch_size": 32, "validate_every": 3, "checkpoint_every": 2}
+    fit = {"steps": 8, "batch_size": 32, "checkpoint_every": 2}
     config = {"model": tiny.TINY["model"] | {"dropout": 0.2}, "tracking": {"enabled": False}}
     options = {"horizon": 7, "known": "price", "config": config | {"fit": fit}, "quiet": True}
     fc.fit("shop.csv", out="whole", **options)
@@ -316,8 +316,8 @@ def test_8_nothing_on_the_way_to_a_forecast_opens_a_pickle(tmp_path, monkeypatch
 
 def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
     # A high rate and no average: the validations waver, and the last is not the best.
-    steps = {"steps": 40, "validate_every": 5, "learning_rate": 0.05}
-    steps |= {"batch_size": 32, "patience": None, "gradient_clip": None, "seed": 2}
+    steps = {"steps": 40, "learning_rate": 0.05}
+    steps |= {"batch_size": 32, "patience": None, "seed": 2}
     config = tiny.TINY | {"fit": steps}
     model = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
     curve = dict(model.metrics["curves"]["validation_loss"])
@@ -341,8 +341,8 @@ def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
 
 
 def test_9_patience_ends_a_training_that_gets_no_better():
-    steps = {"steps": 400, "validate_every": 5, "learning_rate": 3.0}
-    steps |= {"batch_size": 32, "patience": 2, "gradient_clip": None}
+    steps = {"steps": 400, "learning_rate": 3.0}
+    steps |= {"batch_size": 32, "patience": 2}
     model = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY | {"fit": steps}, quiet=True)
     assert model.metrics["steps"] == model.metrics["best_step"] + 2 * 5 < 400
 

@@ -17,7 +17,7 @@ import forecaster.runs.pipeline
 import forecaster.runs.tune.trial
 from forecaster.cli import main
 from forecaster.forecast.artifact import load_artifact
-from forecaster.runs.fit import prepare
+from forecaster.runs.fit import resolve
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ NOT_RUN = {
 tracked = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1},
-    "fit": {"steps": 2, "batch_size": 8, "validation_windows": 16},
+    "fit": {"steps": 2, "batch_size": 8},
 }
 FEWER = {"--trials": "2", "--workers": "1"}
 """A search is cut as well: its workers would be processes that know nothing of a tiny network."""
@@ -59,10 +59,10 @@ def in_a_fresh_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
     def prepare_tiny(panel, config, start=None):
-        return prepare(panel, config.replaced(**TINY), start)
+        return resolve(panel, config.replaced(**TINY), start)
 
     for module in (forecaster.runs.pipeline, forecaster.runs.tune.trial):
-        monkeypatch.setattr(module, "prepare", prepare_tiny)
+        monkeypatch.setattr(module, "resolve", prepare_tiny)
     return tmp_path
 
 

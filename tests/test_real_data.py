@@ -62,7 +62,7 @@ def test_every_file_is_checked_fitted_and_forecast_as_it_came(name: str) -> None
     told, rows = FILES[name]
     path = DATA / f"{name}.csv"
     assert {finding.severity for finding in fc.check(path, 4, **told)} <= {"warning", "note"}
-    few = {**UNTRACKED, "fit": {"steps": 3, "validation_windows": 64}}
+    few = {**UNTRACKED, "fit": {"steps": 3}}
     model = fc.fit(path, horizon=4, config=few, quiet=True, **told)
     forecast = model.predict(path)
     assert forecast.rows.height == rows and set(forecast.status) == {"ok"}

@@ -44,7 +44,7 @@ def test_a_sweep_is_searched_on_the_demo_data(path, tmp_path):
         space=path,
         storage=tmp_path / "study.journal",
         config={
-            "fit": {"steps": 2, "batch_size": 64, "validation_windows": 16},
+            "fit": {"steps": 2, "batch_size": 64},
             "tracking": {"enabled": False},
         },
         refit=False,

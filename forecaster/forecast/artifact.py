@@ -33,7 +33,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.config import Config, ModelConfig, ModelPlan, parse_config
+from forecaster.config import ModelPlan, Plan, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.files import atomic_folder, check_replaceable, check_writable
 from forecaster.model.embedding import Shape
@@ -70,7 +70,7 @@ class StoredMember(_Stored):
     attention_length: int | None = Field(None, ge=1)
     """Its own; None = that of the config."""
 
-    def model(self, config: Config) -> ModelConfig:
+    def model(self, config: Plan) -> ModelPlan:
         """Returns what its network is made of."""
         own = {} if self.attention_length is None else {"attention_length": self.attention_length}
         return config.model.model_copy(update=own)
@@ -176,7 +176,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
         raise ArtifactError(f"{path}: damaged, expected an object, found {found}") from None
 
 
-def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, Schema, Shape]:
+def read_contract(stored: Mapping[str, Any], config: Plan) -> tuple[Contract, Schema, Shape]:
     """Returns the parts of a contract, which agree with each other and with the config.
 
     Args:
@@ -200,7 +200,7 @@ def read_contract(stored: Mapping[str, Any], config: Config) -> tuple[Contract, 
     if config.model.linear == "blend":
         if not config.model.lookbacks:
             raise ValueError("config.json: a linear forecast needs lookbacks")
-        if (config.model.linear_phases or 1) > 1 and not shape.cycles:
+        if config.model.linear_phases > 1 and not shape.cycles:
             raise ValueError(f"linear_phases {config.model.linear_phases}, and no calendar cycle")
     _require_equal("horizon", shape.horizon, config.horizon)
     for member in contract.members:
@@ -274,7 +274,7 @@ class Artifact:
 
     schema: Schema
     """Columns, categories and frequency the model was trained on."""
-    config: Config
+    config: Plan
     """The resolved config."""
     shape: Shape
     """Counts the networks were built for."""
@@ -382,7 +382,7 @@ def load_artifact(path: str | Path) -> Artifact:
     _refuse_other_calibrations(folder, stored.get("calibration"))
     file = folder / "config.json"
     try:
-        config = parse_config(read_json(folder, file.name), source=str(file))
+        config = parse_plan(read_json(folder, file.name), source=str(file))
         file = folder / CONTRACT
         contract, schema, shape = read_contract(stored, config)
         file = folder / "metrics.json"
@@ -419,12 +419,12 @@ def shape_of(panel: Panel, horizon: int) -> Shape:
     return replace(counts(panel.schema, panel.calendar, horizon), regular=panel.regular)
 
 
-def _load_member(folder: Path, member: StoredMember, config: Config, shape: Shape) -> Network:
+def _load_member(folder: Path, member: StoredMember, config: Plan, shape: Shape) -> Network:
     model = member.model(config)
-    size = count_parameters(ModelPlan.of(model), shape)
+    size = count_parameters(model, shape)
     weights = _load_tensors(folder, member, size, "a network of this config", "weights")
     try:
-        network = Network(ModelPlan.of(model), shape)
+        network = Network(model, shape)
         network.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
@@ -432,7 +432,7 @@ def _load_member(folder: Path, member: StoredMember, config: Config, shape: Shap
     return network
 
 
-def _load_widths(folder: Path, stored: StoredCalibration, config: Config, shape: Shape) -> Tensor:
+def _load_widths(folder: Path, stored: StoredCalibration, config: Plan, shape: Shape) -> Tensor:
     expected = (shape.horizon, shape.channels, len(config.model.quantile_levels))
     loaded = _load_tensors(
         folder, stored, math.prod(expected), "a calibration of this config", "widths"
@@ -582,7 +582,7 @@ def _descent(parent: dict[str, Any] | None) -> list[str]:
     return [line, *_descent(parent["parent"])]
 
 
-def _patches_written(config: Config) -> str:
+def _patches_written(config: Plan) -> str:
     size = config.model.decoder_patch or 1
     if config.model.decoder == "direct" or size == 1:
         return ""

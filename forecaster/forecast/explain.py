@@ -256,7 +256,7 @@ def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.i
 
 def _context_tokens(network: Network, observed: NDArray[np.bool_]) -> tuple[Token, ...]:
     length, patch, count = len(observed), network.config.patch, network.embedding.context_tokens
-    first = length - network.config.attention_length
+    first = length - network.embedding.attention_length
     stops = range(length - patch * (count - 1), length + 1, patch)
     spans = [(max(first, stop - patch), stop) for stop in stops]
     return tuple(Token(start, stop, bool(observed[start:stop].any())) for start, stop in spans)

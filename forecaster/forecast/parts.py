@@ -94,7 +94,7 @@ def open_for(
     declared = config_from(None, None, roles).data
     schema = artifact.schema.renamed(declared)
     # The reading options of the fit hold unless this call declares others.
-    reading = artifact.config.replaced(data=declared.model_dump(include=set(roles))).data
+    reading = artifact.config.data.model_copy(update={name: getattr(declared, name) for name in roles})
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 

@@ -96,7 +96,8 @@ class Embedding(nn.Module):
         self.horizon_patch = nn.Linear(decoder_patch * future, width) if future else None
         self.horizon_token = None if autoregressive else nn.Parameter(torch.zeros(width))
         self.static = nn.Linear(static, width) if static else None
-        self.context_tokens = -(-config.attention_length // patch)
+        self.attention_length = config.attention_length or config.context_length
+        self.context_tokens = -(-self.attention_length // patch)
         self.horizon_tokens = -(-shape.horizon // decoder_patch)
         self.time = TimeEncoding(config, shape.cycles, self.context_tokens, self.horizon_tokens)
         self.dropout = Dropout(config.dropout)
@@ -135,7 +136,7 @@ class Embedding(nn.Module):
             tokens, seen = add_channels(tokens, others), add_channels(seen, real)
         if self.stem is not None:
             tokens = self.stem(tokens, seen)
-        length, reads = self.config.context_length, self.config.attention_length
+        length, reads = self.config.context_length, self.attention_length
         ends = slice(length - reads + (reads % size or size) - 1, length, size)  # of patches
         time = self.time(inputs.elapsed[:, ends], inputs.phase[:, ends], first=0)
         return tokens + repeat_channels(time, tokens.shape[0] // time.shape[0]), seen
@@ -235,7 +236,7 @@ class Embedding(nn.Module):
     def _span(self, future: bool) -> slice:
         """The horizon, or the end of the context that attention reads."""
         length = self.config.context_length
-        return slice(length, None) if future else slice(length - self.config.attention_length, length)
+        return slice(length, None) if future else slice(length - self.attention_length, length)
 
     def _scaled(self, projected: Tensor) -> Tensor:
         scales = self.config.style == "vaswani2017" or self.values is not None

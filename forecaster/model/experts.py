@@ -42,11 +42,11 @@ class LinearForecast(nn.Module):
         super().__init__()
         assert config.lookbacks
         self.horizon, self.lookbacks = shape.horizon, config.lookbacks
-        self.places = config.linear_phases or 1
+        self.places = config.linear_phases
         self._categories = tuple(
             size if size <= _MOST_CATEGORIES else 0 for size in shape.known_categories
         )
-        self._lags = config.linear_lags or ()
+        self._lags = config.linear_lags
         self._cycles = shape.cycles if config.linear_calendar else 0
         per_step = shape.known + sum(self._categories)
         spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
@@ -82,7 +82,7 @@ class LinearForecast(nn.Module):
         self.register_buffer("spread", torch.ones(shape.channels + 1) if training else None)
         self.apart = config.linear_units if isinstance(config.linear_units, int) else None
         """Steps between values whose mean distance is the unit of the maps; None = another unit."""
-        self.period = config.linear_period if isinstance(config.linear_period, int) else None
+        self.period = config.linear_period
         """Steps of the cycle of the periodic maps; None = there are none."""
 
     def forward(

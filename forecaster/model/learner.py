@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from forecaster.config import FitConfig
+from forecaster.config import FitPlan
 from forecaster.errors import FitError
 from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
@@ -26,23 +26,16 @@ from forecaster.windows.batch import Batch
 _LOG_EVERY = 10  # steps; logging each step costs a tenth of a small fit
 _WARMUP = 0.05
 """Fraction of the steps in which the learning rate rises; a cosine to zero follows."""
-_MANY_STEPS = 2000
-"""Steps from which the EMA of weights has the longer memory: .99 forgets half of it in 69 steps."""
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 _Fault = tuple[set[int], set[int]]
 """Numbers of the series whose losses are not finite, and of all series of the batch."""
 _BEST = ("loss", "step", "waited", "checked", "weights")
 
 
-def ema_decay(steps: int) -> float:
-    """Returns the decay of the EMA of weights for a number of optimiser steps."""
-    return 0.99 if steps < _MANY_STEPS else 0.999
-
-
 class Learner(pl.LightningModule):
     """Trains a network; `average` holds the EMA weights that are validated and kept."""
 
-    def __init__(self, network: Network, config: FitConfig, series: Sequence[str], name: str = ""):
+    def __init__(self, network: Network, config: FitPlan, series: Sequence[str], name: str = ""):
         """Takes the network to train.
 
         Args:
@@ -95,7 +88,7 @@ class Learner(pl.LightningModule):
         """Updates the EMA weights, and logs every few steps."""
         step = self.global_step
         # A young average follows closely, or it would remember the random start.
-        decay = min(ema_decay(self.config.steps), (1 + step) / (10 + step))
+        decay = min(self.config.ema_decay, (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_(*self._averaged, 1 - decay)
         if step % _LOG_EVERY == 0:

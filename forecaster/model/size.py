@@ -55,9 +55,10 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
             f"{config.decoder_layers} layers) need {_COPIES * _FLOAT * count / 1e9:,.1f} GB to train, "
             f"this machine has {room / 1e9:,.1f} GB: take a smaller model.width or fewer layers"
         )
+    length = config.attention_length or config.context_length
     covariates = shape.past + shape.known + len(shape.past_categories + shape.known_categories)
     cells = config.context_length * (2 + covariates)
-    tokens = -(-config.attention_length // config.patch) * config.encoder_layers
+    tokens = -(-length // config.patch) * config.encoder_layers
     tokens += -(-shape.horizon // config.decoder_patch) * config.decoder_layers
     window = _FLOAT * (cells + tokens * (config.width + config.feed_forward))
     if window > room:
@@ -80,7 +81,7 @@ def _check_linear_maps(config: ModelPlan, shape: Shape, room: int) -> None:
         raise ConfigError(
             f"model.linear {config.linear}: maps from {size:,} features for {places:,} phases need "
             f"{needed / 1e9:,.1f} GB to solve, this machine has {room / 1e9:,.1f} GB: take shorter "
-            "model.lookbacks, fewer model.linear_phases, or linear none"
+            "model.lookbacks, or linear none"
         )
 
 

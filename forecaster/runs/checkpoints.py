@@ -17,7 +17,7 @@ import torch
 from pytorch_lightning.plugins.io import CheckpointIO
 from torch import Tensor
 
-from forecaster.config import FitConfig
+from forecaster.config import FitPlan
 from forecaster.errors import ArtifactError, OutputError
 from forecaster.files import atomic_file
 from forecaster.model.learner import Learner
@@ -118,7 +118,7 @@ def step_of(path: Path) -> int:
 class Checkpointing(pl.Callback):
     """Writes checkpoints between two steps, on a schedule and on the first Ctrl-C or SIGTERM."""
 
-    def __init__(self, checkpoints: Checkpoints, config: FitConfig):
+    def __init__(self, checkpoints: Checkpoints, config: FitPlan):
         self._files = checkpoints
         self._every, self._minutes = config.checkpoint_every, config.checkpoint_minutes
         self._step, self._saved = 0, 0.0

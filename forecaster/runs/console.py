@@ -20,7 +20,7 @@ from forecaster.panel.periods import find_periods
 from forecaster.panel.table import listing
 
 if TYPE_CHECKING:
-    from forecaster.config import Config
+    from forecaster.config import Plan
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
     from forecaster.model.transfer import Part
@@ -89,21 +89,21 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 _MOST_LINES = 32  # more cutoffs than that are told by the first and the last
 
 
-def print_plan(console: Console, panel: Panel, config: Config, split: Split) -> None:
+def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None:
     """Says what will be trained on what."""
     from forecaster.runs.fit import uncalibrated
 
     text = panel.calendar.text
-    model = config.model
+    model = plan.model
     print_line(
         console,
-        f"horizon {config.horizon} · context {model.context_length} · patches of {model.patch} and "
+        f"horizon {plan.horizon} · context {model.context_length} · patches of {model.patch} and "
         f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
         f"{model.decoder_layers} layers",
     )
     train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
     if held:
-        reason, later = uncalibrated(config), len(split.calibration_windows)
+        reason, later = uncalibrated(plan), len(split.calibration_windows)
         drawn = f" of {every:,}" if held + later < every else ""
         calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
         print_line(
@@ -113,7 +113,7 @@ def print_plan(console: Console, panel: Panel, config: Config, split: Split) -> 
         )
         if reason is None and not later:
             reason = f"too few cutoffs after {text(split.split)}"
-        if reason is not None and config.fit.calibration is not None:
+        if reason is not None and plan.fit.calibration is not None:
             print_line(console, f"quantiles are not calibrated: {reason}")
     else:
         print_line(

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from forecaster.config import Config
+from forecaster.config import Plan
 from forecaster.errors import ConfigError, FitError, ForecasterError
 from forecaster.runs.processes import REFUSED, Child
 
@@ -101,7 +101,7 @@ def find_distributed_context(devices: int | None, nodes: int | None) -> Distribu
     return found
 
 
-def windows_per_step(config: Config, channels: int, distributed: DistributedContext) -> int:
+def windows_per_step(config: Plan, channels: int, distributed: DistributedContext) -> int:
     """Returns how many windows each process takes per step; the batch size counts channel-windows.
 
     Raises:
@@ -178,7 +178,7 @@ def only_rank_zero_prints(distributed: DistributedContext) -> Iterator[None]:
 class RankSetup:
     """What a started rank receives first; the panel lies in a store that all ranks map."""
 
-    config: Config
+    config: Plan
     store: Path
     checkpoints: tuple[Path, str] | None
     """Folder and identity of the checkpoints, if any."""
@@ -190,14 +190,14 @@ class Training:
 
     learner: Learner
     split: Split
-    config: Config
+    config: Plan
     name: str | None
     """Of the training and of the folder of its checkpoints; None = no checkpoints."""
 
 
 @contextmanager
 def launch_ranks(
-    distributed: DistributedContext, panel: Panel, config: Config, checkpoints: Checkpoints | None
+    distributed: DistributedContext, panel: Panel, config: Plan, checkpoints: Checkpoints | None
 ) -> Iterator[Callable[[Training], None]]:
     """Runs the other ranks of a fit on this machine; yields a function that sends them a training.
 

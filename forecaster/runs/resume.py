@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from safetensors.torch import save as save_tensors
 
-from forecaster.config import Config, FitConfig, parse_config
+from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact
@@ -76,9 +76,7 @@ class FitRecord:
     """Key of the MLflow run; empty = none."""
 
     @classmethod
-    def of(
-        cls, request: FitRequest, resolved: Config, panel: Panel, start: Artifact | None
-    ) -> FitRecord:
+    def of(cls, request: FitRequest, resolved: Plan, panel: Panel, start: Artifact | None) -> FitRecord:
         """Returns the record of a fit that is about to begin, without its MLflow run."""
         weights = None if start is None else save_tensors(start.ensemble.state_dict())
         return cls(
@@ -246,7 +244,7 @@ class OpenFit:
 
     run: TrackedRun
     checkpoints: Checkpoints | None = None
-    settled: Callable[[FitConfig], None] = lambda fit: None
+    settled: Callable[[FitPlan], None] = lambda fit: None
     """Records settings that depend on the speed of this machine."""
 
 
@@ -262,7 +260,12 @@ class ResumableFit:
 
     @contextmanager
     def opened(
-        self, config: Config, panel: Panel, start: Artifact | None, say: Callable[[str], None]
+        self,
+        plan: Plan,
+        tracking: TrackingConfig,
+        panel: Panel,
+        start: Artifact | None,
+        say: Callable[[str], None],
     ) -> Iterator[OpenFit]:
         """Opens the MLflow run and the checkpoints; when the fit stops, says how to resume it.
 
@@ -270,15 +273,15 @@ class ResumableFit:
             DataError: the table differs from that of the interrupted fit.
             ConfigError: the settings differ.
         """
-        record = FitRecord.of(self.asked, config, panel, start)
+        record = FitRecord.of(self.asked, plan, panel, start)
         if self.record is not None:
             self.record.check(record)
             record = self.record
         # The default store is a file in the working folder, which may be another one now.
-        tracking = config.tracking.model_copy(update={"uri": record.uri} if record.uri else {})
+        tracking = tracking.model_copy(update={"uri": record.uri} if record.uri else {})
         if not self.folder.is_main:
             tracking = tracking.model_copy(update={"enabled": False})
-        fit, folder = config.fit, self.folder
+        fit, folder = plan.fit, self.folder
         wanted = fit.checkpoint_minutes is not None or fit.checkpoint_every is not None
         try:
             with open_run(tracking, folder.out.name, record.run) as run:
@@ -286,7 +289,7 @@ class ResumableFit:
                 record = replace(record, uri=uri, run=run.run_id)
                 folder.write(record)
 
-                def settle(fit: FitConfig) -> None:
+                def settle(fit: FitPlan) -> None:
                     resolved = record.resolved | {"fit": fit.model_dump(mode="json")}
                     folder.write(replace(record, resolved=resolved))
 

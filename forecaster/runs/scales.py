@@ -1,6 +1,6 @@
-"""What a network knows of units before it learns: means and spreads of the training rows.
+"""Means and spreads of the training rows → the scalers of a network.
 
-What comes in: a network and a panel. What goes out: the network with its scalers filled.
+The columns are read in blocks, twice, and need not fit in memory. NaN is left out; sums are float64.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ class Moments:
     count: Floats
     """Observed cells."""
     mean: Floats
-    """Their mean; 0 where there are none."""
+    """0 where nothing is observed."""
     squares: Floats
     """Sum of squared distances from the mean."""
 
     def __getitem__(self, columns: slice) -> Moments:
-        """Returns those of some columns."""
         return Moments(self.count[columns], self.mean[columns], self.squares[columns])
 
     def pooled(self) -> Moments:
-        """Returns those of all cells as one column."""
+        """Returns the moments of all cells as one column."""
         count = self.count.sum(keepdims=True)
         mean = (self.count * self.mean).sum(keepdims=True) / np.maximum(count, 1)
-        apart = self.squares + self.count * (self.mean - mean) ** 2
-        return Moments(count, mean, apart.sum(keepdims=True))
+        squares = self.squares + self.count * (self.mean - mean) ** 2
+        return Moments(count, mean, squares.sum(keepdims=True))
 
     def scales(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Returns mean and population spread; 0 and 1 where there is nothing or no spread."""
@@ -51,12 +50,7 @@ class Moments:
 
 
 def moments(blocks: Callable[[], Iterable[NDArray[np.float32]]], columns: int) -> Moments:
-    """Returns the moments of the columns of blocks [row, column].
-
-    Args:
-        blocks: starts to go through them.
-        columns: how many they have.
-    """
+    """Returns the moments of the columns of blocks [row, column]; `blocks` is called twice."""
     count, total, squares = np.zeros((3, columns))
     for values in blocks():
         observed = ~np.isnan(values)
@@ -69,11 +63,11 @@ def moments(blocks: Callable[[], Iterable[NDArray[np.float32]]], columns: int) -
 
 
 def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
-    """Puts the moments of the training rows into the network's buffers.
+    """Fills a network's scalers from the training rows.
 
     Args:
         network: changed in place.
-        panel: whose rows train it.
+        panel: the table.
         end: [series] row after the last one that trains.
     """
 
@@ -85,10 +79,10 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
     targets, past = panel.n_channels, len(panel.schema.past_numeric)
     found = moments(training_rows, panel.values.shape[1])
     loc, scale = found[:targets].scales()
-    # Code 0, a channel not met: the moments of all channels together.
-    every_loc, every_scale = found[:targets].pooled().scales()
-    network.scaler.loc.copy_(torch.from_numpy(np.concatenate([every_loc, loc])))
-    network.scaler.scale.copy_(torch.from_numpy(np.concatenate([every_scale, scale])))
+    # Code 0 is a channel not seen in training: the moments of all channels together.
+    pooled_loc, pooled_scale = found[:targets].pooled().scales()
+    network.scaler.loc.copy_(torch.from_numpy(np.concatenate([pooled_loc, loc])))
+    network.scaler.scale.copy_(torch.from_numpy(np.concatenate([pooled_scale, scale])))
     if network.linear is not None and network.linear.spread is not None:
         network.linear.spread.copy_(network.scaler.scale)
     static = panel.static[end > panel.indptr[:-1]]

@@ -15,7 +15,7 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
-from forecaster.config import Config, FitConfig
+from forecaster.config import FitPlan, Plan
 from forecaster.forecast.forecast import Forecast
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.threads import spare_threads
@@ -47,7 +47,7 @@ class TrainingContext:
     """Its process group is initialised (`process_group`)."""
     checkpoints: Checkpoints | None = None
     """The training resumes from the newest."""
-    settled: Callable[[FitConfig], None] = lambda fit: None
+    settled: Callable[[FitPlan], None] = lambda fit: None
     """Called before the first training with the settings that depend on the speed of this machine."""
     say: Callable[[str], None] = lambda text: None
     """Prints a line."""
@@ -59,8 +59,12 @@ NO_CONTEXT = TrainingContext()
 """One device, no logger, no checkpoints."""
 
 
+GRADIENT_CLIP = 1.0
+"""Largest gradient norm."""
+
+
 def train(
-    learner: Learner, store: WindowStore, split: Split, config: Config, context: TrainingContext
+    learner: Learner, store: WindowStore, split: Split, config: Plan, context: TrainingContext
 ) -> KeepBest:
     """Trains a learner in place; its `average` then holds the best weights.
 
@@ -86,7 +90,7 @@ def train(
             check_val_every_n_epoch=None if validates else 1,
             limit_val_batches=None if validates else 0,
             num_sanity_val_steps=0,
-            gradient_clip_val=config.fit.gradient_clip,
+            gradient_clip_val=GRADIENT_CLIP,
             logger=context.logger or False,
             callbacks=[best, *saving, *context.callbacks],
             plugins=files and [files],

@@ -1,9 +1,7 @@
-"""A fit that starts from another artifact's weights: what must agree, what is taken, what is said.
+"""A fit that starts from another artifact's weights: what must agree, and what is carried over.
 
-What comes in: an artifact to start from, and a table with a config. What goes out: a config with the
-artifact's network, a panel that knows the artifact's categories, weights in a new network. Promised:
-what cannot agree is refused before training, all faults at once; nothing that the old weights have seen
-is forgotten (`seen_until`).
+What cannot agree is refused before training, all faults at once. `seen_until` keeps the last time that
+the earlier weights have seen, so that no backtest scores it.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import Any
 
 import torch
 
-from forecaster.config import Config, ModelConfig, ModelPlan
+from forecaster.config import Config, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.embedding import Shape
@@ -25,54 +23,37 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-FREE = (
+_FREE = (
     "dropout",
     "context_length",
-    "attention_length",
 )
-"""Settings of `model` that say nothing about weights, so that a config may have its own."""
-_SOLVED = (
-    "lookbacks",
-    "linear_spans",
-    "linear_phases",
-    "linear_calendar",
-    "linear_lags",
-    "linear_units",
-    "linear_period",
-    "ridge_alpha",
-)
-"""Settings of linear maps, which are solved for each table afresh."""
+"""Settings that do not shape weights: a config may have its own."""
+_SOLVED = ("lookbacks", "linear_units", "ridge_alpha")
+"""Settings of the linear forecast, which is solved for each table."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a fit starts."""
+    """A warm start."""
 
     artifact: Artifact
-    """Its weights."""
     say: Callable[[list[Part]], None] = lambda parts: None
-    """Told what was carried, before training."""
+    """Called with what was carried over, before training."""
 
 
 def started_config(config: Config, start: Artifact | None) -> Config:
-    """Returns the config with the network of an artifact; settings left at their defaults are its.
-
-    Args:
-        config: as asked for.
-        start: whose weights; None = there are none, the config is as it was.
+    """Returns the config with the network of an artifact; explicit settings must agree with it.
 
     Raises:
         ConfigError: settings contradict the artifact's, or need an artifact and there is none.
     """
     fit = config.fit
     if start is None:
-        asked = {"freeze_encoder": fit.freeze_encoder, "adapters": fit.adapters}
-        for name, value in asked.items():
+        for name, value in {"freeze_encoder": fit.freeze_encoder, "adapters": fit.adapters}.items():
             if value:
                 raise ConfigError(
-                    f"fit.{name} {str(value).lower()}: only weights that have learned something can "
-                    f"stay as they are; give some with --from MODEL, or set it to "
-                    f"{'false' if value is True else 'null'}"
+                    f"fit.{name} {str(value).lower()}: only trained weights can be kept; give some "
+                    f"with --from MODEL, or set it to {'false' if value is True else 'null'}"
                 )
         return config
     if len(start.ensemble.members) > 1:
@@ -84,21 +65,20 @@ def started_config(config: Config, start: Artifact | None) -> Config:
     model, faults = {}, []
     for name in ModelConfig.model_fields:
         wanted, found = getattr(own, name), getattr(theirs, name)
-        if name == "linear":
-            found = found or "none"  # as it was before there were any
         if name in _SOLVED:
             model[name] = wanted
             continue
         asked_for = wanted != getattr(usual, name)
-        model[name] = wanted if asked_for and name in FREE else found
-        if asked_for and wanted != found and name not in FREE:
+        model[name] = wanted if asked_for and name in _FREE else found
+        if asked_for and wanted != found and name not in _FREE:
             faults.append(
                 f"--from: model.{name} {_text(wanted)} is asked for, the artifact's weights are made "
                 f"for {_text(found)}; leave it out to take theirs"
             )
-    shorter, reads = model["context_length"], model["attention_length"]
-    if shorter is not None and reads is not None and own.attention_length is None:
-        model["attention_length"] = min(reads, shorter)
+    if own.context_length is None:
+        # The window of the artifact's inputs stays as long as it was, and with it their scale.
+        model["context_length"] = theirs.attention_length or theirs.context_length
+        model["lookbacks"] = own.lookbacks or theirs.lookbacks
     smallest = min(theirs.width, theirs.feed_forward)
     if fit.adapters is not None and fit.adapters >= smallest:
         faults.append(
@@ -110,35 +90,19 @@ def started_config(config: Config, start: Artifact | None) -> Config:
     return config.replaced(model=model, horizon=config.horizon or start.horizon)
 
 
-def from_scratch(config: Config) -> Config:
-    """Returns the config without what only weights that have learned something can have."""
-    return config.replaced(fit={"freeze_encoder": False, "adapters": None})
-
-
-def check_start(panel: Panel, config: Config, start: Artifact) -> None:
-    """Refuses a table and a config that an artifact's weights are not made for.
-
-    Args:
-        panel: the table.
-        config: resolved, with the artifact's network.
-        start: the artifact.
+def check_start(panel: Panel, plan: Plan, start: Artifact) -> None:
+    """Raises where an artifact's weights do not fit a table and a plan.
 
     Raises:
         ConfigError: covariates are missing, or weights differ in shape.
     """
-    assert config.horizon is not None
     _check_covariates(panel.schema, start)
     with torch.random.fork_rng(devices=[]):
-        wanted = Network(ModelPlan.of(config.model), started_shape(panel, config.horizon, start))
+        wanted = Network(plan.model, started_shape(panel, plan.horizon, start))
     check_weights(_network(start), wanted)
 
 
 def _check_covariates(schema: Schema, start: Artifact) -> None:
-    """Refuses a table that lacks covariates which the artifact was fitted with.
-
-    Raises:
-        ConfigError: some are missing, or have another role or kind; all are named at once.
-    """
     theirs = start.schema
     faults = []
     for kind in KINDS:
@@ -157,7 +121,7 @@ def _check_covariates(schema: Schema, start: Artifact) -> None:
 
 
 def with_words_of(panel: Panel, start: Artifact) -> Panel:
-    """Returns the panel in the codes of both: the artifact's categories, then others."""
+    """Returns the panel recoded: the artifact's categories first, then new ones."""
     known = start.schema.categories
     both = {
         name: tuple(dict.fromkeys((*known.get(name, ()), *words)))
@@ -167,19 +131,19 @@ def with_words_of(panel: Panel, start: Artifact) -> Panel:
 
 
 def started_shape(panel: Panel, horizon: int, start: Artifact | None) -> Shape:
-    """Returns the counts of a network; one that was told of gaps between rows is told of them again."""
+    """Returns the shape of a network; irregular rows in the artifact stay irregular."""
     shape = shape_of(panel, horizon)
-    told = start is not None and not start.shape.regular
-    return replace(shape, regular=False) if told else shape
+    irregular = start is not None and not start.shape.regular
+    return replace(shape, regular=False) if irregular else shape
 
 
-def take_weights(network: Network, panel: Panel, config: Config, start: Start) -> None:
-    """Puts an artifact's weights into a new network, says so, and keeps still what is to stay.
+def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> None:
+    """Puts an artifact's weights into a network; freezes the encoder and adds adapters as planned.
 
     Args:
-        network: with the moments of the panel's training rows.
-        panel: whose covariates hold the artifact's, in the codes of both.
-        config: says what stays.
+        network: with the scales of the panel's training rows.
+        panel: recoded by `with_words_of`.
+        plan: of the fit.
         start: the artifact.
 
     Raises:
@@ -191,32 +155,26 @@ def take_weights(network: Network, panel: Panel, config: Config, start: Start) -
         _meaning(panel.calendar, panel.schema),
     )
     start.say(carry(_network(artifact), network, was, is_))
-    if config.fit.freeze_encoder:
+    if plan.fit.freeze_encoder:
         freeze_encoder(network)
-    if config.fit.adapters is not None:
-        adapt(network, config.fit.adapters)
+    if plan.fit.adapters is not None:
+        adapt(network, plan.fit.adapters)
 
 
 def seen_until(end: int, schema: Schema, start: Artifact | None) -> int:
-    """Returns the time of the last target that weights have seen, those of the start included.
-
-    Args:
-        end: of the table's own targets.
-        schema: of the table.
-        start: None = there is none.
-    """
+    """Returns the time of the last target that the weights have seen, those of the start included."""
     if start is None or not comparable(schema, start.schema):
         return end
     return max(end, start.trained_until)
 
 
 def comparable(one: Schema, other: Schema) -> bool:
-    """Whether times of two tables are on one clock: both dates, both whole numbers, or both rows."""
+    """Whether times of two tables can be compared: both dates, both whole numbers, or both rows."""
     return _clock(one) == _clock(other)
 
 
 def ancestry(start: Artifact) -> dict[str, Any]:
-    """Returns what an artifact's children keep of it."""
+    """Returns the record of an artifact that artifacts started from it keep."""
     return {
         "data": start.data,
         "fingerprint": start.fingerprint,
@@ -245,7 +203,7 @@ def _clock(schema: Schema) -> str:
 
 
 def _meaning(calendar: Calendar, schema: Schema) -> Meaning:
-    # A day is a day; so many steps are as long as a step is.
+    # A day is the same everywhere; a cycle of n steps depends on the step.
     own = {name: f"{name} of {calendar.freq}" for name in calendar.cycles if name.endswith("steps")}
     return Meaning(
         numbers={kind: getattr(schema, f"{kind}_numeric") for kind in KINDS},

@@ -40,11 +40,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecaster.config import Config
+from forecaster.config import Plan
 from forecaster.errors import DataError
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64, KeyedPermutation, WindowIndex
 
+MOST_WINDOWS = 1024
+"""Validation windows, and calibration windows, at most; an even draw where there are more."""
 FEWEST = 10
 """Cutoffs, over all series, that calibration needs: nine errors split the line into tenths."""
 
@@ -69,26 +71,24 @@ class Split:
     """[series] row after the last one where scalers and categories may look."""
 
 
-def split_panel(panel: Panel, config: Config) -> Split:
-    """Returns the training and validation windows of a panel under a resolved config.
+def split_panel(panel: Panel, plan: Plan) -> Split:
+    """Returns the training and validation windows of a panel under a plan.
 
     Raises:
         DataError: no series has enough rows for a single training window.
     """
-    horizon, patch = config.horizon, config.model.patch
-    assert horizon is not None and patch is not None  # a resolved config has both
+    horizon, patch = plan.horizon, plan.model.patch
     # With channel attention a window holds all channels.
-    channels = 1 if config.model.channel_attention else panel.n_channels
+    channels = 1 if plan.model.channel_attention else panel.n_channels
     begin, last = panel.indptr[:-1], panel.last_observed
     if (last < 0).all():
         raise DataError(f"{panel.name}: no target is observed in any of {panel.n_series} series")
     end = int(panel.time[last[last >= 0]].max())
-    split = _split_time(panel, end, horizon, config.fit.validation)
+    split = _split_time(panel, end, horizon, plan.fit.validation)
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
-    stride = config.fit.stride
-    least = max(patch, config.fit.least_history or 0)
-    first = _same_phase(begin + least - 1, last, stride)
+    stride = plan.fit.stride
+    first = _same_phase(begin + patch - 1, last, stride)
     train = _between(first, at_split - horizon, stride, channels)
     if len(train) == 0 and split < end:
         # Too short to set rows aside: train on everything rather than refuse.
@@ -96,35 +96,34 @@ def split_panel(panel: Panel, config: Config) -> Split:
         train = _between(first, at_split - horizon, stride, channels)
     if len(train) == 0:
         longest = int((last - begin + 1).max())
-        shorter = min(longest // 2, longest - least)
-        setting = "fit.least_history" if least > patch else "model.patch"
-        advice = f"shorten --horizon to {shorter}" if shorter > 0 else f"lower {setting} below {least}"
+        shorter = min(longest // 2, longest - patch)
+        advice = (
+            f"shorten --horizon to {shorter}" if shorter > 0 else f"lower model.patch below {patch}"
+        )
         raise DataError(
             f"{panel.name}: horizon {horizon} is longer than the history allows: a training window "
-            f"needs {least} + {horizon} rows, the longest of {panel.n_series} series has {longest}; "
+            f"needs {patch} + {horizon} rows, the longest of {panel.n_series} series has {longest}; "
             f"{advice} or add history"
         )
     first = _same_phase(np.maximum(panel.row_at(split), begin + patch - 1), last, stride)
     validation = _between(first, last - horizon, stride, channels)
-    held, calibration = _shared_out(panel, config, validation, split, end)
-    return Split(train, validation, held, calibration, split, end, panel.rows_until(split))
+    validating, calibrating = _shared_out(panel, plan, validation, split, end)
+    return Split(train, validation, validating, calibrating, split, end, panel.rows_until(split))
 
 
-def split_time(panel: Panel, config: Config) -> int:
+def split_time(panel: Panel, horizon: int, validation: float | None) -> int:
     """Returns the time of the last row that trains, as far as it does not depend on the model."""
-    assert config.horizon is not None
     last = panel.last_observed
     end = int(panel.time[last[last >= 0]].max())
-    return _split_time(panel, end, config.horizon, config.fit.validation)
+    return _split_time(panel, end, horizon, validation)
 
 
 def _shared_out(
-    panel: Panel, config: Config, validation: WindowIndex, split: int, end: int
+    panel: Panel, plan: Plan, validation: WindowIndex, split: int, end: int
 ) -> tuple[Int64, Int64]:
     """Returns the numbers of the windows that are watched, and of those that calibrate."""
-    most, share, horizon = config.fit.validation_windows, config.fit.calibration, config.horizon
-    assert horizon is not None
-    everything = _drawn(validation, validation, most)
+    share, horizon = plan.fit.calibration, plan.horizon
+    everything = _drawn(validation, validation)
     steps = round((end - split) / panel.calendar.step)
     cutoffs = steps - horizon + 1
     apart = min(horizon, (cutoffs + 1) // 2)  # steps from the last watched cutoff to the first after it
@@ -141,12 +140,12 @@ def _shared_out(
     later = _between(first, final, stride, validation.channels)
     if len(watched) == 0 or len(later) < FEWEST * validation.channels:
         return everything, everything[:0]
-    return _drawn(watched, validation, most), _drawn(later, validation, most)
+    return _drawn(watched, validation), _drawn(later, validation)
 
 
-def _drawn(index: WindowIndex, among: WindowIndex, most: int) -> Int64:
-    """Returns at most `most` windows of an index by the numbers that another gives them, rising."""
-    chosen = _even(len(index), most)
+def _drawn(index: WindowIndex, among: WindowIndex) -> Int64:
+    """Returns at most `MOST_WINDOWS` windows of an index, by their numbers in another, rising."""
+    chosen = _even(len(index), MOST_WINDOWS)
     return chosen if index is among else among.numbers(*index.locate(chosen))
 
 

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import Config
+from forecaster.config import Plan
 from forecaster.panel.arrays import blocks, empty_beside, owners
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Batch, Inputs
@@ -198,11 +198,10 @@ class WindowStore:
         return _tensor(table), torch.from_numpy(place + self._width) - self._begin
 
 
-def training_store(panel: Panel, config: Config) -> WindowStore:
-    """Returns the store that a network with a resolved config is trained on; it knows all channels."""
-    length, horizon = config.model.context_length, config.horizon
-    assert length is not None and horizon is not None
-    return WindowStore(panel, length, horizon, np.arange(1, panel.n_channels + 1))
+def training_store(panel: Panel, plan: Plan) -> WindowStore:
+    """Returns the store that a network of a plan is trained on; all channels have codes."""
+    length = plan.model.context_length
+    return WindowStore(panel, length, plan.horizon, np.arange(1, panel.n_channels + 1))
 
 
 def _windows(table: Tensor, width: int) -> Tensor:

@@ -44,7 +44,7 @@ def test_a_saved_model_is_what_the_design_says(saved):
     names = {"contract.json", "config.json", "member-00.safetensors", "metrics.json", "card.md"}
     assert set(tiny.tree(saved)) == names
     contract = _contract(saved)
-    assert contract["format"] == FORMAT == 2
+    assert contract["format"] == FORMAT == 1
     assert contract["columns"]["known"] == ["price"]
     assert contract["columns"]["categories"] == {"city": ["north", "south"]}
     assert contract["columns"]["freq"] == "1d"
@@ -124,7 +124,7 @@ def test_keys_that_an_early_version_did_not_write_have_defaults(saved):
         contract["columns"].pop(key)
     _write(saved, contract | {"columns": contract["columns"] | {"static": ["city"], "layout": "long"}})
     config = json.loads((saved / "config.json").read_text())
-    del config["tracking"], config["model"]["decoder_mask"]
+    del config["fit"]["patience"], config["model"]["decoder_mask"]
     (saved / "config.json").write_text(json.dumps(config))
     forecast = fc.load(saved).predict(tiny.shop(), future=tiny.prices())
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)

@@ -27,7 +27,7 @@ def _meter(hours=HOURS, seed=0):
 @pytest.fixture(scope="module")
 def meter_model():
     config = {
-        "fit": {"steps": 120, "validate_every": 40, "batch_size": 64, "validation": 0.4},
+        "fit": {"steps": 120, "batch_size": 64, "validation": 0.4},
         "model": {"width": 16, "heads": 2, "encoder_layers": 1},
         "tracking": {"enabled": False},
     }

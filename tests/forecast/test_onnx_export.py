@@ -12,7 +12,7 @@ import torch
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.config import ModelPlan, TargetConfig
+from forecaster.config import TargetConfig
 from forecaster.forecast import onnx_export
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.onnx_export import write_onnx
@@ -45,7 +45,7 @@ def make_artifact(make_panel, make_config):
         networks = []
         for seed in range(members):
             torch.manual_seed(seed)
-            network = Network(ModelPlan.of(config.model), shape_of(panel, 5))
+            network = Network(config.model, shape_of(panel, 5))
             learn_scales(network, panel, panel.indptr[1:])
             with torch.no_grad():
                 for weight in network.parameters():

@@ -1,6 +1,6 @@
 """Writes a golden artifact: run once when the format changes, commit the folder, never run it again.
 
-    python tests/golden/make_golden.py tests/golden/format-2
+    python tests/golden/make_golden.py tests/golden/format-1
 
 The folder holds the artifact, the table and future it forecasts, and the forecasts of its day. Every
 later version has to load it and forecast the same.
@@ -21,7 +21,7 @@ STORES = ["store_1", "store_4", "store_12"]
 TINY = {
     "horizon": 28,
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 28},
-    "fit": {"steps": 40, "batch_size": 32, "validate_every": 20},
+    "fit": {"steps": 40, "batch_size": 32},
     "tracking": {"enabled": False},
 }
 

@@ -9,21 +9,21 @@ import pytest
 import pytorch_lightning as pl_lightning
 import torch
 
-from forecaster.config import Config, DataConfig
+from forecaster.config import Config, DataConfig, FitPlan
 from forecaster.errors import FitError
 from forecaster.forecast.predictor import Predictor
 from forecaster.model import learner as learner_module
 from forecaster.model.heads import pinball
-from forecaster.model.learner import KeepBest, Learner, ema_decay, is_out_of_memory
+from forecaster.model.learner import KeepBest, Learner, is_out_of_memory
 from forecaster.panel.build import open_panel
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import WindowStore
 
 
 def fitted(panel, config, callbacks=()):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(panel, config, split, TrainingContext(callbacks=tuple(callbacks)))
 
 
@@ -54,8 +54,8 @@ def copied(module):
 def test_the_average_follows_the_weights_closely_at_first_and_slowly_later(
     make_panel, make_config, monkeypatch
 ):
+    monkeypatch.setattr(FitPlan, "ema_decay", 0.3)
     watch = Watch()
-    monkeypatch.setattr(learner_module, "ema_decay", lambda steps: 0.3)
     fit = {"steps": 8, "validation": None}
     artifact = fitted(make_panel(2, 40), make_config(4, fit=fit), [watch])
     average = watch.start
@@ -80,7 +80,7 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_series(make_panel, make_c
 def validation_loss(artifact, panel, split, batch_size):
     """The mean loss per observed cell of all validation windows, one window at a time."""
     member = artifact.ensemble.members[0]
-    config = artifact.config
+    config = artifact.plan
     store = WindowStore(panel, config.model.context_length, config.horizon, np.array([1]))
     total, count = 0.0, 0
     with torch.no_grad():
@@ -95,10 +95,11 @@ def validation_loss(artifact, panel, split, batch_size):
 
 def test_early_stopping_returns_the_best_weights(make_panel, make_config, monkeypatch):
     """A rate far too high makes the curve rise again; the weights kept give its lowest point."""
+    monkeypatch.setattr(FitPlan, "ema_decay", 0.0)
+    monkeypatch.setattr(FitPlan, "validate_every", 2)
     panel = make_panel(2, 60, missing=0.1)
-    monkeypatch.setattr(learner_module, "ema_decay", lambda steps: 0.0)
     fit = {"steps": 40, "learning_rate": 0.3, "patience": 4}
-    config, split = prepare(panel, make_config(4, fit=fit))
+    config, split = resolve(panel, make_config(4, fit=fit))
     artifact = fit_panel(panel, config, split)
     curve = artifact.metrics["curves"]["validation_loss"]
     losses = [loss for _, loss in curve]
@@ -205,7 +206,7 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
 
 def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
     panel = make_panel(2, 60)
-    config, split = prepare(panel, make_config(4, fit={"steps": 7, "validate_every": 5}))
+    config, split = resolve(panel, make_config(4, fit={"steps": 7}))
     artifact = fit_panel(panel, config, split)
     assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [5, 7]
 
@@ -216,11 +217,7 @@ def test_a_validation_loss_that_is_not_finite_names_the_series(make_panel, make_
     panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
     expected = r"the validation loss is not finite at step 3: 1 of 3 series in the batch, s1"
     with pytest.raises(FitError, match=expected):
-        fitted(panel, make_config(4, fit={"steps": 3, "validate_every": 3}))
-
-
-def test_the_average_of_a_long_training_remembers_more():
-    assert [ema_decay(steps) for steps in (1, 1999, 2000)] == [0.99, 0.99, 0.999]
+        fitted(panel, make_config(4, fit={"steps": 3}))
 
 
 LACKS = [

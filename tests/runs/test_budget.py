@@ -1,17 +1,16 @@
 """A bound in time becomes a number of steps, once."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 import torch
 
 import forecaster as fc
-from forecaster.config import FitConfig
+from forecaster.config import FitPlan
 from forecaster.errors import ConfigError
 from forecaster.runs import members
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.members import Pace, within_budget
 from forecaster.runs.train import TrainingContext
 
@@ -19,26 +18,25 @@ DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "validation", "steps", "every"),
+    ("seconds", "validation", "steps"),
     [
-        (1000.0, 1.0, 400, 50),  # all of them fit in: 40 s and 8 validations
-        (28.0, 1.0, 200, 25),  # 8 validations stay, half the steps
-        (9.0, 10.0, 1, 1),  # one validation alone is longer: one step all the same
-        (9.0, 1.0, 60, 20),  # validations take a third: 3 of them, 6 s of steps
-        (9.0, 0.0, 90, 12),  # nothing is validated
+        (1000.0, 1.0, 400),  # all of them fit in: 40 s and 8 validations
+        (28.0, 1.0, 200),  # 8 validations stay, half the steps
+        (9.0, 10.0, 1),  # one validation alone is longer: one step all the same
+        (9.0, 1.0, 10),  # 8 validations
+        (9.0, 0.0, 90),  # nothing is validated
     ],
 )
-def test_steps_are_lowered_to_what_the_time_allows(seconds, validation, steps, every):
-    fit = FitConfig(steps=400, validate_every=50, budget_seconds=5.0)
+def test_steps_are_lowered_to_what_the_time_allows(seconds, validation, steps):
+    fit = FitPlan(steps=400, budget_seconds=5.0)
     found = within_budget(fit, Pace(step=0.1, validation=validation), seconds)
-    assert (found.steps, found.validate_every, found.budget_seconds) == (steps, every, None)
-    if steps > 1:
-        taken = found.steps * 0.1 + math.ceil(found.steps / found.validate_every) * validation
-        assert taken <= max(seconds, 48.0 if steps == 400 else 0)
+    assert (found.steps, found.budget_seconds) == (steps, None)
+    if 1 < steps < 400:
+        assert found.steps * 0.1 + found.steps // found.validate_every * validation <= seconds
 
 
 def fitted(panel, config, said=None):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(
         panel, config, split, TrainingContext(say=[].append if said is None else said.append)
     )
@@ -49,22 +47,19 @@ def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps
 ):
     panel, said = make_panel(2, 60), []
     settings = {"model": {"dropout": 0.2}}
-    real = members.measured_pace
+    real = members.within_budget
 
-    def slow(config, run):
-        pace = real(config, run)
+    def slow(fit, pace, seconds):
         assert pace.step > 0 and pace.validation > 0
-        return Pace(step=10.0, validation=0.0)
+        return real(fit, Pace(step=10.0, validation=0.0), seconds)
 
-    monkeypatch.setattr(members, "measured_pace", slow)
-    asked = make_config(4, fit={"budget_seconds": 1000.0, "members": 2, "steps": 100}, **settings)
+    monkeypatch.setattr(members, "within_budget", slow)
+    asked = make_config(4, fit={"budget_seconds": 1000.0, "ensemble_size": 2, "steps": 100}, **settings)
     bounded = fitted(panel, asked, said)
     found = bounded.config.fit
     assert 40 <= found.steps <= 50 and found.budget_seconds is None  # half of 1,000 s each
-    assert said == [
-        f"budget 1,000 s: a step takes 10,000.0 ms, 2 trainings take {found.steps} of 100 steps"
-    ]
-    told = {"members": 2, "steps": found.steps, "validate_every": found.validate_every}
+    assert len(said) == 1 and said[0].endswith(f"2 trainings of {found.steps} of 100 steps")
+    told = {"ensemble_size": 2, "steps": found.steps}
     other = fitted(panel, make_config(4, fit=told, **settings))
     assert bounded.metrics == other.metrics
     for one, two in zip(bounded.ensemble.members, other.ensemble.members, strict=True):
@@ -76,7 +71,7 @@ def test_a_budget_that_is_ample_changes_nothing(make_panel, make_config):
     said = []
     artifact = fitted(make_panel(2, 60), make_config(4, fit={"budget_seconds": 1e6}), said)
     assert artifact.metrics["steps"] == artifact.config.fit.steps == 6
-    assert len(said) == 1 and said[0].endswith(" ms, 6 steps, all of them")
+    assert len(said) == 1 and said[0].endswith(" ms; 1 training of 6 of 6 steps, all of them")
 
 
 @pytest.mark.parametrize("told", ["soon", "-3m", "0", "10 weeks"])
@@ -87,7 +82,7 @@ def test_a_budget_that_is_no_duration_is_refused(told):
 
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1},
-    "fit": {"steps": 60, "batch_size": 8, "validate_every": 30, "checkpoint_every": 1},
+    "fit": {"steps": 60, "batch_size": 8, "checkpoint_every": 1},
     "tracking": {"enabled": False},
 }
 
@@ -99,14 +94,14 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
     def stop(*told):
         raise Stopped
 
-    real = members.measured_pace
+    real = members.within_budget
     with monkeypatch.context() as patched:
-        patched.setattr(members, "measured_pace", lambda *told: real(*told) and Pace(1.0, 1.0))
-        patched.setattr("forecaster.runs.fit.choose_shares", stop)
+        patched.setattr(members, "within_budget", lambda fit, _, s: real(fit, Pace(1.0, 0.0), s))
+        patched.setattr("forecaster.runs.fit.choose_network_weights", stop)
         with pytest.raises(Stopped):
             fc.fit(DATA / "demo.csv", 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
     kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["resolved"]["fit"]
     assert 40 < kept["steps"] < 60 and kept["budget_seconds"] is None
-    monkeypatch.setattr(members, "measured_pace", stop)
+    monkeypatch.setattr(members, "within_budget", stop)
     model = fc.fit(resume=tmp_path / "model", budget="1m", quiet=True)
     assert model.artifact.config.fit.steps == model.metrics["steps"] == kept["steps"]

@@ -11,7 +11,8 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
-from forecaster.runs.fit import calibrated, fit_panel, prepare
+from forecaster.runs.fit import calibrated, fit_panel, resolve
+from forecaster.windows.split import split_panel
 
 FIT = {"validation": 0.5, "steps": 20}
 
@@ -19,7 +20,7 @@ FIT = {"validation": 0.5, "steps": 20}
 @pytest.fixture(scope="module")
 def fitted(make_panel, make_config):
     panel = make_panel(2, 240, targets=2)
-    config, split = prepare(panel, make_config(5, fit=FIT))
+    config, split = resolve(panel, make_config(5, fit=FIT))
     return panel, split, fit_panel(panel, config, split)
 
 
@@ -51,7 +52,7 @@ def test_rows_of_the_calibration_replaced_by_noise_change_widths_only(fitted):
     seen = panel.time[held].max() + 5 * panel.calendar.step
     assert seen <= panel.time[cutoff].min()  # no target is in both
     noisy = _with_noise(panel, panel.time > panel.time[cutoff].min())
-    again = fit_panel(noisy, *prepare(noisy, artifact.config))
+    again = fit_panel(noisy, artifact.config, split_panel(noisy, artifact.config))
     assert _weights(again) == _weights(artifact)
     assert not torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert again.metrics["validation"]["cells"] == artifact.metrics["validation"]["cells"]
@@ -63,7 +64,7 @@ def test_rows_after_the_last_that_was_trained_on_change_nothing(fitted):
     values = begun.values.copy()
     values[begun.time > artifact.trained_until, :2] = 1e3
     cut = replace(begun, values=values).until(artifact.trained_until)
-    again = fit_panel(cut, *prepare(cut, artifact.config))
+    again = fit_panel(cut, artifact.config, split_panel(cut, artifact.config))
     assert torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert _weights(again) == _weights(artifact)
 
@@ -101,7 +102,7 @@ def test_a_saved_calibration_is_loaded_bit_for_bit(fitted, tmp_path):
 
 def test_calibration_can_be_switched_off_and_all_windows_are_watched_then(make_panel, make_config):
     panel = make_panel(2, 240)
-    config, split = prepare(panel, make_config(5, fit={**FIT, "calibration": None}))
+    config, split = resolve(panel, make_config(5, fit={**FIT, "calibration": None}))
     artifact = fit_panel(panel, config, split)
     assert artifact.ensemble.conformal_offsets is None and "calibration" not in artifact.metrics
 

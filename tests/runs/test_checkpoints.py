@@ -14,7 +14,7 @@ from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.errors import ArtifactError
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.transfer import Start
 
@@ -24,8 +24,8 @@ TRICKS = {
         "model": {"dropout": 0.3},
     },
     "no validation": {"fit": {"validation": None}},
-    "late validation": {"fit": {"validate_every": 3}},
-    "patience": {"fit": {"learning_rate": 0.5, "patience": 1, "gradient_clip": None}},
+    "late validation": {"fit": {}},
+    "patience": {"fit": {"learning_rate": 0.5, "patience": 1}},
     "draws": {
         "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
     },
@@ -34,11 +34,11 @@ TRICKS = {
     },
     "members": {
         "model": {"dropout": 0.2},
-        "fit": {"members": 2, "member_lengths": (12, 8), "steps": 3},
+        "fit": {"ensemble_size": 2, "steps": 3},
     },
     "refit": {
         "model": {"linear": "blend", "lookbacks": (12,), "dropout": 0.2},
-        "fit": {"members": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
+        "fit": {"ensemble_size": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
     },
 }
 
@@ -98,8 +98,8 @@ class _Told(Logger):
 
 def _prepared(make_panel, make_config, known=1, **sections):
     panel = make_panel(3, 60, past=1, known=known)
-    fit = {"steps": STEPS, "checkpoint_every": 1, "validate_every": 2} | sections.pop("fit", {})
-    config, split = prepare(panel, make_config(4, fit=fit, **sections))
+    fit = {"steps": STEPS, "checkpoint_every": 1} | sections.pop("fit", {})
+    config, split = resolve(panel, make_config(4, fit=fit, **sections))
     return panel, config, split
 
 
@@ -159,7 +159,7 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_pane
 def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     start = fit_panel(*_prepared(make_panel, make_config, known=0))
     panel, config, _ = _prepared(make_panel, make_config)
-    config, split = prepare(panel, config.replaced(fit=fit), start)
+    config, split = resolve(panel, config.replaced(fit=fit), start)
     warm = partial(fit_panel, panel, config, split, start=Start(start, lambda parts: None))
     resumed, _ = _stopped_at_every_step(tmp_path, warm)
     _assert_same(resumed, warm())

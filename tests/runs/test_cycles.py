@@ -11,7 +11,7 @@ from forecaster.runs.fit import with_found_cycles
 
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 24},
-    "fit": {"steps": 2, "batch_size": 8, "validation_windows": 8},
+    "fit": {"steps": 2, "batch_size": 8},
     "tracking": {"enabled": False},
 }
 

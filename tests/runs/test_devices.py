@@ -18,14 +18,14 @@ from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
 from forecaster.runs.distributed import DistributedContext, find_distributed_context, windows_per_step
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"
 TINY = """
 model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0}
-fit: {steps: 12, batch_size: 32, validate_every: 5, learning_rate: 0.001}
+fit: {steps: 12, batch_size: 32, learning_rate: 0.001}
 tracking: {enabled: false}
 """
 FIT = [
@@ -122,7 +122,7 @@ def weights(artifact):
 
 
 def fitted(panel, config, devices):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(
         panel, config, split, TrainingContext(distributed=find_distributed_context(devices, None))
     )
@@ -135,7 +135,7 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
     """Also in a notebook, and where they see unlike numbers of observed cells; without dropout."""
     monkeypatch.setattr(accelerator_connector, "_IS_INTERACTIVE", True)
     panel = make_panel(3, 60, missing=0.5, known=1, categories=True)
-    fit = {"steps": 7, "validate_every": 3, "validation_windows": 33}
+    fit = {"steps": 7}
     config = make_config(4, fit=fit)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for name, weight in weights(one).items():
@@ -149,7 +149,7 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
 def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make_panel, make_config):
     """The processes that were started are handed each training; the budget is measured on both."""
     panel = make_panel(3, 60, missing=0.3, known=1)
-    fit = {"members": 2, "member_lengths": (12, 8), "refit": True, "budget_seconds": 1e6}
+    fit = {"ensemble_size": 2, "refit": True, "budget_seconds": 1e6}
     model = {"linear": "blend", "lookbacks": (12,)}
     config = make_config(4, fit=fit, model=model)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_on_one_device_ends_both_and_names_the_series(
     panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
     expected = r"the validation loss is not finite at step 2: 1 of \d series in the batch, s1; "
     with pytest.raises(FitError, match=expected):
-        fitted(panel, make_config(4, fit={"steps": 2, "validate_every": 2}), 2)
+        fitted(panel, make_config(4, fit={"steps": 2}), 2)
 
 
 def free_port():
@@ -313,7 +313,7 @@ def stop(self, trainer, learner, batch, batch_index):
 
 def fit(out):
     model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3}
-    fit = {"steps": 40, "batch_size": 32, "validate_every": 7, "patience": None}
+    fit = {"steps": 40, "batch_size": 32, "patience": None}
     config = {"model": model, "fit": fit | {"checkpoint_every": 1}, "tracking": {"enabled": False}}
     fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2)
 

@@ -11,33 +11,34 @@ from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.network import Network
 from forecaster.runs import linear as linear_runs
-from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.linear import fit_floor, settle_linear
+from forecaster.runs.fit import fit_panel, resolve
+from forecaster.runs.linear import choose_linear, fit_linear
 
-STRENGTH = 0.03
+ALPHA = 0.03
+PLAIN = {
+    "linear_phases": 1,
+    "linear_calendar": False,
+    "linear_period": None,
+    "linear_spans": None,
+    "linear_lags": (),
+}
 
 
 @pytest.fixture
-def make_floor(make_config):
-    """Settings of a linear forecast that leaves nothing to validation."""
+def make_linear(make_config):
+    """A linear forecast of one lookback and a given penalty."""
 
     def make(horizon=4, fit=None, context_length=12, **model):
-        settled = {
-            "linear": "blend",
-            "lookbacks": [8],
-            "linear_phases": 1,
-            "linear_calendar": False,
-            "linear_lags": [],
-            "ridge_alpha": STRENGTH,
-        }
+        settled = {"linear": "blend", "lookbacks": [8], "ridge_alpha": ALPHA}
         return make_config(horizon, context_length=context_length, model=settled | model, fit=fit or {})
 
     return make
 
 
-def floor_of(panel, config):
-    config, split = prepare(panel, config)
-    return fit_floor(panel, config, split), split
+def linear_of(panel, config, **chosen):
+    """The linear forecast alone, with `chosen` in the place of what validation would choose."""
+    plan, split = resolve(panel, config)
+    return fit_linear(panel, plan.with_model(**(PLAIN | chosen)), split), split
 
 
 def windows_of(panel, split, network, horizon):
@@ -64,7 +65,7 @@ def seasonal_distance(context, steps):
     return max(np.mean(apart), 1 / 30) if apart else 1.0
 
 
-def slow_ridge(rows, network, lookback, lead, strength, seen_known, apart=None):
+def slow_ridge(rows, network, lookback, lead, alpha, seen_known, apart=None):
     """The maps of one lead: one equation per window whose target is there, solved at once."""
     features, targets, weights = [], [], []
     loc, scale = (
@@ -83,37 +84,37 @@ def slow_ridge(rows, network, lookback, lead, strength, seen_known, apart=None):
         targets.append((target[lead] - level) / unit)
         weights.append(min(1.0, 10 / max(np.nanmax(np.abs(target)), 1e-9)) ** 2)
     x, y, w = np.array(features), np.array(targets), np.array(weights)[:, None]
-    penalty = strength * w.sum() * np.eye(x.shape[1])
+    penalty = alpha * w.sum() * np.eye(x.shape[1])
     return np.linalg.solve(x.T @ (w * x) + penalty, x.T @ (w[:, 0] * y))
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
 @pytest.mark.parametrize("missing", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("known", [0, 2])
-def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_floor, missing, known):
+def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_linear, missing, known):
     panel = make_panel(3, 80, known=known, missing=missing, ragged=True)
-    artifact, split = floor_of(panel, make_floor(decoder_patch=2))
+    artifact, split = linear_of(panel, make_linear(decoder_patch=2))
     network = artifact.ensemble.members[0]
     rows = list(windows_of(panel, split, network, 4))
     found = network.linear.maps[0][0].double().numpy()
     for lead in range(4):
         visible = (lead // 2 + 1) * 2
-        wanted = slow_ridge(rows, network, 8, lead, STRENGTH, visible)
+        wanted = slow_ridge(rows, network, 8, lead, ALPHA, visible)
         np.testing.assert_allclose(found[: len(wanted), lead], wanted, rtol=5e-3, atol=2e-3)
         assert not found[len(wanted) :, lead].any()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_maps_count_in_the_distance_of_seasons(make_panel, make_floor, missing):
+def test_maps_count_in_the_distance_of_seasons(make_panel, make_linear, missing):
     panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
     wave = 5 * np.sin(2 * np.pi * np.arange(panel.n_rows) / 6)  # so that the distance is no spread
     values = panel.values + np.column_stack([wave, 0 * wave]).astype(np.float32)
     panel = replace(panel, values=values)
-    artifact, split = floor_of(panel, make_floor(decoder_mask="full", linear_units=6))
+    artifact, split = linear_of(panel, make_linear(decoder_mask="full", linear_units=6))
     network = artifact.ensemble.members[0]
     rows = list(windows_of(panel, split, network, 4))
     for lead in range(4):
-        wanted = slow_ridge(rows, network, 8, lead, STRENGTH, 4, apart=6)
+        wanted = slow_ridge(rows, network, 8, lead, ALPHA, 4, apart=6)
         np.testing.assert_allclose(
             network.linear.maps[0][0, :, lead].numpy(), wanted, rtol=5e-3, atol=2e-3
         )
@@ -122,13 +123,13 @@ def test_maps_count_in_the_distance_of_seasons(make_panel, make_floor, missing):
 @pytest.mark.parametrize("horizon", [4, 12])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
-    make_panel, make_floor, horizon, missing
+    make_panel, make_linear, horizon, missing
 ):
     panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
     period, lookback = 5, 12
     settled = {"lookbacks": [lookback], "decoder_mask": "full"}
-    alone, split = floor_of(panel, make_floor(horizon, **settled))
-    both, _ = floor_of(panel, make_floor(horizon, linear_period=period, **settled))
+    alone, split = linear_of(panel, make_linear(horizon, **settled))
+    both, _ = linear_of(panel, make_linear(horizon, **settled), linear_period=period)
     network = alone.ensemble.members[0]
     rows = list(windows_of(panel, split, network, horizon))
     seen = [sum(not np.isnan(row[2][lead]) for row in rows) / len(rows) for lead in range(horizon)]
@@ -145,7 +146,7 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
                 x.append([tail[2 + lead - block], tail[7 + lead - block]])
                 y.append(0.0 if np.isnan(target[lead]) else (target[lead] - level) / seen[lead])
         x, y = np.array(x), np.array(y)
-        penalty = STRENGTH * len(rows) * len(leads) / period * np.eye(2)
+        penalty = ALPHA * len(rows) * len(leads) / period * np.eye(2)
         wanted = np.linalg.solve(x.T @ x + penalty, x.T @ y)
         for lead in leads:
             reads = [2 + lead - block, 7 + lead - block]
@@ -153,28 +154,28 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
             assert np.abs(np.delete(found[:, lead], reads)).max() < 1e-6
 
 
-def test_a_lookback_within_one_cycle_has_the_free_map_alone(make_panel, make_floor):
+def test_a_lookback_within_one_cycle_has_the_free_map_alone(make_panel, make_linear):
     panel = make_panel(1, 60)
     alone, both = (
-        floor_of(panel, make_floor(linear_period=period))[0].ensemble.state_dict()
+        linear_of(panel, make_linear(), linear_period=period)[0].ensemble.state_dict()
         for period in (None, 9)
     )
     assert all(torch.equal(both[name], numbers) for name, numbers in alone.items())
 
 
-def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_floor):
+def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_linear):
     panel = make_panel(1, 24 * 20)
-    config, _ = prepare(panel, make_floor(linear_units="season"))
+    config, _ = resolve(panel, make_linear(linear_units="season"))
     assert config.model.linear_units == panel.calendar.season_length == 24
 
 
-def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_floor):
+def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_linear):
     panel = make_panel(2, 60, known=1)
-    artifact, split = floor_of(panel, make_floor(decoder_mask="full"))
+    artifact, split = linear_of(panel, make_linear(decoder_mask="full"))
     network = artifact.ensemble.members[0]
     rows = list(windows_of(panel, split, network, 4))
     for lead in range(4):
-        wanted = slow_ridge(rows, network, 8, lead, STRENGTH, 4)
+        wanted = slow_ridge(rows, network, 8, lead, ALPHA, 4)
         np.testing.assert_allclose(
             network.linear.maps[0][0, :, lead].numpy(), wanted, rtol=1e-4, atol=1e-5
         )
@@ -182,22 +183,22 @@ def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_floor
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_blocks_of_any_size_give_the_same_maps_and_offsets(
-    make_panel, make_floor, monkeypatch, missing
+    make_panel, make_linear, monkeypatch, missing
 ):
     panel = make_panel(3, 60, targets=2, known=1, missing=missing)
-    config = make_floor(lookbacks=[4, 8], linear_phases=24)
-    whole = floor_of(panel, config)[0].ensemble.state_dict()
-    monkeypatch.setattr(linear_runs, "_CELLS", 100)
-    parts = floor_of(panel, config)[0].ensemble.state_dict()
+    config = make_linear(lookbacks=[4, 8])
+    whole = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
+    monkeypatch.setattr(linear_runs, "_BLOCK_CELLS", 100)
+    parts = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
     for name, numbers in whole.items():
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
 
 
-def test_quantiles_are_those_of_unseen_residuals_around_their_median(make_panel, make_floor):
+def test_quantiles_are_those_of_unseen_residuals_around_their_median(make_panel, make_linear):
     panel = make_panel(1, 120)
     climb = np.arange(120, dtype=np.float32)[:, None] ** 2 / 500
     panel = replace(panel, values=panel.values + climb)  # what was missed before leans to one side
-    artifact, split = floor_of(panel, make_floor())
+    artifact, split = linear_of(panel, make_linear())
     network = artifact.ensemble.members[0]
     rows, lead = list(windows_of(panel, split, network, 4)), 2
     passed = np.arange(len(rows)) / (len(rows) - 1)  # of the time from the first cutoff to the last
@@ -205,8 +206,8 @@ def test_quantiles_are_those_of_unseen_residuals_around_their_median(make_panel,
     missed = []
     for number in range(4):
         others = [row for row, own in zip(rows, quarter, strict=True) if own != number]
-        strength = STRENGTH * len(rows) / len(others)
-        weights = slow_ridge(others, network, 8, lead, strength, 0)
+        alpha = ALPHA * len(rows) / len(others)
+        weights = slow_ridge(others, network, 8, lead, alpha, 0)
         for context, _, target in (
             row for row, own in zip(rows, quarter, strict=True) if own == number
         ):
@@ -218,52 +219,51 @@ def test_quantiles_are_those_of_unseen_residuals_around_their_median(make_panel,
     np.testing.assert_allclose(network.linear.offsets[0, lead].numpy(), wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_a_map_for_each_place_is_solved_on_the_windows_that_end_there(make_panel, make_floor):
+def test_a_map_for_each_place_is_solved_on_the_windows_that_end_there(make_panel, make_linear):
     panel = make_panel(1, 24 * 20)
-    config = make_floor(linear_phases=24)
-    both, split = floor_of(panel, config)
+    both, split = linear_of(panel, make_linear(), linear_phases=24)
     network = both.ensemble.members[0]
     _, _, cutoff = split.train.locate(np.arange(len(split.train)))
     hour = np.rint(panel.calendar.phase(panel.time[cutoff])[:, 0] * 24).astype(int) % 24
     rows = list(windows_of(panel, split, network, 4))
     for place in (0, 5, 23):
         own = [row for row, where in zip(rows, hour, strict=True) if where == place]
-        wanted = slow_ridge(own, network, 8, 2, STRENGTH, 0)
+        wanted = slow_ridge(own, network, 8, 2, ALPHA, 0)
         np.testing.assert_allclose(
             network.linear.maps[0][place, :, 2].numpy(), wanted, rtol=1e-4, atol=1e-5
         )
 
 
-def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make_floor):
+def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make_linear):
     panel = make_panel(1, 200)
-    whole, split = floor_of(panel, make_floor())
+    whole, split = linear_of(panel, make_linear())
     network = whole.ensemble.members[0]
     rows, count = list(windows_of(panel, split, network, 4)), len(split.train)
-    both, _ = floor_of(panel, make_floor(linear_spans=[50, 100_000]))
+    both, _ = linear_of(panel, make_linear(), linear_spans=(50, None))
     recent = rows[-50:]
-    wanted = slow_ridge(recent, network, 8, 1, STRENGTH * count / len(recent), 0)
+    wanted = slow_ridge(recent, network, 8, 1, ALPHA * count / len(recent), 0)
     wanted = (wanted + network.linear.maps[0][0, :, 1].numpy()) / 2
     found = both.ensemble.members[0].linear.maps[0][0, :, 1].numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_floor):
+def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_linear):
     panel = make_panel(2, 80, known=1)
-    config, split = prepare(panel, make_floor(ridge_alpha=STRENGTH))
+    config, split = resolve(panel, make_linear(ridge_alpha=ALPHA))
     values = panel.values.copy()
     for s in range(panel.n_series):
         values[split.train_end[s] : panel.indptr[s + 1]] = 1e6
-    noisy = fit_floor(replace(panel, values=values), config, split)
-    clean = fit_floor(panel, config, split)
+    noisy = fit_linear(replace(panel, values=values), config, split)
+    clean = fit_linear(panel, config, split)
     for name, numbers in clean.ensemble.state_dict().items():
         assert torch.equal(noisy.ensemble.state_dict()[name], numbers), name
 
 
-def test_the_forecast_of_a_line_that_repeats_is_found(make_panel, make_floor):
+def test_the_forecast_of_a_line_that_repeats_is_found(make_panel, make_linear):
     panel = make_panel(1, 300)
     wave = 10 * np.sin(2 * np.pi * np.arange(300) / 8) + np.repeat(np.arange(3), 100)
     panel = replace(panel, values=wave.astype(np.float32)[:, None])
-    artifact, _ = floor_of(panel, make_floor(ridge_alpha=1e-6))
+    artifact, _ = linear_of(panel, make_linear(ridge_alpha=1e-6))
     at = np.array([250, 280])
     said = Predictor(artifact).quantiles(panel, np.zeros(2, np.int64), at)
     truth = panel.values[at[:, None] + np.arange(1, 5), 0]
@@ -271,29 +271,30 @@ def test_the_forecast_of_a_line_that_repeats_is_found(make_panel, make_floor):
     assert (np.diff(said, axis=-1) >= 0).all()
 
 
-def test_constant_short_and_empty_series_give_finite_maps(make_panel, make_floor):
+def test_constant_short_and_empty_series_give_finite_maps(make_panel, make_linear):
     panel = make_panel(4, 60, missing=0.2, ragged=True)
     values = panel.values.copy()
     values[: panel.indptr[1]] = 7.0
     values[panel.indptr[1] : panel.indptr[2]] = np.nan
     values[panel.indptr[2] + 5] = 1e30
-    artifact, _ = floor_of(replace(panel, values=values), make_floor())
+    artifact, _ = linear_of(replace(panel, values=values), make_linear())
     for name, numbers in artifact.ensemble.state_dict().items():
         assert numbers.isfinite().all(), name
 
 
-def test_what_was_left_open_is_settled_on_validation_and_stays(make_panel, make_floor):
+def test_everything_left_open_is_chosen_and_a_second_choice_is_the_same(make_panel, make_linear):
     panel = make_panel(1, 24 * 40, known=1)
-    open_ = {"linear_phases": None, "linear_calendar": None, "ridge_alpha": None}
-    config, split = prepare(panel, make_floor(**open_))
-    settled = settle_linear(panel, config, split)
-    model = settled.model
+    plan, split = resolve(panel, make_linear(ridge_alpha=None, context_length=48, lookbacks=[48]))
+    model = plan.model
     assert model.linear_phases in (1, 24) and model.linear_calendar in (True, False)
+    assert model.linear_period in (None, 24) and model.linear_spans is None  # less than a year
+    assert model.linear_lags == (24,)
     assert isinstance(model.ridge_alpha, tuple) and len(model.ridge_alpha) == 2
-    assert settle_linear(panel, settled, split) == settled
+    again = choose_linear(panel, plan.with_model(ridge_alpha=None), split)
+    assert again == plan
 
 
-def test_an_hour_of_its_own_is_taken_where_each_hour_follows_another_rule(make_panel, make_floor):
+def test_phases_are_chosen_where_each_hour_follows_another_rule(make_panel, make_linear):
     panel = make_panel(1, 24 * 60)
     rng = np.random.default_rng(0)
     value = np.zeros(24 * 60)
@@ -301,20 +302,38 @@ def test_an_hour_of_its_own_is_taken_where_each_hour_follows_another_rule(make_p
         sign = 0.9 if step // 6 % 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
     panel = replace(panel, values=value.astype(np.float32)[:, None])
-    config, split = prepare(panel, make_floor(linear_phases=None, ridge_alpha=None))
-    assert settle_linear(panel, config, split).model.linear_phases == 24
+    assert resolve(panel, make_linear(ridge_alpha=None))[0].model.linear_phases == 24
 
 
-def test_without_validation_quarters_of_the_training_choose(make_panel, make_floor):
-    open_ = {"linear_phases": None, "ridge_alpha": None}
-    config, split = prepare(make_panel(2, 60), make_floor(fit={"validation": None}, **open_))
-    model = settle_linear(make_panel(2, 60), config, split).model
+def test_a_period_is_chosen_where_series_repeat_themselves(make_panel, make_linear):
+    panel = make_panel(1, 24 * 30)
+    rng = np.random.default_rng(0)
+    value = np.tile(rng.normal(size=24), 30) + rng.normal(size=24 * 30)
+    panel = replace(panel, values=value.astype(np.float32)[:, None])
+    config = make_linear(24, ridge_alpha=None, lookbacks=[96], context_length=96)
+    assert resolve(panel, config)[0].model.linear_period == 24
+
+
+def test_recent_years_are_chosen_after_a_change_of_regime(make_panel, make_linear):
+    panel = make_panel(1, 24 * 365 * 3)
+    rng = np.random.default_rng(0)
+    value = np.zeros(panel.n_rows)
+    for step in range(1, len(value)):
+        sign = 0.9 if step > panel.n_rows // 2 else -0.9
+        value[step] = sign * value[step - 1] + rng.normal()
+    panel = replace(panel, values=value.astype(np.float32)[:, None])
+    assert resolve(panel, make_linear())[0].model.linear_spans == (8766,)
+
+
+def test_without_validation_quarters_of_the_training_choose(make_panel, make_linear):
+    config = make_linear(fit={"validation": None}, ridge_alpha=None)
+    model = resolve(make_panel(2, 60), config)[0].model
     assert model.linear_phases == 1 and len(model.ridge_alpha) == 2
 
 
 def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, make_config, tmp_path):
     panel = make_panel(2, 90, known=1, categories=True)
-    config, split = prepare(panel, make_config(4, model={"linear": "blend"}))
+    config, split = resolve(panel, make_config(4, model={"linear": "blend"}))
     artifact = fit_panel(panel, config, split)
     assert 0 <= artifact.metrics["attention_share"] <= 1 and 0 <= artifact.metrics["share"] <= 1
     artifact.save(tmp_path / "model")
@@ -329,35 +348,24 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, 
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
     long, short = make_panel(1, 1200), make_panel(5, 90)
     open_ = {"linear": "blend", "context_length": None, "patch": None, "decoder_patch": None}
-    model = prepare(long, make_config(8, model=open_))[0].model
+    model = resolve(long, make_config(8, model=open_))[0].model
     assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
-    model = prepare(short, make_config(8, model=open_))[0].model
+    model = resolve(short, make_config(8, model=open_))[0].model
     assert model.lookbacks == (24,) and model.context_length == 24
-    model = prepare(make_panel(1, 3100), make_config(8, model=open_))[0].model
+    model = resolve(make_panel(1, 3100), make_config(8, model=open_))[0].model
     assert model.lookbacks == (168, 336) and model.context_length == 336
     assert model.attention_length == 168
-    held = prepare(long, make_config(8, model={"linear": "blend"}))[0].model
+    held = resolve(long, make_config(8, model={"linear": "blend"}))[0].model
     assert held.lookbacks == (12,) and held.context_length == 12
 
 
-def test_places_of_a_table_without_a_calendar_are_refused(make_panel, make_floor):
-    panel = make_panel(1, 60)
-    numbered = replace(
-        panel,
-        schema=replace(panel.schema, time=None, freq="1i"),
-        calendar=replace(panel.calendar, freq="1i", integer=True),
-    )
-    with pytest.raises(ConfigError, match="linear_phases 24: no calendar cycle"):
-        prepare(numbered, make_floor(linear_phases=24))
-
-
-def test_a_list_of_strengths_has_one_for_each_horizon_patch(make_panel, make_floor):
+def test_a_list_of_alphas_has_one_for_each_horizon_patch(make_panel, make_linear):
     with pytest.raises(ConfigError, match="3 values of ridge_alpha for 2 horizon patches"):
-        prepare(make_panel(1, 60), make_floor(ridge_alpha=[0.1, 0.2, 0.3]))
+        resolve(make_panel(1, 60), make_linear(ridge_alpha=[0.1, 0.2, 0.3]))
 
 
-def test_a_floor_keeps_nothing_of_attention(make_panel, make_floor):
-    artifact, _ = floor_of(make_panel(2, 60), make_floor(width=64))
+def test_a_linear_forecast_alone_has_the_smallest_network(make_panel, make_linear):
+    artifact, _ = linear_of(make_panel(2, 60), make_linear(width=64))
     network = artifact.ensemble.members[0]
     assert isinstance(network, Network) and network.config.width == 4
     assert float(network.network_weight) == 0

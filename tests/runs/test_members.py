@@ -15,8 +15,8 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
 from forecaster.runs import members as members_runs
 from forecaster.runs.distributed import SINGLE_PROCESS
-from forecaster.runs.fit import fit_panel, prepare
-from forecaster.runs.members import best_weights, choose_shares, choose_weights
+from forecaster.runs.fit import fit_panel, resolve
+from forecaster.runs.members import best_weights, choose_ensemble_weights, choose_network_weights
 from forecaster.runs.train import TrainingContext
 from forecaster.windows.index import WindowIndex
 from forecaster.windows.store import training_store
@@ -25,7 +25,7 @@ LINEAR = {"linear": "blend", "lookbacks": (4, 12)}
 
 
 def fitted(panel, config, *callbacks):
-    config, split = prepare(panel, config)
+    config, split = resolve(panel, config)
     return fit_panel(panel, config, split, TrainingContext(callbacks=callbacks))
 
 
@@ -47,7 +47,7 @@ def at_the_end(panel):
 def test_member_k_is_the_network_that_a_fit_of_its_own_with_seed_plus_k_trains(make_panel, make_config):
     panel = make_panel(2, 60, known=1)
     settings = {"model": {"dropout": 0.2} | LINEAR}
-    several = fitted(panel, make_config(4, fit={"members": 3, "seed": 5}, **settings))
+    several = fitted(panel, make_config(4, fit={"ensemble_size": 3, "seed": 5}, **settings))
     for number, member in enumerate(several.ensemble.members):
         alone = fitted(panel, make_config(4, fit={"seed": 5 + number}, **settings))
         assert same(member, alone.ensemble.members[0])
@@ -59,11 +59,10 @@ def test_an_ensemble_forecasts_the_weighted_mean_of_its_members_from_one_folder(
     tmp_path, make_panel, make_config
 ):
     panel = make_panel(2, 60)
-    fit = {"members": 3, "member_lengths": (12, 8), "calibration": None}
+    fit = {"ensemble_size": 3, "calibration": None}
     artifact = fitted(panel, make_config(4, fit=fit, model=LINEAR))
     artifact.save(tmp_path / "model")
     loaded = load_artifact(tmp_path / "model")
-    assert [member.config.attention_length for member in loaded.ensemble.members] == [12, 8, 12]
     assert same(loaded.ensemble, artifact.ensemble)
     assert loaded.ensemble.weights == artifact.ensemble.weights
     expected = sum(
@@ -78,7 +77,7 @@ def test_an_ensemble_forecasts_the_weighted_mean_of_its_members_from_one_folder(
 def test_curves_of_the_first_member_keep_their_names_and_others_say_whose_they_are(
     make_panel, make_config
 ):
-    fit = {"members": 2, "refit": True}
+    fit = {"ensemble_size": 2, "refit": True}
     found = fitted(make_panel(2, 60), make_config(4, fit=fit)).metrics
     assert found["curves"].keys() == {"validation_loss", "member-01/validation_loss"}
     assert found["steps"] == found["members"][0]["steps"] == 6
@@ -102,7 +101,7 @@ class _Watch(pl.Callback):
 
 def test_a_watcher_that_ends_the_first_training_ends_the_fit(make_panel, make_config):
     watch = _Watch(ends_at=2)
-    config = make_config(4, fit={"members": 3, "refit": True})
+    config = make_config(4, fit={"ensemble_size": 3, "refit": True})
     artifact = fitted(make_panel(2, 60), config, watch)
     assert [name for name, *_ in watch.seen] == [""]
     assert (len(artifact.ensemble.members), artifact.metrics["steps"]) == (1, 2)
@@ -110,7 +109,7 @@ def test_a_watcher_that_ends_the_first_training_ends_the_fit(make_panel, make_co
 
 def test_patience_ends_one_training_and_the_next_begins(make_panel, make_config):
     watch = _Watch()
-    fit = {"members": 2, "patience": 1, "learning_rate": 0.5, "steps": 12}
+    fit = {"ensemble_size": 2, "patience": 1, "learning_rate": 0.5, "steps": 12}
     artifact = fitted(make_panel(2, 60), make_config(4, fit=fit), watch)
     assert [name for name, *_ in watch.seen] == ["", "member-01"]
     assert min(member["steps"] for member in artifact.metrics["members"]) < 12
@@ -119,7 +118,7 @@ def test_patience_ends_one_training_and_the_next_begins(make_panel, make_config)
 def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(make_panel, make_config):
     panel, watch = make_panel(2, 60), _Watch()
     settings = {"model": {"dropout": 0.1}}
-    fit = {"members": 2, "learning_rate": 0.05, "steps": 8}
+    fit = {"ensemble_size": 2, "learning_rate": 0.05, "steps": 8}
     once = fitted(panel, make_config(4, fit=fit, **settings))
     again = fitted(panel, make_config(4, fit=fit | {"refit": True}, **settings), watch)
     best = [member["best_step"] for member in once.metrics["members"]]
@@ -141,7 +140,7 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
 
 
 def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_config, monkeypatch):
-    monkeypatch.setattr(members_runs, "SHARES", (0.0,))
+    monkeypatch.setattr(members_runs, "NETWORK_WEIGHTS", (0.0,))
     panel, watch = make_panel(2, 60), _Watch()
     config = make_config(4, fit={"refit": True}, model=LINEAR)
     artifact = fitted(panel, config, watch)
@@ -156,9 +155,9 @@ def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_
 def two(make_panel, make_config):
     """A panel of noise, a window store, a split, and two networks that were trained on it."""
     panel = make_panel(2, 80)
-    config = make_config(4, fit={"members": 2, "calibration": None}, model=LINEAR)
+    config = make_config(4, fit={"ensemble_size": 2, "calibration": None}, model=LINEAR)
     artifact = fitted(panel, config)
-    _, split = prepare(panel, config)
+    _, split = resolve(panel, config)
     store = training_store(panel, artifact.config)
     return artifact, panel, store, split
 
@@ -192,10 +191,10 @@ def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
     network = artifact.ensemble.members[0]
     torch.nn.init.normal_(network.output.weight, std=spread, generator=torch.manual_seed(3))
     losses = {}
-    for share in members_runs.SHARES:
+    for share in members_runs.NETWORK_WEIGHTS:
         network.network_weight.fill_(share)
         losses[share] = slow_losses(artifact, network, panel, split)
-    choose_shares([network], store, split, SINGLE_PROCESS)
+    choose_network_weights([network], store, split, SINGLE_PROCESS)
     best = min(losses.values(), key=np.sum)
     assert len(best) > 3
     near = [
@@ -227,9 +226,9 @@ def test_without_validation_a_share_is_one_half_and_weights_are_equal(two):
     artifact, _, store, split = two
     unwatched = replace(split, validation_windows=split.validation_windows[:0])
     networks = list(artifact.ensemble.members)
-    choose_shares(networks, store, unwatched, SINGLE_PROCESS)
+    choose_network_weights(networks, store, unwatched, SINGLE_PROCESS)
     assert [float(network.network_weight) for network in networks] == [0.5, 0.5]
-    assert choose_weights(networks, store, unwatched, SINGLE_PROCESS) == [0.5, 0.5]
+    assert choose_ensemble_weights(networks, store, unwatched, SINGLE_PROCESS) == [0.5, 0.5]
 
 
 def test_weights_prefer_the_better_member_and_lie_half_way_to_equal_ones(two):
@@ -238,7 +237,7 @@ def test_weights_prefer_the_better_member_and_lie_half_way_to_equal_ones(two):
     with torch.no_grad():
         bad.network_weight.fill_(1.0)
         bad.output.bias.add_(3.0)
-    weights = choose_weights([good, bad], store, split, SINGLE_PROCESS)
+    weights = choose_ensemble_weights([good, bad], store, split, SINGLE_PROCESS)
     assert sum(weights) == pytest.approx(1)
     assert 0.6 < weights[0] <= 0.75 and weights[1] >= 0.25
 
@@ -266,16 +265,6 @@ def test_the_best_weights_have_no_larger_loss_than_any_on_a_grid():
     ("fit", "model", "expected"),
     [
         (
-            {"members": 2, "member_lengths": [4, 8, 12]},
-            {},
-            r"member_lengths \[4, 8, 12\] are 3 lengths for fit\.members 2: give one to 2",
-        ),
-        (
-            {"members": 2, "member_lengths": [4, 64]},
-            {"context_length": 32},
-            r"member_lengths \[4, 64\] reach further back than model\.context_length 32",
-        ),
-        (
             {"refit": True, "validation": None},
             {},
             r"refit true .* fit\.validation null chooses nothing",
@@ -285,9 +274,3 @@ def test_the_best_weights_have_no_larger_loss_than_any_on_a_grid():
 def test_members_and_a_second_pass_that_cannot_be_are_refused(fit, model, expected):
     with pytest.raises(ConfigError, match=expected):
         Config().replaced(fit=fit, model=model)
-
-
-def test_lengths_longer_than_a_context_that_was_chosen_are_refused(make_panel):
-    config = Config().replaced(horizon=4, fit={"members": 2, "member_lengths": [4, 5000]})
-    with pytest.raises(ConfigError, match=r"member_lengths \[4, 5000\] reach further back than"):
-        prepare(make_panel(2, 60), config)

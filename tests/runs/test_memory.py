@@ -27,7 +27,7 @@ resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
 """
 FIT = """
 import forecaster as fc
-sets = ["fit.steps=20", "fit.validate_every=20", "fit.validation_windows=256", "tracking.enabled=false"]
+sets = ["fit.steps=20", "tracking.enabled=false"]
 sets += ["model.context_length=96"]  # linear maps are solved from its square, whatever the rows
 model = fc.fit("store", horizon=24, config=fc.load_config(None, sets), out="model", quiet=True)
 assert model.metrics["validation"]["windows"] == 256

@@ -21,7 +21,7 @@ from forecaster.runs.progress import TrainingBar
 from forecaster.runs.resume import claimed
 
 STEPS = 8
-FIT = {"steps": STEPS, "batch_size": 32, "validate_every": 3, "checkpoint_every": 2}
+FIT = {"steps": STEPS, "batch_size": 32, "checkpoint_every": 2}
 
 
 class _Stopped(BaseException):

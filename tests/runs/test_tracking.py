@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWar
 
 TRACKED = tiny.TINY | {
     "tracking": {"enabled": True},
-    "fit": {"steps": 20, "batch_size": 16, "validate_every": 10},
+    "fit": {"steps": 20, "batch_size": 16},
 }
 
 

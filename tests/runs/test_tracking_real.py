@@ -31,7 +31,7 @@ pytestmark = [
 PROGRAM = "import sys; from forecaster.cli import main; main()"
 CONFIG = tiny.TINY | {
     "tracking": {"enabled": True},
-    "fit": {"steps": 20, "batch_size": 16, "validate_every": 10},
+    "fit": {"steps": 20, "batch_size": 16},
 }
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.errors import DataError
+from forecaster.windows import split as split_module
 from forecaster.windows.split import split_panel
 
 HOUR = 3_600_000_000
@@ -180,11 +181,12 @@ def test_windows_that_calibrate_keep_the_stride(make_panel, make_config):
     assert watched.max() < calibrating.min()
 
 
-def test_a_drawn_validation_meets_every_hour_of_the_day_and_the_whole_span(make_panel, make_config):
+def test_a_drawn_validation_meets_every_hour_of_the_day_and_the_whole_span(
+    make_panel, make_config, monkeypatch
+):
+    monkeypatch.setattr(split_module, "MOST_WINDOWS", 96)
     panel = make_panel(1, 24 * 40)
-    split = split_panel(
-        panel, make_config(4, fit={**WATCHED, "validation": 0.5, "validation_windows": 96})
-    )
+    split = split_panel(panel, make_config(4, fit={**WATCHED, "validation": 0.5}))
     assert len(split.validation_windows) == 96 and len(set(split.validation_windows.tolist())) == 96
     _, _, cutoff = split.validation.locate(split.validation_windows)
     assert len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
@@ -192,10 +194,11 @@ def test_a_drawn_validation_meets_every_hour_of_the_day_and_the_whole_span(make_
 
 
 def test_a_drawn_validation_of_many_series_keeps_its_bound_and_meets_late_cutoffs(
-    make_panel, make_config
+    make_panel, make_config, monkeypatch
 ):
+    monkeypatch.setattr(split_module, "MOST_WINDOWS", 100)
     panel = make_panel(300, 60)
-    split = split_panel(panel, make_config(4, fit={**WATCHED, "validation_windows": 100}))
+    split = split_panel(panel, make_config(4, fit=WATCHED))
     series, _, cutoff = split.validation.locate(split.validation_windows)
     assert len(split.validation_windows) == 100 and len(set(series.tolist())) > 60
     assert (cutoff - panel.indptr[series]).max() == 55
@@ -274,25 +277,11 @@ def test_many_series_calibrate_on_few_cutoffs_each(make_panel, make_config):
     assert len(split.validation_windows) == 30
 
 
-def test_both_parts_are_drawn_evenly_where_there_are_too_many(make_panel, make_config):
+def test_both_parts_are_drawn_evenly_where_there_are_too_many(make_panel, make_config, monkeypatch):
+    monkeypatch.setattr(split_module, "MOST_WINDOWS", 96)
     panel = make_panel(1, 24 * 40)
-    split = split_panel(panel, make_config(4, fit={"validation": 0.5, "validation_windows": 96}))
+    split = split_panel(panel, make_config(4, fit={"validation": 0.5}))
     for part in (split.validation_windows, split.calibration_windows):
         _, _, cutoff = split.validation.locate(part)
         assert len(part) == 96 and len(set((panel.time[cutoff] // HOUR % 24).tolist())) >= 22
         assert cutoff.max() - cutoff.min() > 24 * 9
-
-
-def test_training_windows_have_the_history_asked_for_and_validation_stays(make_panel, make_config):
-    panel = make_panel(3, 60, ragged=True)
-    every, fuller = (
-        split_panel(panel, make_config(3, fit={"least_history": rows})) for rows in (None, 20)
-    )
-    kept = {w for w in windows(every.train) if w[2] - panel.indptr[w[0]] + 1 >= 20}
-    assert kept and windows(fuller.train) == kept < windows(every.train)
-    assert windows(fuller.validation) == windows(every.validation)
-
-
-def test_too_much_history_asked_for_is_told(make_panel, make_config):
-    with pytest.raises(DataError, match=r"needs 90 \+ 3 rows.*lower fit.least_history below 90"):
-        split_panel(make_panel(1, 60), make_config(3, fit={"least_history": 90}))

@@ -360,7 +360,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 def first_rung(config: Config) -> int:
     """Returns the steps after which trials are compared first: a quarter, at least one validation."""
-    return max(config.fit.validate_every, round(_steps(config) / 4))
+    return max(1, round(_steps(config) / 4))
 
 
 def _steps(config: Config) -> int:

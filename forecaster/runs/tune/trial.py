@@ -28,7 +28,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, prepare, with_found_cycles
+from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking import score_points
 from forecaster.runs.train import TrainingContext
@@ -62,20 +62,20 @@ class Evaluator:
 
     def check(self) -> None:
         """Raises ConfigError or DataError if the config does not fit the table."""
-        prepare(self._seen, self.plan.config)
+        resolve(self._seen, self.plan.config)
 
     def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
         """Fits and scores the settings of a trial."""
         begun, run = time.monotonic(), request.run
         attributes: dict[str, Any] = {}
         try:
-            config, split = prepare(self._seen, request.config)
+            plan, split = resolve(self._seen, request.config)
         except (ConfigError, DataError) as error:
             # Nothing was fitted: pruned, so that the sampler learns to avoid such settings.
             return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
         pruning = StopPruned(report, request.prunable)
         logger = BufferedLogger(run) if run.recorded else None
-        artifact = fit_panel(self._seen, config, split, TrainingContext(logger, (pruning,)))
+        artifact = fit_panel(self._seen, plan, split, TrainingContext(logger, (pruning,)))
         attributes["steps"] = artifact.metrics["steps"]
         if pruning.step is not None:
             reason = f"behind others at step {pruning.step}"
@@ -150,7 +150,7 @@ def scored_cutoffs(panel: Panel, config: Config) -> list[int]:
     share = config.fit.validation or FitConfig().validation
     last = panel.last_observed
     end = int(panel.time[last[last >= 0]].max())
-    begin = split_time(panel, config.replaced(fit={"validation": share}))
+    begin = split_time(panel, config.horizon, share)
     steps = round((end - begin) / panel.calendar.step)
     windows = max(1, min(MOST_CUTOFFS, steps // config.horizon))
     stride = max(config.horizon, (steps - config.horizon) // max(1, windows - 1))

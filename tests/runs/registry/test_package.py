@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from forecaster.config import DataConfig, ModelPlan
+from forecaster.config import DataConfig
 from forecaster.errors import ArtifactError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.predictor import Predictor
@@ -46,7 +46,7 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
     columns, roles = TABLES[kind]
     panel = open_panel(pl.DataFrame(columns), DataConfig(**roles))
     config = make_config(4)
-    network = Network(ModelPlan.of(config.model), shape_of(panel, 4))
+    network = Network(config.model, shape_of(panel, 4))
     artifact = Artifact(
         panel.schema, config, network.shape, Ensemble([network], [1.0]).eval(), 0, "table", "print"
     )

@@ -179,7 +179,7 @@ def test_two_machines_exceed_the_total_by_one_at_most(tmp_path):
 
 @pytest.mark.parametrize("name", ["asha", "hyperband"])
 def test_a_pruner_stops_the_worse_trials_and_spares_the_best(tmp_path, name):
-    config = Config().replaced(horizon=7, fit={"steps": 90, "validate_every": 10})
+    config = Config().replaced(horizon=7, fit={"steps": 90})
     study = optuna.create_study(pruner=make_pruner(make_plan(tmp_path, pruner=name)), study_name="s")
     study.pruner = make_pruner(replace(make_plan(tmp_path), config=config, pruner=name))
     ended = {}

@@ -15,7 +15,7 @@ from forecaster.errors import ConfigError, DataError, FitError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import find_distributed_context
-from forecaster.runs.fit import fit_panel, prepare
+from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune import trial as trial_module
 from forecaster.runs.tune.space import Space, apply
@@ -110,7 +110,7 @@ def test_the_fit_of_a_trial_is_the_ordinary_fit_of_the_rows_before_the_first_cut
     evaluator = Evaluator(plan, panel)
     _results(evaluator, 1)
     seen = panel.until(evaluator.cutoffs[0])
-    artifact = fit_panel(seen, *prepare(seen, plan.config))
+    artifact = fit_panel(seen, *resolve(seen, plan.config))
     assert artifact.trained_until == evaluator.cutoffs[0]
     ours = artifact.ensemble.state_dict()
     assert all(torch.equal(weights[0][name], ours[name]) for name in ours)
@@ -185,7 +185,7 @@ def test_an_unexpected_error_fails_the_trial_in_one_line():
 def test_a_trial_that_is_behind_ends_at_the_validation_that_showed_it(
     make_panel: Make, make_config, prunable, state
 ):
-    config = make_config(HORIZON, fit={"steps": 9, "validate_every": 3})
+    config = make_config(HORIZON, fit={"steps": 9})
     evaluator, steps = Evaluator(_plan(config), make_panel(n_rows=120)), []
     result = evaluator(
         TrialRequest(0, {}, config, prunable), lambda step, loss: steps.append(step) or step >= 3
@@ -196,15 +196,15 @@ def test_a_trial_that_is_behind_ends_at_the_validation_that_showed_it(
 
 
 def test_a_trial_that_has_ended_is_not_pruned(make_panel: Make, make_config):
-    config = make_config(HORIZON, fit={"steps": 3, "validate_every": 3})
+    config = make_config(HORIZON, fit={"steps": 3})
     evaluator = Evaluator(_plan(config), make_panel(n_rows=120))
     assert evaluator(TrialRequest(0, {}, config, True), lambda *_: True).state == "COMPLETE"
 
 
 def test_of_an_ensemble_only_the_first_member_is_reported(make_panel: Make, make_config):
     panel, reports = make_panel(n_rows=120), []
-    fit = {"members": 2, "refit": True, "steps": 6, "validate_every": 3, "patience": None}
-    config, split = prepare(panel, make_config(HORIZON, fit=fit))
+    fit = {"ensemble_size": 2, "refit": True, "steps": 6, "patience": None}
+    config, split = resolve(panel, make_config(HORIZON, fit=fit))
     watch = StopPruned(lambda *report: reports.append(report), False)
     artifact = fit_panel(panel, config, split, TrainingContext(callbacks=(watch,)))
     assert reports == [tuple(point) for point in artifact.metrics["curves"]["validation_loss"]]
@@ -213,8 +213,8 @@ def test_of_an_ensemble_only_the_first_member_is_reported(make_panel: Make, make
 @pytest.mark.slow
 def test_all_ranks_stop_where_rank_0_prunes(make_panel: Make, make_config):
     panel, reports = make_panel(n_rows=120), []
-    fit = {"steps": 9, "validate_every": 3, "batch_size": 8}
-    config, split = prepare(panel, make_config(HORIZON, fit=fit))
+    fit = {"steps": 9, "batch_size": 8}
+    config, split = resolve(panel, make_config(HORIZON, fit=fit))
     watch = StopPruned(lambda *report: reports.append(report) or True, True)
     around = TrainingContext(callbacks=(watch,), distributed=find_distributed_context(2, None))
     assert fit_panel(panel, config, split, around).metrics["steps"] == watch.step == 3
