@@ -254,10 +254,10 @@ def record(task: Task, artifact: Artifact, scores: Mapping[str, Scores], stage: 
         scores: by model.
         stage: "test" or "validation".
     """
-    seed = artifact.config.fit.seed // artifact.config.fit.ensemble_size
+    seed = artifact.plan.fit.seed // artifact.plan.fit.ensemble_size
     name = f"{task.dataset} {task.horizon} steps, seed {seed}"
     figures = {model: {m: value(pairs) for m, pairs in mine.items()} for model, mine in scores.items()}
-    with open_run(artifact.config.tracking, name, kind="benchmark") as run:
+    with open_run(artifact.plan.tracking, name, kind="benchmark") as run:
         if run.recorded:
             log_artifact(run, artifact, None)
             run.log_metrics(curve_points(artifact) + score_points(figures, f"benchmark_{stage}"))

@@ -174,7 +174,7 @@ def forecastable(panel: Panel, cutoff: int, horizon: int) -> Rows:
 
 def counted(artifact: Artifact, panel: Panel, cutoff: int) -> tuple[Floats, int]:
     """Returns the sums of one cutoff over all series that can be forecast, and how many these are."""
-    horizon, levels = artifact.horizon, artifact.config.model.quantile_levels
+    horizon, levels = artifact.horizon, artifact.plan.model.quantile_levels
     at, first = panel.row_at(cutoff), panel.first_observed
     series = np.flatnonzero(
         (at >= 0) & (first >= 0) & (first <= at) & (at + horizon < panel.indptr[1:])

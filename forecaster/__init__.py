@@ -1,9 +1,9 @@
 """Attention forecasts for any table of time series.
 
     table  ──▶  panel  ──▶  windows  ──▶  [ Inputs ]  ──▶  model  ──▶  forecast  ──▶  evaluation
-    rows in     arrays      cutoffs        the waist       quantiles    rows out        scores
-                \\_____________ runs: fit · backtest · tracking ______________/
-                           api: the Python face        cli: the shell's face
+    rows in     arrays      cutoffs        tensors         quantiles    rows out        scores
+            \\____ runs: fit · tune · batch predict · tracking · registry · cluster ____/
+                           api (Python)                cli (shell)
 
 Example:
     >>> import forecaster as fc
@@ -20,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecaster.api import check, convert, fit, load, tune
+    from forecaster.api import Forecaster, Study, check, convert, fit, load, tune
     from forecaster.config import Config, load_config
     from forecaster.errors import (
         ArtifactError,
@@ -31,17 +31,15 @@ if TYPE_CHECKING:
         OutputError,
     )
     from forecaster.evaluation.backtest import Backtest
-    from forecaster.fitted import Forecaster
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
-    from forecaster.tuned import Study
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "forecaster.api": ("check", "convert", "fit", "load", "tune"),
-    "forecaster.config": ("Config", "load_config"),
-    "forecaster.errors": (
+_MODULES = {
+    "api": ("Forecaster", "Study", "check", "convert", "fit", "load", "tune"),
+    "config": ("Config", "load_config"),
+    "errors": (
         "ArtifactError",
         "ConfigError",
         "DataError",
@@ -49,11 +47,9 @@ _HOMES = {
         "ForecasterError",
         "OutputError",
     ),
-    "forecaster.evaluation.backtest": ("Backtest",),
-    "forecaster.forecast.explain": ("Explanation",),
-    "forecaster.fitted": ("Forecaster",),
-    "forecaster.forecast.forecast": ("Forecast",),
-    "forecaster.tuned": ("Study",),
+    "evaluation.backtest": ("Backtest",),
+    "forecast.explain": ("Explanation",),
+    "forecast.forecast": ("Forecast",),
 }
 
 __all__ = [
@@ -79,9 +75,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(importlib.import_module(home), name)
+            return getattr(importlib.import_module(f"forecaster.{module}"), name)
     raise AttributeError(f"module 'forecaster' has no attribute {name!r}")
 
 

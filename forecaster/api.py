@@ -1,107 +1,373 @@
-"""The Python face: fit · tune · load · check · convert; what they return is in `fitted.py`.
+"""The Python interface: fit, tune, check, convert, load; the classes Forecaster and Study.
 
-What comes in: a path, a glob, or a pandas, polars or Arrow frame. What goes out: forecasts and scores
-as the same kind of frame. Everything heavy loads when it is needed.
+Tables go in as a path, a glob, or a pandas, polars or Arrow frame; forecasts and scores come out as
+the same kind of frame. The command line takes its options, their defaults and their help from the
+signatures and docstrings here, so this module imports only the standard library at start-up.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rich.console import Console
-
-from forecaster.arguments import SETTINGS, FitOptions, Roles, TuneOptions
-from forecaster.config import Config, DataConfig, TrackingConfig, config_from, parse_duration
 from forecaster.errors import ConfigError, DataError
-from forecaster.fitted import Forecaster
 
 if TYPE_CHECKING:
+    from forecaster.config import Config, TrackingConfig
+    from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
+    from forecaster.forecast.detect import Labels
+    from forecaster.forecast.explain import Explanation
+    from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.predictor import Progress
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
-    from forecaster.runs.distributed import DistributedContext
-    from forecaster.runs.resume import FitRequest, ResumableFit
-    from forecaster.tuned import Study
+    from forecaster.runs.batch_predict import BatchResult, Engine
+    from forecaster.runs.registry import Published
+    from forecaster.runs.resume import FitRequest
+    from forecaster.runs.tune.outcome import Outcome
+
+    Settings = str | Path | Mapping[str, Any] | Config
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def fit(data: object = None, horizon: int | None = None, **options: Unpack[FitOptions]) -> Forecaster:
+@cache
+def data_options() -> dict[str, tuple[Parameter, str]]:
+    """Returns each field of `DataConfig` as a keyword parameter, with its description.
+
+    They are read from the source: importing pydantic would double the time of `forecaster --help`.
+    """
+    source = Path(__file__).with_name("config.py").read_text(encoding="utf-8")
+    start = source.index("class DataConfig(")
+    (section,) = ast.parse(source[start : source.index("\nclass ", start)]).body
+    assert isinstance(section, ast.ClassDef)
+    options = {}
+    for field, text in zip(section.body, section.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name) and isinstance(text.value, ast.Constant)
+            assert field.value is not None
+            default = field.value.args[0] if isinstance(field.value, ast.Call) else field.value
+            annotation = ast.unparse(field.annotation).replace("tuple[str, ...]", "str | Sequence[str]")
+            annotation = re.sub(r"tuple\[Annotated\[int.*?\], \.\.\.\]", "Sequence[int]", annotation)
+            name = field.target.id
+            parameter = Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=ast.literal_eval(default),
+                annotation=annotation.replace("'", '"'),
+            )
+            options[name] = (parameter, " ".join(str(text.value.value).split()))
+    return options
+
+
+def _with_data_options(function: Function) -> Function:
+    """Lists the data options in the signature and the docstring of a function of **data_options."""
+    given = signature(function)
+    own = [part for part in given.parameters.values() if part.kind is not Parameter.VAR_KEYWORD]
+    added = {name: option for name, option in data_options().items() if name not in given.parameters}
+    parameters = [*own, *(parameter for parameter, _ in added.values())]
+    function.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]
+    lines = "".join(rf"\g<1>{name}: {text}\n" for name, (_, text) in added.items())
+    function.__doc__ = re.sub(r"( *)data_options: .*\n", lines, function.__doc__ or "")
+    return function
+
+
+@_with_data_options
+def fit(
+    data: object = None,
+    horizon: int | None = None,
+    *,
+    config: Settings | None = None,
+    future: object = None,
+    covariates: object = None,
+    until: str | None = None,
+    out: str | Path | None = None,
+    warm_start: Forecaster | str | Path | None = None,
+    resume: str | Path | None = None,
+    restart: bool = False,
+    checkpoint_every: int | None = None,
+    devices: int | None = None,
+    nodes: int | None = None,
+    precision: Literal["full", "bf16"] | None = None,
+    compile: bool = False,
+    budget: str | float | None = None,
+    report: str | Path | None = None,
+    quiet: bool = False,
+    **data_options: Any,
+) -> Forecaster:
     """Returns a model fitted to a table.
 
     Args:
-        data: path of a CSV or Parquet file, a glob, or a pandas, polars or Arrow frame.
-        horizon: steps to forecast; may come from the config instead.
-        options: fields of `DataConfig` (`time`, `series`, `target`, `known`, `freq`, ...), `config`
-            (a file, a mapping or a Config), `future` (a table whose covariates are known in advance),
-            `covariates` (a second table, joined on series and time), `until` (a date; later rows are
-            a holdout), `out` (a folder to save to), `warm_start` (a model, or the folder of one,
-            whose weights the training starts from), `checkpoint_every` (steps between checkpoints),
-            `resume` (the `out` of a fit that was stopped, which then goes on), `restart` (give up a
-            fit that was stopped in `out`), `devices` (processes that train together on each machine),
-            `nodes` (machines), `precision` and `compile` (as in the config's `fit`), `budget` (a
-            duration, as "10m", that bounds the training), `report` (a page about the validation
-            windows, of which `out` has one anyway), `quiet` (say nothing).
+        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
+        horizon: Steps to forecast. None = as in the config.
+        config: YAML file of settings. Or a mapping, or a Config.
+        future: Table of the covariates known in advance, after the cutoff.
+        covariates: Second table, joined on series and time.
+        until: Hold out all rows after this date.
+        out: Folder for the model.
+        warm_start: Model, or folder of one, whose weights the training starts from.
+        resume: Resume the interrupted fit of this `out`; data and settings are those of its start.
+        restart: Discard the interrupted fit in `out`.
+        checkpoint_every: Steps between checkpoints. None = one every 10 minutes.
+        devices: Processes on each machine that train together. None = one.
+        nodes: Machines that train together, under torchrun. None = one.
+        precision: Precision of matrix products in training. None = as in the config.
+        compile: Compile the network with torch before training.
+        budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
+        report: HTML page about the validation windows; `out` has one anyway.
+        quiet: Print nothing.
+        data_options: fields of `DataConfig`.
 
     Raises:
         DataError: the table cannot be understood.
         ConfigError: a setting is wrong.
         FitError: the loss is not finite.
-        OutputError: `out` cannot be written, or another fit writes it or was stopped there.
+        OutputError: `out` cannot be written, or another fit writes it or was interrupted there.
 
     Example:
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
     """
+    from contextlib import ExitStack
+
+    from rich.console import Console
+
+    from forecaster.config import config_from, parse_duration
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
+    from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
 
-    roles = {name: value for name, value in options.items() if name not in SETTINGS}
-    config = config_from(options.get("config"), horizon, roles)
-    every = options.get("checkpoint_every")
-    training = {name: options.get(name) for name in ("checkpoint_every", "precision", "compile")}
-    training["budget_seconds"] = parse_duration(options.get("budget"), "--budget")
-    config = config.replaced(fit={name: value for name, value in training.items() if value is not None})
-    distributed = find_distributed_context(options.get("devices"), options.get("nodes"))
-    tables = (options.get("future"), options.get("covariates"), options.get("until"))
-    told = FitRequest(config, data, *tables, options.get("warm_start"))
-    out, resume = _path(options.get("out")), _path(options.get("resume"))
-    quiet, restart = options.get("quiet", False), options.get("restart", False)
-    report = _page(options.get("report"), data)
-    if out is None and resume is None:
-        if every is not None or restart:
-            raise ConfigError("checkpoint_every and restart need out, a folder to save to")
-        return _fitted(told, None, quiet, distributed, report)
+    training = {
+        "checkpoint_every": checkpoint_every,
+        "precision": precision,
+        "compile": compile or None,
+        "budget_seconds": parse_duration(budget, "--budget"),
+    }
+    changed = {name: value for name, value in training.items() if value is not None}
+    settings = config_from(config, horizon, data_options).replaced(fit=changed)
+    distributed = find_distributed_context(devices, nodes)
+    request = FitRequest(settings, data, future, covariates, until, warm_start)
+    page = _checked_page(report, data)
+    if out is None and resume is None and (checkpoint_every is not None or restart):
+        raise ConfigError("checkpoint_every and restart need out, a folder to save to")
     if out is not None:
-        check_target(out)
-    with (
-        only_rank_zero_prints(distributed),
-        resumable_fit(told, out, resume, restart, distributed.is_main) as begun,
-    ):
-        return _fitted(begun.asked, begun, quiet, distributed, report)
+        check_target(Path(out))
+    with ExitStack() as stack:
+        run = None
+        if out is not None or resume is not None:
+            stack.enter_context(only_rank_zero_prints(distributed))
+            folder, begun = (None if path is None else Path(path) for path in (out, resume))
+            run = stack.enter_context(
+                resumable_fit(request, folder, begun, restart, distributed.is_main)
+            )
+            request = run.asked
+        if request.data is None:
+            raise ConfigError("data: expected a table: a path, a glob or a frame")
+        start = _artifact_of(request.start)
+        settings, panel = _open(request)
+        folder = None if run is None else run.folder.out
+        console = Console(quiet=quiet or not distributed.is_main)
+        artifact = run_fit(panel, settings, folder, console, start, run, distributed, report=page)
+        return Forecaster(artifact, settings.tracking)
 
 
-def _fitted(
-    asked: FitRequest,
-    begun: ResumableFit | None,
-    quiet: bool,
-    distributed: DistributedContext,
-    report: Path | None,
-) -> Forecaster:
-    """Returns the model of a fit whose folder, if it has one, is claimed."""
-    from forecaster.runs.pipeline import run_fit
+@_with_data_options
+def tune(
+    data: object,
+    horizon: int | None = None,
+    trials: int = 50,
+    *,
+    space: str | Path | Mapping[str, Any] | None = None,
+    config: Settings | None = None,
+    study: str | None = None,
+    storage: str | Path | None = None,
+    workers: int = 1,
+    sampler: Literal["tpe", "gp", "random"] = "tpe",
+    pruner: Literal["asha", "hyperband", "none"] | None = None,
+    metrics: str | Sequence[str] = "WQL",
+    timeout: str | float | None = None,
+    seed: int = 0,
+    until: str | None = None,
+    future: object = None,
+    covariates: object = None,
+    out: str | Path | None = None,
+    register: str | None = None,
+    refit: bool = True,
+    command: str = "fc.tune(...)",
+    quiet: bool = False,
+    **data_options: Any,
+) -> Study:
+    """Returns the study of a search for better settings than those of a config.
 
-    if asked.data is None:
-        raise ConfigError("data: expected a table: a path, a glob or a frame")
-    start = _started_from(asked.start)
-    config, panel = _opened(asked)
-    out = None if begun is None else begun.folder.out
-    console = Console(quiet=quiet or not distributed.is_main)
-    artifact = run_fit(panel, config, out, console, start, begun, distributed, report=report)
-    return Forecaster(artifact, config.tracking)
+    Each trial is fitted and then scored on later rows of the table; trial 0 is the config as it is. The
+    same call continues the study of that name.
+
+    Args:
+        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
+        horizon: Steps to forecast. None = as in the config.
+        trials: Number of trials in all, those of earlier calls included.
+        space: YAML file of the settings to search. Or a mapping. None = configs/sweeps/default.yaml.
+        config: YAML file of settings, those of the first trial. Or a mapping, or a Config.
+        study: Name of the study. None = from the table and the horizon.
+        storage: Journal file, database address or grpc://HOST:PORT. None = a journal in studies/.
+        workers: Number of processes, one device each.
+        sampler: Proposes the settings of a trial.
+        pruner: Stops trials that fall behind. None = asha where losses are comparable.
+        metrics: Score to minimise: WQL, MASE, MSE, MAE, RMSE or sMAPE; several make a Pareto study.
+        timeout: Time after which no trial starts, as 45m or 2h.
+        seed: Seed of the sampler.
+        until: Hold out all rows after this date.
+        future: Table of the covariates known in advance, after the cutoff.
+        covariates: Second table, joined on series and time.
+        out: Folder for a model of the best settings.
+        register: Register that model in MLflow under this name.
+        refit: Fit a model with the best settings.
+        command: Command that is written into the file of the best settings.
+        quiet: Print nothing.
+        data_options: fields of `DataConfig`.
+
+    Raises:
+        DataError: the table cannot be understood, or is too short.
+        ConfigError: a setting or the space is wrong, or contradicts the study of that name.
+        FitError: three trials in a row failed alike, or none finished.
+
+    Example:
+        >>> study = tune("sales.csv", horizon=28, trials=50)   # doctest: +SKIP
+        >>> study.best.fit.learning_rate, study.model          # doctest: +SKIP
+    """
+    from rich.console import Console
+
+    from forecaster.config import config_from
+    from forecaster.forecast.artifact import check_target
+    from forecaster.runs.resume import FitRequest
+    from forecaster.runs.tune.search import run_search
+    from forecaster.runs.tune.study import tune_options
+
+    settings = config_from(config, horizon, data_options)
+    options: dict[str, Any] = dict(
+        space=space, study=study, storage=storage, workers=workers, sampler=sampler
+    )
+    options |= dict(pruner=pruner, metrics=metrics, timeout=timeout, seed=seed, until=until)
+    options |= dict(out=out, register=register, refit=refit, command=command)
+    search = tune_options(trials, options)
+    if search.out is not None:
+        check_target(search.out)
+    settings, panel = _open(FitRequest(settings, data, future, covariates, search.until))
+    console = Console(quiet=quiet)
+    outcome, artifact = run_search(panel, settings, search, console, data, future, covariates)
+    return Study(outcome, panel.kind, artifact)
 
 
-def _page(path: str | Path | None, data: object) -> Path | None:
-    """Returns where a page goes, once it is sure that it can be written."""
+@_with_data_options
+def convert(
+    data: object,
+    store: str | Path,
+    *,
+    future: object = None,
+    covariates: object = None,
+    quiet: bool = False,
+    **data_options: Any,
+) -> Panel:
+    """Writes a table of any size to a folder that `fit`, `predict`, `backtest` and `check` read.
+
+    Args:
+        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
+        store: Folder for the panel store; it appears whole or not at all.
+        future: Table of the covariates known in advance; it has to fit in memory.
+        covariates: Second table, joined on series and time; it has to fit in memory.
+        quiet: Print nothing.
+        data_options: fields of `DataConfig`.
+
+    Raises:
+        DataError: the table cannot be understood.
+        OutputError: the folder is something else, or the disk is full.
+
+    Example:
+        >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from forecaster.config import config_from
+    from forecaster.panel.convert import convert_table
+    from forecaster.runs.console import print_findings, print_line, print_roles
+
+    console, folder = Console(quiet=quiet), Path(store)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("converting", total=None)
+        panel = convert_table(
+            data,
+            folder,
+            config_from(None, None, data_options).data,
+            covariates=covariates,
+            future=future,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print_roles(console, panel)
+    print_findings(console, panel.notes)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print_line(console, f"wrote {folder} ({size / 1e6:,.1f} MB)")
+    return panel
+
+
+@_with_data_options
+def check(
+    data: object,
+    horizon: int | None = None,
+    *,
+    future: object = None,
+    covariates: object = None,
+    **data_options: Any,
+) -> list[Finding]:
+    """Returns what is remarkable about a table, worst first; empty when nothing is.
+
+    Args:
+        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
+        horizon: Steps that will be forecast, to find series too short for it.
+        future: Table of the covariates known in advance, after the cutoff.
+        covariates: Second table, joined on series and time.
+        data_options: fields of `DataConfig`.
+
+    Raises:
+        DataError: the table cannot be understood at all.
+    """
+    from forecaster.config import config_from
+    from forecaster.panel.audit import check_panel
+    from forecaster.panel.build import open_panel
+
+    reading = config_from(None, horizon, data_options).data
+    return check_panel(open_panel(data, reading, covariates=covariates, future=future), horizon)
+
+
+def load(path: str | Path) -> Forecaster:
+    """Returns the model saved in a folder, or registered in MLflow; runs no code from there.
+
+    Args:
+        path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
+            store that MLFLOW_TRACKING_URI names, or the one in this folder.
+
+    Raises:
+        ArtifactError: there is none, it is damaged, or a newer version wrote it.
+        ConfigError: the MLflow store cannot be reached, or has no such model.
+    """
+    from forecaster.config import TrackingConfig
+    from forecaster.forecast.artifact import load_artifact
+    from forecaster.runs.registry import is_address, load_registered
+
+    if is_address(path):
+        return Forecaster(load_registered(str(path), TrackingConfig()))
+    return Forecaster(load_artifact(path))
+
+
+def _checked_page(path: str | Path | None, data: object) -> Path | None:
+    """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
     from forecaster.forecast.writer import check_report
 
@@ -112,8 +378,8 @@ def _page(path: str | Path | None, data: object) -> Path | None:
     return Path(path)
 
 
-def _opened(asked: FitRequest) -> tuple[Config, Panel]:
-    """Returns the table without its holdout, and the config with what a store says."""
+def _open(asked: FitRequest) -> tuple[Config, Panel]:
+    """Returns the table without its holdout, and the config with the settings of a store."""
     from forecaster.panel.build import open_panel
     from forecaster.panel.store import as_converted
 
@@ -128,152 +394,7 @@ def _opened(asked: FitRequest) -> tuple[Config, Panel]:
     return config, panel
 
 
-def tune(
-    data: object, horizon: int | None = None, trials: int = 50, **options: Unpack[TuneOptions]
-) -> Study:
-    """Returns the study of a search for better settings than those of a config.
-
-    Each trial is fitted and then scored on later rows of the table; trial 0 is the config as it is. The
-    same call goes on with the study that is there.
-
-    Args:
-        data: path of a CSV or Parquet file, a glob, or a pandas, polars or Arrow frame.
-        horizon: steps to forecast; may come from the config instead.
-        trials: in all, those of earlier calls included.
-        options: fields of `DataConfig`, `config`, `future`, `covariates`, `until`, `out` and `quiet` as
-            `fit` takes them; `space` (the settings to search: a YAML file, or a mapping), `study` (its
-            name), `storage` (a journal file or an address), `workers` (processes), `sampler` ("tpe",
-            "gp", "random"), `pruner` ("asha", "hyperband", "none"), `metrics` ("WQL", "MASE", "MSE",
-            "MAE", "RMSE", "sMAPE", or several of them), `timeout` (as "2h"), `seed`, `register` (a name
-            in the registry), `refit` (False: no model is fitted with the best settings).
-
-    Raises:
-        DataError: the table cannot be understood, or is too short.
-        ConfigError: a setting, the space, or a study that is there contradicts what was asked for.
-        FitError: three trials in a row failed alike, or none finished.
-
-    Example:
-        >>> study = tune("sales.csv", horizon=28, trials=50)   # doctest: +SKIP
-        >>> study.best.fit.learning_rate, study.model          # doctest: +SKIP
-    """
-    from forecaster.forecast.artifact import check_target
-    from forecaster.runs.resume import FitRequest
-    from forecaster.runs.tune.search import run_search
-    from forecaster.runs.tune.study import tune_options
-    from forecaster.tuned import Study
-
-    roles = {name: value for name, value in options.items() if name in DataConfig.model_fields}
-    apart = {*roles, "config", "quiet", "future", "covariates"}
-    config = config_from(options.get("config"), horizon, roles)
-    tables = (options.get("future"), options.get("covariates"))
-    search = tune_options(trials, {name: value for name, value in options.items() if name not in apart})
-    if search.out is not None:
-        check_target(search.out)
-    asked = FitRequest(config, data, *tables, search.until)
-    config, panel = _opened(asked)
-    console = Console(quiet=options.get("quiet", False))
-    outcome, artifact = run_search(panel, config, search, console, data, *tables)
-    return Study(outcome, panel.kind, artifact)
-
-
-def convert(
-    data: object,
-    store: str | Path,
-    covariates: object | None = None,
-    future: object | None = None,
-    quiet: bool = False,
-    **roles: Unpack[Roles],
-) -> Panel:
-    """Writes a table of any size to a folder that `fit`, `predict`, `backtest` and `check` take.
-
-    Args:
-        data: path of files larger than memory, or any other table.
-        store: the folder; it appears whole or not at all.
-        covariates: a second table, joined on series and time; it has to fit in memory.
-        future: a table of the covariates known in advance; it has to fit in memory.
-        quiet: say nothing.
-        roles: of columns, as in `fit`.
-
-    Raises:
-        DataError: the table cannot be understood.
-        OutputError: the folder is something else, or the disk is full.
-
-    Example:
-        >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
-    """
-    from rich.progress import Progress
-
-    from forecaster.panel.convert import convert_table
-    from forecaster.runs.console import print_findings, print_line, print_roles
-
-    config, console, folder = config_from(None, None, roles), Console(quiet=quiet), Path(store)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("converting", total=None)
-        panel = convert_table(
-            data,
-            folder,
-            config.data,
-            covariates=covariates,
-            future=future,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    print_roles(console, panel)
-    print_findings(console, panel.notes)
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    print_line(console, f"wrote {folder} ({size / 1e6:,.1f} MB)")
-    return panel
-
-
-def load(path: str | Path) -> Forecaster:
-    """Returns the model saved in a folder, or registered in MLflow; runs no code from there.
-
-    Args:
-        path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
-            store that MLFLOW_TRACKING_URI names, or the one in this folder.
-
-    Raises:
-        ArtifactError: there is none, it is damaged, or a newer version wrote it.
-        ConfigError: the MLflow store cannot be reached, or knows no such model.
-    """
-    from forecaster.forecast.artifact import load_artifact
-    from forecaster.runs.registry import is_address, load_registered
-
-    if is_address(path):
-        return Forecaster(load_registered(str(path), TrackingConfig()))
-    return Forecaster(load_artifact(path))
-
-
-def check(
-    data: object,
-    horizon: int | None = None,
-    future: object | None = None,
-    covariates: object | None = None,
-    **roles: Unpack[Roles],
-) -> list[Finding]:
-    """Returns what is remarkable about a table, worst first; empty when nothing is.
-
-    Args:
-        data: path, glob or frame.
-        horizon: steps that will be forecast, to find series too short for it.
-        future: a table of the covariates known in advance.
-        covariates: a second table, joined on series and time.
-        roles: of columns, as in `fit`.
-
-    Raises:
-        DataError: the table cannot be understood at all.
-    """
-    from forecaster.panel.audit import check_panel
-    from forecaster.panel.build import open_panel
-
-    config = config_from(None, horizon, roles)
-    return check_panel(open_panel(data, config.data, covariates=covariates, future=future), horizon)
-
-
-def _path(told: str | Path | None) -> Path | None:
-    return None if told is None else Path(told)
-
-
-def _started_from(model: object | None) -> Artifact | None:
+def _artifact_of(model: object) -> Artifact | None:
     """Returns the artifact of a model, or of the folder of one."""
     if isinstance(model, str | Path):
         model = load(model)
@@ -282,3 +403,351 @@ def _started_from(model: object | None) -> Artifact | None:
             f"warm_start: expected a model or the folder of one, found {type(model).__name__}"
         )
     return None if model is None else model.artifact
+
+
+class Forecaster:
+    """A fitted model: predict, backtest, detect, explain, save, export."""
+
+    def __init__(self, artifact: Artifact, tracking: TrackingConfig | None = None):
+        from forecaster.config import TrackingConfig
+
+        self.artifact = artifact
+        self.tracking = tracking or TrackingConfig()
+        """Where its runs are recorded."""
+
+    def __repr__(self) -> str:
+        schema = self.artifact.schema
+        return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
+
+    @property
+    def config(self) -> Config:
+        """The settings it was fitted with, all chosen."""
+        return self.artifact.plan.as_config(self.tracking)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Validation scores of the model and the baselines, and the loss curves."""
+        return self.artifact.metrics
+
+    @_with_data_options
+    def open(
+        self, data: object, future: object = None, covariates: object = None, **data_options: Any
+    ) -> Panel:
+        """Returns a table opened with this model's roles, categories and frequency.
+
+        Args:
+            data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
+            future: Table of the covariates known in advance, after the cutoff.
+            covariates: Second table, joined on series and time.
+            data_options: fields of `DataConfig`, where this table has other names or another format.
+        """
+        from forecaster.forecast.parts import open_for
+
+        return open_for(self.artifact, data, future, covariates, data_options)
+
+    @_with_data_options
+    def predict(
+        self,
+        data: object,
+        future: object = None,
+        covariates: object = None,
+        cutoff: str = "own",
+        horizon: int | None = None,
+        progress: Progress | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+        **data_options: Any,
+    ) -> Forecast:
+        """Returns the forecast of every series in a table.
+
+        Args:
+            data: History, with the columns the model was fitted to.
+            future: Table of the covariates known in advance, after the cutoff.
+            covariates: Second table, joined on series and time.
+            cutoff: Where forecasts start: own (each series' last observation), last (the latest of
+                all), or a date.
+            horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
+            progress: Called with (series done, series in all).
+            samples: Sample paths to keep in `Forecast.samples`; they need an autoregressive decoder.
+            seed: Seed of the sample paths.
+            data_options: fields of `DataConfig`, where this table has other names or another format.
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+            ConfigError: the horizon is too long for the model, or it has no sample paths.
+        """
+        from forecaster.forecast.predictor import Predictor
+
+        panel = self.open(data, future, covariates, **data_options)
+        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
+
+    @_with_data_options
+    def predict_to(
+        self,
+        path: str | Path,
+        data: object,
+        future: object = None,
+        covariates: object = None,
+        cutoff: str = "own",
+        horizon: int | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+        parts: bool = False,
+        shard: tuple[int, int] | None = None,
+        devices: int | None = None,
+        restart: bool = False,
+        engine: Engine | None = None,
+        progress: Progress | None = None,
+        **data_options: Any,
+    ) -> BatchResult:
+        """Writes the forecast of every series of a table of any size to a file, in bounded memory.
+
+        The same call resumes one that was killed.
+
+        Args:
+            path: File for the forecasts: .csv or .parquet.
+            data: History, with the columns the model was fitted to; a store is read block by block.
+            future: Table of the covariates known in advance, after the cutoff.
+            covariates: Second table, joined on series and time.
+            cutoff: Where forecasts start: own (each series' last observation), last (the latest of
+                all), or a date.
+            horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
+            samples: Write this many joint sample paths per series instead of quantiles.
+            seed: Seed of the sample paths.
+            parts: Keep one file per 1,024 series, in the folder PATH.parts.
+            shard: Make only shard (k, n) of the parts, k from 1; the same call without it merges them.
+            devices: Processes, each with a GPU of its own or a part of the cores. None = one.
+            restart: Discard the parts of an interrupted run.
+            engine: Makes the parts elsewhere, as on a Ray cluster.
+            progress: Called with (series done, series in all).
+            data_options: fields of `DataConfig`, where this table has other names or another format.
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+            ConfigError: the horizon is too long for the model, or it has no sample paths.
+            OutputError: a file cannot be written, or parts of another forecast are there.
+
+        Example:
+            >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
+        """
+        from forecaster.runs.batch_predict import predict_to
+
+        return predict_to(
+            self.artifact,
+            Path(path),
+            data,
+            future=future,
+            covariates=covariates,
+            cutoff=cutoff,
+            horizon=horizon,
+            samples=samples,
+            seed=seed,
+            parts=parts,
+            shard=shard,
+            devices=devices,
+            restart=restart,
+            engine=engine,
+            progress=progress,
+            **data_options,
+        )
+
+    @_with_data_options
+    def backtest(
+        self,
+        data: object,
+        windows: int = 8,
+        refit: Literal["once", "each", "never"] = "once",
+        stride: int | None = None,
+        covariates: object = None,
+        quiet: bool = False,
+        horizon: int | None = None,
+        **data_options: Any,
+    ) -> Backtest:
+        """Returns forecasts at past cutoffs with the truth beside them, and scores.
+
+        Args:
+            data: History, with the columns the model was fitted to.
+            windows: Number of cutoffs.
+            refit: Fit the same settings before the first cutoff (once), before each, or never: use
+                these weights, an error where they have seen a scored row.
+            stride: Steps between cutoffs. None = the horizon.
+            covariates: Second table, joined on series and time.
+            quiet: Print nothing.
+            horizon: Leads to score. None = as fitted.
+            data_options: fields of `DataConfig`, where this table has other names or another format.
+
+        Raises:
+            ConfigError: `refit` is unknown or dishonest, or the horizon is too long for the model.
+            DataError: the table has too little history for so many windows.
+        """
+        from rich.console import Console
+
+        from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
+
+        if refit not in ("once", "each", "never"):
+            raise ConfigError(f"refit {refit!r}: expected once, each or never")
+        if windows < 1 or (stride is not None and stride < 1):
+            raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
+        plan = BacktestOptions(windows, refit, stride, horizon)
+        panel = self.open(data, covariates=covariates, **data_options)
+        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
+
+    @_with_data_options
+    def detect(
+        self,
+        data: object,
+        beyond: float = 1.0,
+        covariates: object = None,
+        progress: Progress | None = None,
+        **data_options: Any,
+    ) -> Labels:
+        """Returns a label for each observed step: inside, above or below the band forecast before it.
+
+        Args:
+            data: History, with the columns the model was fitted to.
+            beyond: Half-widths from the median at which a value is outside; 1 = the band itself.
+            covariates: Second table, joined on series and time.
+            progress: Called with (series done, series in all).
+            data_options: fields of `DataConfig`, where this table has other names or another format.
+
+        Raises:
+            DataError: the table does not fit the model.
+            ConfigError: the model has no band, or `beyond` is no number above 0.
+
+        Example:
+            >>> model.detect("sales.csv").write("labels.parquet")   # doctest: +SKIP
+        """
+        from forecaster.forecast.detect import detect
+
+        panel = self.open(data, covariates=covariates, **data_options)
+        return detect(self.artifact, panel, beyond, progress)
+
+    @_with_data_options
+    def explain(
+        self,
+        data: object,
+        series: str | None = None,
+        channel: str | None = None,
+        cutoff: str = "own",
+        future: object = None,
+        covariates: object = None,
+        keys: str | Sequence[str] | None = None,
+        **data_options: Any,
+    ) -> Explanation:
+        """Returns the attention weights of one forecast, and how covariates and the past move it.
+
+        Args:
+            data: History, with the columns the model was fitted to.
+            series: Key of the series; several key columns joined with /. None = the only one.
+            channel: Column forecast. None = the first.
+            cutoff: Where the forecast starts: own (the last observation) or a date.
+            future: Table of the covariates known in advance, after the cutoff.
+            covariates: Second table, joined on series and time.
+            keys: Columns that together name a series, where they have other names in this table.
+            data_options: fields of `DataConfig`, where this table has other names or another format.
+
+        Raises:
+            DataError: the table does not fit the model, or has no such series or channel.
+
+        Example:
+            >>> model.explain("sales.csv", series="store_1").write("attention.html")  # doctest: +SKIP
+        """
+        from forecaster.forecast.explain import explain
+
+        named = data_options if keys is None else {**data_options, "series": keys}
+        panel = self.open(data, future, covariates, **named)
+        return explain(self.artifact, panel, series, channel, cutoff)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model to a folder, whole or not at all.
+
+        Raises:
+            OutputError: the folder cannot be written, or holds something else.
+        """
+        self.artifact.save(path)
+
+    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
+        """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
+
+        Args:
+            name: Name of the registered model. A version with a lower WQL on its champion's validation
+                windows becomes the champion.
+            tracking: MLflow store. None = the one of the fit.
+
+        Raises:
+            ConfigError: the store is away, or refuses the name.
+
+        Example:
+            >>> model.export("sales").address  # doctest: +SKIP
+            'models:/sales@champion'
+        """
+        from forecaster.runs.registry import publish
+
+        with tempfile.TemporaryDirectory() as scratch:
+            self.save(Path(scratch) / "model")
+            return publish(Path(scratch) / "model", name, tracking or self.tracking)
+
+    def export_onnx(self, path: str | Path) -> str:
+        """Writes the model as an ONNX file, for other languages; returns a summary of its content.
+
+        Raises:
+            ConfigError: this kind of model has no such form, or the extra `onnx` is not installed.
+            OutputError: the file cannot be written.
+
+        Example:
+            >>> model.export_onnx("sales.onnx")  # doctest: +SKIP
+        """
+        from forecaster.forecast.onnx_export import write_onnx
+
+        return write_onnx(self.artifact, Path(path))
+
+
+class Study:
+    """The trials of a search, the best of them, and the preset they are compared with."""
+
+    def __init__(self, outcome: Outcome, kind: str, artifact: Artifact | None):
+        self._outcome, self._kind, self._artifact = outcome, kind, artifact
+
+    def __repr__(self) -> str:
+        plan = self._outcome.plan
+        finished = len(self._outcome.ended)
+        return f"Study({plan.study}: {finished} trials, {plan.metrics[0]} {self.best_value:.5g})"
+
+    @property
+    def name(self) -> str:
+        """Name of the study; `tune` continues the study of the same name."""
+        return self._outcome.plan.study
+
+    @property
+    def best(self) -> Config:
+        """The config with the smallest value; of several metrics, of the first one."""
+        return self._outcome.config(self._outcome.best)
+
+    @property
+    def best_value(self) -> float:
+        """Its value on the validation span."""
+        return float(self._outcome.best.values[0])
+
+    @property
+    def preset_value(self) -> float | None:
+        """The value of the config as it was given; None where its trial has not finished."""
+        preset = self._outcome.preset
+        return None if preset is None else float(preset.values[0])
+
+    @property
+    def trials(self) -> Any:
+        """A row per trial, as the caller's kind of frame: state, values, seconds, settings, note."""
+        from forecaster.panel.frames import frame_of, to_kind
+
+        return to_kind(frame_of(self._outcome.columns()), self._kind)
+
+    @property
+    def model(self) -> Forecaster:
+        """A model of the best config, fitted to all rows.
+
+        Raises:
+            ConfigError: the search was run with `refit=False`.
+        """
+        if self._artifact is None:
+            raise ConfigError("refit was False, so there is no model: fit(data, config=study.best)")
+        return Forecaster(self._artifact)

@@ -64,47 +64,47 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """How a table is read, and which column is what. Null = inferred, and printed before work starts.
+    """How a table is read, and the role of each column; null = inferred from the table.
 
-    Every field is also a flag of the verbs that read data; its help is the first sentence here.
+    Every field is an option of the Python interface and a flag of the verbs that read data. Their help
+    is the first sentence here, and the one on null.
     """
 
     time: str | None = None
-    """Column of timestamps; "row" numbers the rows (no clock). Null = found."""
+    """Column of timestamps; row: no timestamps, the rows are numbered. Null = inferred."""
     series: tuple[str, ...] | None = None
-    """Columns that together name a series. Null = found."""
+    """Columns that together identify a series. Null = inferred."""
     target: tuple[str, ...] | None = None
-    """Columns to forecast, the channels. Null = found."""
+    """Columns to forecast, the channels. Null = inferred."""
     known: tuple[str, ...] = ()
-    """Covariates known in advance. Never guessed: declared here, or given in the future table."""
+    """Covariates known in advance. Never inferred: declared here, or columns of the future table."""
     past: tuple[str, ...] | None = None
-    """Covariates seen only up to the cutoff. Null = every remaining usable column."""
+    """Covariates known up to the cutoff only. Null = every remaining usable column."""
     static: tuple[str, ...] | None = None
-    """Columns constant within a series. Null = found."""
+    """Covariates constant within a series. Null = inferred."""
     categorical: tuple[str, ...] | None = None
-    """Covariates that are categories, beside text and booleans, which always are.
-    Null = also columns of few whole numbers; none where the list is empty."""
+    """Categorical covariates, beside text and booleans, which always are. Null = also columns of few
+    whole numbers."""
     freq: str | None = None
-    """Step of the time axis, as 1h, 1d, 1mo. Null = found."""
+    """Frequency of the time axis, as 1h, 1d, 1mo. Null = inferred."""
     season_length: int | None = Field(None, ge=1, le=LONGEST)
-    """Steps of the main season. Null = from the step; without a clock, found in the data."""
+    """Steps of the main season. Null = from the frequency; without timestamps, found in the data."""
     periods: tuple[Annotated[int, Field(ge=2, le=LONGEST)], ...] | None = None
-    """Further cycles, in steps, whose phase the network is told beside those of the calendar.
-    Null = none with a calendar; on an integer axis, found in the data."""
+    """Further periods, in steps, whose phase the network reads beside those of the calendar. Null = none;
+    without timestamps, found in the data."""
     layout: Literal["wide", "long", "rows"] | None = None
-    """wide: columns are channels; long: rows of many series; rows: each row is a whole series.
-    Null = wide or long, found."""
+    """wide: one column per channel; long: rows of many series; rows: one row per series. Null = wide or
+    long, inferred."""
     delimiter: str | None = None
-    """Character between the fields of a CSV file, or tab. Null = found."""
+    """Delimiter of a CSV file: a character, or tab. Null = inferred."""
     decimal: Literal[".", ","] | None = None
-    """Decimal mark of numbers in a CSV file. Null = found."""
+    """Decimal mark of a CSV file. Null = inferred."""
     time_format: str | None = None
-    """How times are written, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = found."""
+    """Format of timestamps, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = inferred."""
     on_duplicates: Literal["error", "mean", "last"] = "error"
-    """What becomes of rows that share series and time but disagree. mean: their mean; last: the
-    last one. Rows that agree are one row in any case, and that is said."""
+    """Rows that share series and time but differ: an error, their mean, or the last one."""
     holidays: str | None = None
-    """Country, as DE or US-CA, whose public holidays become a known covariate."""
+    """Country, as DE or US-CA, whose public holidays become a known covariate; null = none."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -116,14 +116,14 @@ class DataConfig(Section):
 
 
 class TargetConfig(Section):
-    """What values of the target can be; applied to forecasts only."""
+    """Bounds and rounding of forecasts."""
 
     lower: float | None = None
-    """No forecast is below it; null = no bound."""
+    """Smallest value of a forecast; null = no bound."""
     upper: float | None = None
-    """No forecast is above it; null = no bound."""
+    """Largest value of a forecast; null = no bound."""
     integer: bool = False
-    """Forecasts are rounded to whole numbers."""
+    """Round forecasts to whole numbers."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -297,12 +297,12 @@ class FitConfig(Section):
 
 
 class TrackingConfig(Section):
-    """Where a run is recorded."""
+    """Recording of runs in MLflow."""
 
     enabled: bool = True
     """Record the run in MLflow."""
     uri: str | None = None
-    """MLflow tracking store; null = MLFLOW_TRACKING_URI, else SQLite in the working directory."""
+    """MLflow store; null = MLFLOW_TRACKING_URI, else SQLite in the working directory."""
     experiment: str = "forecaster"
     """MLflow experiment."""
 
@@ -313,15 +313,15 @@ class Config(Section):
     horizon: int | None = Field(None, ge=1, le=LONGEST)
     """Steps to forecast after the cutoff; required to fit."""
     data: DataConfig = DataConfig()
-    """Roles of the columns."""
+    """Reading of the table and roles of the columns; null = inferred from the table."""
     target: TargetConfig = TargetConfig()
-    """What its values can be."""
+    """Bounds and rounding of forecasts."""
     model: ModelConfig = ModelConfig()
     """The network."""
     fit: FitConfig = FitConfig()
     """Training."""
     tracking: TrackingConfig = TrackingConfig()
-    """Where the run is recorded."""
+    """Recording in MLflow."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

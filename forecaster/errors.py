@@ -1,4 +1,4 @@
-"""The faults a caller can act on.
+"""Errors that a caller can mend.
 
     ForecasterError          one clear line: what was expected, what was found, where, what to do
     ├── DataError            a table cannot be understood, or does not hold what the task needs
@@ -8,7 +8,7 @@
     └── OutputError          a result cannot be written; nothing half-written is left
 
 The command line prints the message as one line and exits with code 2. Anything else that is raised
-is a fault of ours and keeps its traceback.
+is a bug and keeps its traceback.
 """
 
 import difflib
@@ -17,10 +17,10 @@ from typing import Any
 
 
 class ForecasterError(Exception):
-    """Base of every fault that the caller can mend."""
+    """Base of every error that the caller can mend."""
 
-    told_elsewhere: bool | None = None
-    """Whether another process of the same work, on this machine, tells it; None = nobody knows yet."""
+    reported_elsewhere: bool | None = None
+    """Whether another process of the same run prints it; None = not settled yet."""
 
 
 class DataError(ForecasterError):

@@ -32,7 +32,7 @@ install_import_hook("forecaster.model", "beartype.beartype")
 # On tensors this small a second thread costs more than it gives.
 torch.set_num_threads(1)
 
-from forecaster.config import Config, DataConfig  # noqa: E402
+from forecaster.config import Config, DataConfig, Plan, parse_plan  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
 
@@ -163,5 +163,16 @@ def make_config() -> Callable[..., Config]:
             fit=small | sections.get("fit", {}),
             tracking={"enabled": False},
         )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_plan(make_config: Callable[..., Config]) -> Callable[..., Plan]:
+    """The factory of plans of the smallest network, with the options of `make_config`."""
+
+    def make(horizon: int, **options: object) -> Plan:
+        config = make_config(horizon, **options)
+        return parse_plan(config.model_dump(exclude={"tracking"}), "plan")
 
     return make

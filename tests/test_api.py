@@ -1,5 +1,6 @@
 """The Python face: what a README shows, with tables, roles and configs as people have them."""
 
+import inspect
 import os
 import re
 
@@ -12,7 +13,8 @@ from forecast import tiny
 from polars.testing import assert_frame_equal
 
 import forecaster as fc
-from forecaster.config import Config
+from forecaster.api import data_options
+from forecaster.config import Config, DataConfig
 
 
 def _weights(model):
@@ -29,6 +31,37 @@ def test_every_public_name_is_there():
         assert getattr(fc, name).__doc__
     with pytest.raises(AttributeError, match="has no attribute 'forecats'"):
         fc.forecats  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(fc.check, fc.convert, fc.fit, fc.load, fc.tune),
+        *(fc.Forecaster.open, fc.Forecaster.predict, fc.Forecaster.predict_to, fc.Forecaster.backtest),
+        *(fc.Forecaster.detect, fc.Forecaster.explain, fc.Forecaster.export),
+    ],
+    ids=lambda function: function.__qualname__,
+)
+def test_help_shows_every_option_with_its_default_and_a_description(function):
+    shown = inspect.signature(function).parameters
+    assert "Unpack" not in str(shown) and not any("**" in str(option) for option in shown.values())
+    described = re.findall(r"^ +(\w+): ", function.__doc__.partition("Args:")[2], flags=re.MULTILINE)
+    assert set(described) - {
+        "ArtifactError",
+        "ConfigError",
+        "DataError",
+        "FitError",
+        "OutputError",
+    } == (set(shown) - {"self"})
+
+
+def test_the_options_of_a_table_are_the_fields_of_the_config():
+    options, fields = data_options(), DataConfig.model_fields
+    assert list(options) == list(fields)
+    for name, (option, text) in options.items():
+        assert option.default == fields[name].default
+        assert text == " ".join(fields[name].description.split())
+        assert name in inspect.signature(fc.fit).parameters
 
 
 def test_the_main_job_in_six_lines(tmp_path):

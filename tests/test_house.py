@@ -13,8 +13,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from forecaster.config import Config, Section
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"forecaster", "data", "configs", "tests", "notebooks", "benchmarks", "docs"}
+TWICE = {"Parent", "parts.py", "scales.py", "store.py", "transfer.py", "Rows"}
+"""Names that are still used twice; no other may be."""
 SHAPELESS_NAMES = {"utils", "helpers", "misc", "common", "manager"}
 
 
@@ -39,6 +43,50 @@ def test_no_file_or_folder_has_a_name_that_says_nothing():
         for path in (ROOT / "forecaster").rglob("*")
         if path.stem.strip("_") in SHAPELESS_NAMES
     )
+
+
+def _shared(names: Iterable[tuple[str, str]]) -> Iterable[str]:
+    """Lines for names that occur in several places, out of (name, place)."""
+    places: dict[str, list[str]] = {}
+    for name, place in names:
+        places.setdefault(name, []).append(place)
+    return (
+        f"{name}: {', '.join(found)}"
+        for name, found in places.items()
+        if len(found) > 1 and name not in TWICE
+    )
+
+
+def test_no_two_files_share_a_name(modules):
+    """An editor's tabs show names only. Verbs are called like the files that do their work."""
+    own = (path for path in modules if "/cli/" not in path and not path.endswith("__init__.py"))
+    _assert_none(_shared((path.rsplit("/", 1)[-1], path) for path in own))
+
+
+def test_no_two_classes_share_a_name(modules):
+    _assert_none(
+        _shared(
+            (node.name, path)
+            for path, module in modules.items()
+            for node in ast.walk(module)
+            if isinstance(node, ast.ClassDef)
+        )
+    )
+
+
+def test_every_setting_is_read(modules):
+    read = {
+        node.attr
+        for path, module in modules.items()
+        if path != "forecaster/config.py"
+        for node in ast.walk(module)
+        if isinstance(node, ast.Attribute)
+    }
+    sections = [getattr(Config(), name) for name in Config.model_fields]
+    settings = [
+        name for part in sections if isinstance(part, Section) for name in type(part).model_fields
+    ]
+    _assert_none(name for name in settings if name not in read)
 
 
 def test_no_import_is_relative(modules):

@@ -129,7 +129,7 @@ def test_the_python_quick_start_runs_as_it_stands(in_a_fresh_folder):
     for block in _blocks("python"):
         exec(compile(block, "README.md", "exec"), scope)
     assert Path("forecasts.parquet").exists()
-    assert load_artifact("models/sales").config.fit.steps == 2
+    assert load_artifact("models/sales").plan.fit.steps == 2
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -1,7 +1,7 @@
-"""The shell's face: one file per verb, no arithmetic.
+"""The command line: one file per verb, no arithmetic.
 
-What comes in: arguments. What goes out: an exit code — 0, or 2 with one line for what the user can
-mend, 130 after Ctrl-C, or 143 after SIGTERM. Start-up imports typer and pydantic only.
+Exit codes: 0; 2 with one line per fault the user can mend; 130 after Ctrl-C; 143 after SIGTERM.
+Start-up imports typer alone: neither pydantic nor rich.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from forecaster.cli import (
     fit,
     predict,
     runs,
-    streams,
     tune,
     ui,
 )
@@ -75,65 +74,66 @@ def _options(
 
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
-    _give_memory_back()
-    streams.take_any_text()
+    signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # closed, or a notebook's
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with Interrupt() as interrupt:
         try:
             code = _run(interrupt)
-            with suppress(OSError):
-                streams.flush_output()
         except KeyboardInterrupt:
             code = 130
-    # Libraries swallow it now and then; whoever pressed Ctrl-C hears that it was heard.
+        with suppress(OSError):
+            _flush_output()
+    # Libraries swallow Ctrl-C now and then; the exit code is 130 all the same.
     sys.exit(130 if interrupt.came else code)
 
 
 def _run(interrupt: Interrupt) -> int:
-    """Runs a verb and returns its exit code; says in a line what went wrong."""
+    """Runs a verb and returns its exit code; prints one line per fault."""
     try:
         code = app(standalone_mode=False)
-        streams.flush_output()
-    except ForecasterError as error:
-        return 130 if interrupt.came else _refuse("" if error.told_elsewhere else str(error))
+        _flush_output()
     except typer.Abort:
         return 130
-    except OSError as error:  # what no verb foresaw: a full pipe, a folder that went away
-        return 130 if interrupt.came else _refuse(streams.told(error))
+    except ForecasterError as error:
+        message = "" if error.reported_elsewhere else str(error)
+    except OSError as error:  # one that no verb foresaw: a full pipe, a folder that vanished
+        parts = (error.filename, error.strerror or error)
+        message = ": ".join(str(part) for part in parts if part)
     except MemoryError as error:
-        return _refuse(f"out of memory: {str(error) or 'free some, or give less data at a time'}")
+        message = f"out of memory: {str(error) or 'free some, or give less data at a time'}"
     except Exception as error:
-        # Usage errors of the parser, whichever library raised them: they can format themselves.
+        # Usage errors of typer, whichever release: they format themselves.
         formatted = getattr(error, "format_message", None)
-        if interrupt.came:
-            return 130
-        if formatted is None:
+        if formatted is None and not interrupt.came:
             raise
-        if type(error).__name__ != "NoArgsIsHelpError":
-            return _refuse(formatted())
-        typer.echo(formatted(), err=True)
-        return 2
-    return code or 0
+        message = formatted() if formatted else ""
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(message, err=True)
+            return 2
+    else:
+        return code or 0
+    if not interrupt.came:  # else the fault is a consequence of Ctrl-C
+        for line in message.splitlines():
+            typer.echo(f"error: {line}", err=True)
+    return 2
 
 
-def _give_memory_back() -> None:
-    """Lets polars return freed memory to the system at once; by default it keeps it for a while.
-
-    What is read of a large file is freed just before arrays as large are made, elsewhere. The last of
-    several settings holds: a parent process that uses polars hands down its own.
-    """
-    name = "_RJEM_MALLOC_CONF"
-    settings = (os.environ.get(name), "dirty_decay_ms:0,muzzy_decay_ms:0")
-    os.environ[name] = ",".join(filter(None, settings))
-
-
-def _terminated(number: int, frame: object) -> None:
-    """Lets work be wound up; a second signal ends the process at once."""
+def _terminate(number: int, frame: object) -> None:
+    """Unwinds the work at SIGTERM; a second signal ends the process at once."""
     signal.signal(number, signal.SIG_DFL)
     raise SystemExit(128 + number)
 
 
-def _refuse(message: str) -> int:
-    for line in message.splitlines():
-        typer.echo(f"error: {line}", err=True)
-    return 2
+def _flush_output() -> None:
+    """Writes out standard output; one that is closed or full is replaced, and raises OSError."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Else the interpreter flushes again at exit, and prints a traceback.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise

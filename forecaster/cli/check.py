@@ -1,42 +1,40 @@
-"""`forecaster check`: what is remarkable about a table, before any training."""
+"""`forecaster check`: a table → the role of each column, and findings before any training."""
 
 from __future__ import annotations
 
 import json as json_format
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from forecaster import api
 from forecaster.cli import options
 from forecaster.errors import DataError
 
 
-@options.reads_table
+@options.flags_of(api.check)
 def check(
-    data: options.Data,
-    horizon: options.Horizon = None,
-    future: options.Future = None,
-    covariates: options.Covariates = None,
-    json: Annotated[bool, typer.Option("--json", help="Print findings for machines.")] = False,
-    *,
-    told: options.Told,
+    json: Annotated[bool, typer.Option("--json", help="Print findings as JSON.")] = False,
+    **given: Any,
 ) -> None:
-    """Show what every column is taken for, and what may go wrong.
+    """Show the role of every column, and what may go wrong.
 
     Exits with 2 when the table cannot be understood.
     """
-    config = options.settings(None, None, horizon, told)
     from rich.console import Console
 
+    from forecaster.config import config_from
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
     from forecaster.panel.findings import findings_of, worst_first
     from forecaster.runs.console import print_counts, print_findings, print_roles
 
-    panel = None
+    data, horizon = given.pop("data"), given.pop("horizon")
+    tables = {name: given.pop(name) for name in ("future", "covariates")}
+    reading, panel = config_from(None, horizon, given).data, None
     try:
-        panel = open_panel(data, config.data, covariates=covariates, future=future)
+        panel = open_panel(data, reading, **tables)
         findings = check_panel(panel, horizon)
     except DataError as error:
         findings = worst_first(findings_of(error))
@@ -47,8 +45,7 @@ def check(
         console = Console()
         if panel is not None:
             print_roles(console, panel)
-        # Errors go where those of every verb go.
-        for finding in errors:
+        for finding in errors:  # to standard error, as those of every verb
             typer.echo(f"error: {finding.line()}", err=True)
         print_findings(console, findings[len(errors) :])
         print_counts(console, findings)

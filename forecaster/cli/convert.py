@@ -1,29 +1,17 @@
-"""`forecaster convert`: a table of any size in, a panel store out."""
+"""`forecaster convert`: a table of any size → a panel store."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
+from forecaster import api
 from forecaster.cli import options
 
 
-@options.reads_table
-def convert(
-    data: options.Data,
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder for the panel store.")],
-    future: options.Future = None,
-    covariates: options.Covariates = None,
-    *,
-    told: options.Told,
-) -> None:
+@options.flags_of(api.convert)
+def convert(**given: Any) -> None:
     """Write a table of any size to a folder that the other verbs read in its place.
 
-    The table is streamed: memory stays bounded, only the longest series has to fit. What is written
-    appears whole or not at all.
+    The table is streamed: only its longest series has to fit in memory.
     """
-    from forecaster import api
-
-    api.convert(data, store, covariates=covariates, future=future, **options.declared(told))
+    api.convert(**given)

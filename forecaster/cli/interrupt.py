@@ -1,9 +1,4 @@
-"""Ctrl-C, remembered: libraries that are stopped half-way swallow it, or say something else is wrong.
-
-What comes in: SIGINT. What goes out: KeyboardInterrupt, as ever, and the knowledge that it was there:
-what fails after it failed because of it, and is no fault to be shown. Where it cannot be raised, as in
-a finaliser, it is raised again a moment later.
-"""
+"""Ctrl-C, remembered: libraries that it stops swallow it, or raise another error."""
 
 from __future__ import annotations
 
@@ -11,43 +6,38 @@ import _thread
 import signal
 import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
-
-_LATER_SECONDS = 0.02
 
 
 class Interrupt:
-    """Whether Ctrl-C was pressed in a `with` block."""
+    """Whether Ctrl-C was pressed in a `with` block; KeyboardInterrupt is raised as ever."""
 
     def __init__(self) -> None:
         self.came = False
-        self._hears = False
 
     def __enter__(self) -> Self:
-        # Whoever started this process may have had it ignored.
-        self._hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._hears:
-            signal.signal(signal.SIGINT, self._take)
-            sys.unraisablehook = self._unraisable
+        # A parent process may have had the signal ignored; that holds.
+        self._heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._heeded:
+            signal.signal(signal.SIGINT, self._handle)
+            sys.unraisablehook = self._raise_again
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._hears:
+    def __exit__(self, *error: object) -> None:
+        if self._heeded:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.unraisablehook = sys.__unraisablehook__
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.came = True
-        raise KeyboardInterrupt
+        signal.default_int_handler(number, frame)
 
-    def _unraisable(self, unraisable: Any) -> None:
-        """Passes over what could not be raised because Ctrl-C came in its way."""
+    def _raise_again(self, unraisable: Any) -> None:
+        """Raises Ctrl-C a moment later where it hit a finaliser, which cannot raise."""
         if not self.came:
             sys.__unraisablehook__(unraisable)
         elif issubclass(unraisable.exc_type, KeyboardInterrupt):
-            again = threading.Timer(_LATER_SECONDS, _thread.interrupt_main)
+            again = threading.Timer(0.02, _thread.interrupt_main)
             again.daemon = True
             again.start()

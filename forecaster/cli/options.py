@@ -1,118 +1,127 @@
-"""Options that several verbs share, and how they reach the config.
-
-What comes in: flags as typed. What goes out: a validated `Config`, or the flags about the table as
-Python's face takes them.
-"""
+"""Flags of the verbs, taken from the Python interface: its names, defaults and docstrings."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, Signature, signature
+from collections.abc import Callable
+from inspect import Parameter, Signature, getdoc, signature
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from forecaster.config import COLUMN_LISTS, LISTS, Config, DataConfig, load_config
+from forecaster.api import data_options
 
-Told = Mapping[str, Any]
-"""Flags about the table that were typed, by name."""
-
-Data = Annotated[
-    str,
-    typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob."),
-]
-DataOrNone = Annotated[
-    str | None,
-    typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder or URL, or a quoted glob."),
-]
 Model = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="Folder written by forecaster fit, or models:/NAME@champion."),
 ]
-Future = Annotated[
-    str | None, typer.Option(help="Table of the covariates known in advance, after the cutoff.")
-]
-Covariates = Annotated[str | None, typer.Option(help="Second table, joined on series and time.")]
-Horizon = Annotated[int | None, typer.Option(min=1, help="Steps to forecast.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings.")]
-Store = Annotated[
-    str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or a local one if left out.")
-]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, as model.width=64; repeatable."),
 ]
+Store = Annotated[
+    str | None, typer.Option(help="MLflow store. Default: MLFLOW_TRACKING_URI, else a local one.")
+]
+_METAVARS = {
+    "budget": "DURATION",
+    "cutoff": "own|last|DATE",
+    "storage": "URL",
+    "timeout": "DURATION",
+    "until": "DATE",
+}
 
 
-def reads_table(verb: Callable[..., None]) -> Callable[..., None]:
-    """Returns a verb with one more flag per field of `DataConfig`; it gets those typed as `told`.
-
-    Typer reads flags from a signature, and sixteen of them spelled out in every verb would be four
-    copies of the schema. The schema's own docstrings are their help. A flag that the verb has itself
-    means what the verb says.
-    """
-    own = [part for name, part in signature(verb).parameters.items() if name != "told"]
-    names = {part.name for part in own}
-    fields = [name for name in DataConfig.model_fields if name not in names]
-    flags = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_flag(name)) for name in fields
-    ]
-
-    @functools.wraps(verb)
-    def run(**given: Any) -> None:
-        typed = {name: given.pop(name) for name in fields}
-        verb(**given, told={name: value for name, value in typed.items() if value is not None})
-
-    hints = get_type_hints(verb, include_extras=True)
-    parts = [part.replace(annotation=hints[part.name], kind=Parameter.KEYWORD_ONLY) for part in own]
-    run.__signature__ = Signature([*parts, *flags])  # type: ignore[attr-defined]
-    run.__annotations__ = {part.name: part.annotation for part in (*parts, *flags)}
-    return run
-
-
-def _flag(name: str) -> Any:
-    field = DataConfig.model_fields[name]
-    words = (field.description or "").replace("\n", " ")
-    help_text = re.split(r"(?<=\.) ", words)[0]
-    kinds = [kind for kind in get_args(field.annotation) if kind is not type(None)]
-    choices = [word for kind in (field.annotation, *kinds) for word in get_args(kind)]
-    choices = [word for word in choices if isinstance(word, str)]
-    if name in COLUMN_LISTS:
-        return Annotated[str | None, typer.Option(metavar="A,B", help=help_text)]
-    if field.annotation is bool:
-        return Annotated[bool | None, typer.Option(f"--{name.replace('_', '-')}", help=help_text)]
-    if name in LISTS:
-        return Annotated[str | None, typer.Option(metavar="N,M", help=help_text)]
-    if int in kinds:
-        return Annotated[int | None, typer.Option(help=help_text)]
-    return Annotated[str | None, typer.Option(metavar="|".join(choices) or "TEXT", help=help_text)]
-
-
-def settings(
-    config: Path | None, sets: Sequence[str] | None, horizon: int | None, told: Told
-) -> Config:
-    """Returns the config of a file, `--set` assignments and table flags, the later ones on top.
+def flags_of(
+    function: Callable[..., Any], *without: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a verb a flag for each option of a function that the verb does not declare itself.
 
     Args:
-        config: YAML file.
-        sets: dotted.key=value.
-        horizon: steps to forecast.
-        told: flags about the table, as typed.
-
-    Raises:
-        ConfigError: all faults at once.
+        function: of the Python interface; its docstring is the help of the flags.
+        without: options that get no flag.
     """
-    loaded = load_config(config, sets or ())
-    wanted: dict[str, Any] = {} if horizon is None else {"horizon": horizon}
-    return loaded.replaced(data=declared(told), **wanted)
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(verb, include_extras=True)
+        own = [
+            part.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY)
+            for name, part in signature(verb).parameters.items()
+            if part.kind is not Parameter.VAR_KEYWORD
+        ]
+        taken = {"self", "quiet", "progress", *without, *(part.name for part in own)}
+        help_of = _descriptions(function)
+        options = {
+            name: part for name, part in signature(function).parameters.items() if name not in taken
+        }
+        lists = [name for name, part in options.items() if "Sequence" in part.annotation]
+
+        @functools.wraps(verb)
+        def run(**given: Any) -> None:
+            for name in lists:
+                if given[name] is not None:
+                    given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
+            verb(
+                **{
+                    name: value
+                    for name, value in given.items()
+                    if value is not None or name not in options or name not in data_options()
+                }
+            )
+
+        flags = [_flag(part, help_of[name]) for name, part in options.items()]
+        run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]
+        run.__annotations__ = {part.name: part.annotation for part in (*own, *flags)}
+        return run
+
+    return decorate
 
 
-def declared(told: Told) -> dict[str, Any]:
-    """Returns the flags about the table, comma-separated lists taken apart."""
-    return {
-        name: [part.strip() for part in value.split(",") if part.strip()] if name in LISTS else value
-        for name, value in told.items()
-    }
+def _flag(option: Parameter, text: str) -> Parameter:
+    """Returns an option of the Python interface as a parameter that typer understands."""
+    name, declared = option.name, option.annotation
+    optional = option.default is not Parameter.empty
+    default = None if optional and name in data_options() else option.default
+    more: dict[str, Any] = {"help": _phrase(text), "metavar": _METAVARS.get(name)}
+    kind: Any = str
+    if not optional:
+        more["metavar"] = name.upper()
+        return option.replace(
+            kind=Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer.Argument(**more)]
+        )
+    words = [f"--{name.replace('_', '-')}"]
+    if declared.startswith("Literal"):
+        more["metavar"] = "|".join(re.findall(r"""["'](.+?)["'][,\]]""", declared))
+    elif "Sequence" in declared:
+        more["metavar"] = "N,M" if "int" in declared else "A,B"
+    elif declared.startswith("bool"):
+        kind = bool
+    elif declared.startswith("int"):
+        kind, more["min"] = int, 0 if name == "seed" else 1
+    elif declared.startswith("float"):
+        kind = float
+    elif "Path" in declared and name not in _METAVARS:
+        more["metavar"] = "PATH"
+    if default is None:
+        kind = kind | None
+    return option.replace(
+        kind=Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, typer.Option(*words, **more)],
+    )
+
+
+def _descriptions(function: Callable[..., Any]) -> dict[str, str]:
+    """Returns the description of each parameter in the `Args:` of a docstring."""
+    section = re.split(r"\n\w+:\n", f"{getdoc(function)}\n".partition("\nArgs:\n")[2])[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def _phrase(text: str) -> str:
+    """Returns the first sentence of a description, and what leaving the option out means."""
+    first, *others = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))
+    absent = [other for other in others if re.match(r"(None|Null) = ", other)]
+    return re.sub(r"(None|Null) = ", "Default: ", " ".join([first, *absent[:1]]))

@@ -1,10 +1,9 @@
-"""Where predict, backtest and detect put what they made: looked at before the work, written after it.
-
-What comes in: the paths a user typed. What goes out: files, and a line for each.
-"""
+"""Output files of predict, backtest and detect: checked before the work, written after it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,16 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
 
 
-def refuse_unwritable(
+def check_outputs(
     rows: Path | None, picture: Path | None, *inputs: str | None, page: Path | None = None
 ) -> None:
-    """Raises before any work what writing the results would raise after it.
+    """Raises OutputError before any work where a file could not be written after it.
 
     Args:
         rows: .csv or .parquet file.
         picture: .png, .svg or .pdf file.
-        inputs: what the verb reads, and must not write over.
+        inputs: files that the verb reads, and must not overwrite.
         page: .html file.
-
-    Raises:
-        OutputError: a name or folder that cannot be written.
     """
     from forecaster.files import check_writable
     from forecaster.forecast.writer import check_format, check_picture, check_report
@@ -40,7 +36,7 @@ def refuse_unwritable(
 
 
 def put(result: Forecast | Backtest | Labels, rows: Path | None, picture: Path | None) -> None:
-    """Writes the rows and draws the picture that were asked for, and says so."""
+    """Writes the rows and draws the picture, with a line for each."""
     from forecaster.forecast.writer import write_figure
 
     if rows is not None:
@@ -49,3 +45,15 @@ def put(result: Forecast | Backtest | Labels, rows: Path | None, picture: Path |
     if picture is not None:
         write_figure(result.plot(), picture)
         typer.echo(f"drew {picture}")
+
+
+@contextmanager
+def progress(task: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar on a terminal; yields the function that is called with (done, total)."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        number = bar.add_task(task, total=None)
+        yield lambda done, total: bar.update(number, completed=done, total=total)

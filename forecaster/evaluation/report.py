@@ -329,7 +329,7 @@ def _residuals(data: ReportData) -> str:
 
 def _model(data: ReportData, context: ReportContext) -> str:
     artifact = context.artifact
-    model, metrics = artifact.config.model, artifact.metrics
+    model, metrics = artifact.plan.model, artifact.metrics
     facts = {
         "network": f"width {model.width}, {model.heads} heads, {model.encoder_layers} + "
         f"{model.decoder_layers} layers, {model.decoder} decoder, head {model.head}",
@@ -342,7 +342,7 @@ def _model(data: ReportData, context: ReportContext) -> str:
             [
                 str(place),
                 percent(one.get("weight", np.nan)),
-                percent(one.get("share", np.nan)),
+                percent(one.get("network_weight", np.nan)),
                 f"{one.get('best_step', 0):,} of {one.get('steps', 0):,}",
             ]
             for place, one in enumerate(members, start=1)
@@ -371,7 +371,7 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 def _config(context: ReportContext) -> str:
     text = yaml.safe_dump(
-        context.artifact.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+        context.artifact.plan.model_dump(mode="json"), sort_keys=False, allow_unicode=True
     )
     return (
         "<p>All settings, with those chosen from the data filled in.</p>"

@@ -163,7 +163,7 @@ def detect(
         ConfigError: the model has no band, or `beyond` is not above 0.
         DataError: the audit finds errors.
     """
-    levels = artifact.config.model.quantile_levels
+    levels = artifact.plan.model.quantile_levels
     if levels[0] >= 0.5 or levels[-1] <= 0.5:
         raise ConfigError(
             f"this model's quantile levels {list(levels)} have none on either side of the median, so "
@@ -183,7 +183,7 @@ def detect(
         if progress is not None:
             progress(done, panel.n_series)
     label, score = _labels(panel.values[:, : panel.n_channels], band, beyond)
-    no_history = f"fewer than {artifact.config.model.patch} steps of history, or none of them observed"
+    no_history = f"fewer than {artifact.plan.model.patch} steps of history, or none of them observed"
     return Labels(
         panel=panel,
         label=label,
@@ -201,7 +201,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
     artifact, channels = predictor.artifact, panel.n_channels
     values = panel.values[:, :channels]
     series = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
-    patch = artifact.config.model.patch or 1
+    patch = artifact.plan.model.patch
     seen = _seen_before(values, panel.indptr[series], artifact.context_length)
     history = (np.arange(len(series)) - panel.indptr[series] >= patch)[:, None] & (seen > 0)
     reason = np.where(np.isnan(values), NO_VALUE, np.where(history, OK, NO_HISTORY)).astype(np.int8)
@@ -210,7 +210,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
     # Every cutoff needs the rows of a whole horizon after it, the last one too.
     longer = panel.reaching(np.full(panel.n_series, NO_TIME), artifact.horizon)
     shift = longer.indptr[:-1] - panel.indptr[:-1]
-    levels = artifact.config.model.quantile_levels
+    levels = artifact.plan.model.quantile_levels
     kept = [0, levels.index(0.5), len(levels) - 1]
     for start in range(0, len(wanted), _CUTOFFS):
         rows = wanted[start : start + _CUTOFFS]

@@ -192,7 +192,7 @@ def explain(
     truth = batch.target.numpy()
     if np.isfinite(truth[..., place]).any():
         forecast = replace(forecast, actual=truth)
-    ensemble, model = artifact.ensemble, artifact.config.model
+    ensemble, model = artifact.ensemble, artifact.plan.model
     network = ensemble.members[int(np.argmax(ensemble.weights))]
     assert isinstance(network, Network)
     with torch.inference_mode(), spare_threads():

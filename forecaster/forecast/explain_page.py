@@ -14,7 +14,6 @@ import numpy as np
 
 from forecaster.forecast.explain import AttentionMap, Explanation, Importance, Token
 from forecaster.forecast.plots import BAND, TRUTH, VALUES, draw_band, figure_svg, plain_text, tidy
-from forecaster.forecast.writer import html_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +57,15 @@ same forecast. Rollout ignores values and feed-forward layers. Importance descri
 cutoff: not what would happen in the world if a covariate changed, and not other cutoffs.</p>
 """
 
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;color:#24292f;background:#fff;max-width:1140px;
+margin:1.5rem auto;padding:0 1rem;overflow-wrap:break-word}
+h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}
+h3{font-size:1rem;margin:1.1rem 0 .3rem}small{font-weight:normal;opacity:.75}
+p{max-width:62rem;margin:.4rem 0}figure{margin:.4rem 0}
+svg{max-width:100%;height:auto}svg image{image-rendering:pixelated}
+"""
+
 
 def explanation_page(explanation: Explanation) -> str:
     """Returns the page."""
@@ -81,7 +89,12 @@ def explanation_page(explanation: Explanation) -> str:
                 label = f"{part} attention of layer {one.layer}"
                 parts.append(_picture(label, _maps_height(one), _draw_maps, explanation, one))
     parts += ["<h2>How to read this page</h2>", _READING]
-    return html_page(title, "".join(parts))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
 
 
 def plot_explanation(explanation: Explanation) -> Figure:

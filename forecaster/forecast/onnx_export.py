@@ -165,7 +165,7 @@ def metadata(artifact: Artifact) -> dict[str, str]:
         "time_zone": schema.time_zone,
         "context_length": artifact.context_length,
         "horizon": shape.horizon,
-        "quantile_levels": artifact.config.model.quantile_levels,
+        "quantile_levels": artifact.plan.model.quantile_levels,
         "trained_until": calendar.text(artifact.trained_until),
         "fingerprint": artifact.fingerprint,
     }
@@ -173,7 +173,7 @@ def metadata(artifact: Artifact) -> dict[str, str]:
 
 
 def _check_expressible(artifact: Artifact) -> None:
-    model = artifact.config.model
+    model = artifact.plan.model
     reasons = {
         "decoder autoregressive draws sample paths, patch after patch": model.decoder
         == "autoregressive",

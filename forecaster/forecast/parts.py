@@ -94,7 +94,7 @@ def open_for(
     declared = config_from(None, None, roles).data
     schema = artifact.schema.renamed(declared)
     # The reading options of the fit hold unless this call declares others.
-    reading = artifact.config.data.model_copy(update={name: getattr(declared, name) for name in roles})
+    reading = artifact.plan.data.model_copy(update={name: getattr(declared, name) for name in roles})
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 
@@ -243,7 +243,7 @@ def digest_of(artifact: Artifact) -> str:
     for name, weight in sorted(artifact.ensemble.state_dict().items()):
         digest.update(name.encode())
         digest.update(weight.detach().cpu().contiguous().numpy().tobytes())
-    settings = artifact.config.model_dump(mode="json")
+    settings = artifact.plan.model_dump(mode="json")
     columns = artifact.schema.to_dict() | {"reasons": None}
     made_of = {name: settings[name] for name in ("model", "target")}
     content = (artifact.ensemble.weights, asdict(artifact.shape), made_of, columns)

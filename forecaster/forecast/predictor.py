@@ -107,7 +107,7 @@ def check_horizon(artifact: Artifact, wanted: int) -> None:
     Raises:
         ConfigError: it is too long, or no step at all.
     """
-    trained, model = artifact.horizon, artifact.config.model
+    trained, model = artifact.horizon, artifact.plan.model
     if model.decoder != "autoregressive" and not 1 <= wanted <= trained:
         raise ConfigError(
             f"horizon {wanted}: this model forecasts 1 to {trained} steps; "
@@ -129,7 +129,7 @@ def _check_samples(artifact: Artifact, wanted: int | None) -> None:
         return
     if wanted < 1:
         raise ConfigError(f"samples {wanted}: expected 1 or more paths")
-    if artifact.config.model.decoder != "autoregressive":
+    if artifact.plan.model.decoder != "autoregressive":
         raise ConfigError(
             f"samples {wanted}: this model's decoder is direct: it forecasts the distribution of each "
             "lead, not of the leads together; fit one with --set model.decoder=autoregressive to draw "
@@ -354,7 +354,7 @@ class Predictor:
             leads: the first so many alone; None = all.
         """
         horizon = self.artifact.horizon
-        if leads is not None and self.artifact.config.model.decoder == "autoregressive":
+        if leads is not None and self.artifact.plan.model.decoder == "autoregressive":
             horizon = leads  # patch after patch: what is not wanted need not be drawn
         return self._predict(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
 
@@ -384,7 +384,7 @@ class Predictor:
         seed: int = 0,
     ) -> Prediction:
         """Runs the ensemble at given cutoffs, batch by batch."""
-        model, channels = self.artifact.config.model, panel.n_channels
+        model, channels = self.artifact.plan.model, panel.n_channels
         store = self._store(panel, horizon)
         cells = channels * (self.artifact.context_length + horizon)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
@@ -438,7 +438,7 @@ class Predictor:
             cutoff=window.cutoffs(panel),
             time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
-            levels=self.artifact.config.model.quantile_levels,
+            levels=self.artifact.plan.model.quantile_levels,
             status=tuple(np.where(finite, "ok", reasons).tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],

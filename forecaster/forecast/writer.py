@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,6 @@ if TYPE_CHECKING:
 FORMATS = (".csv", ".parquet")
 PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html", ".htm")
-# Colours follow Okabe and Ito (2008), darkened until a line of each stands out from the page.
-_STYLE = """
-:root{--ink:#24292f;--paper:#fff;--soft:#f3f5f7;--edge:#d0d7de;
---blue:#0067a8;--orange:#c4520a;--green:#00805c;--purple:#a8508a;--brown:#8a6d00}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1140px;
-margin:1.5rem auto;padding:0 1rem;overflow-wrap:break-word}
-h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}
-h3{font-size:1rem;margin:1.1rem 0 .3rem}small{font-weight:normal;opacity:.75}
-p{max-width:62rem;margin:.4rem 0}figure{margin:.4rem 0}figcaption{font-size:.85rem;opacity:.85}
-svg{max-width:100%;height:auto}svg image{image-rendering:pixelated}
-"""
 
 
 def check_format(path: Path) -> None:
@@ -95,20 +83,3 @@ def write_page(text: str, path: Path) -> None:
     """
     with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-def html_page(title: str, body: str, style: str = "") -> str:
-    """Returns an HTML page without scripts that needs no other file.
-
-    Args:
-        title: as plain text.
-        body: as HTML.
-        style: CSS rules beside the common ones, whose colours are --ink, --paper, --soft, --edge,
-            --blue, --orange, --green, --purple and --brown.
-    """
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head>"
-        f"<body>{body}</body></html>\n"
-    )

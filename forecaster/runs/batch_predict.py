@@ -105,7 +105,7 @@ class Source:
     def reading(self, artifact: Artifact) -> DataConfig:
         """Returns how the table is read: as the model's was, unless this call declares otherwise."""
         declared = config_from(None, None, self.roles).data
-        return artifact.config.data.model_copy(
+        return artifact.plan.data.model_copy(
             update={name: getattr(declared, name) for name in self.roles}
         )
 

@@ -146,7 +146,7 @@ def process_group(distributed: DistributedContext) -> Iterator[None]:
         if not _is_loss(error):
             raise
         lost = FitError(f"{who} lost another one, so the training has ended: {_line(error)}")
-        lost.told_elsewhere = False  # the lost rank cannot report it
+        lost.reported_elsewhere = False  # the lost rank cannot report it
         raise lost from error
     finally:
         torch.distributed.destroy_process_group()
@@ -169,8 +169,8 @@ def only_rank_zero_prints(distributed: DistributedContext) -> Iterator[None]:
     try:
         yield
     except ForecasterError as error:
-        if error.told_elsewhere is None:
-            error.told_elsewhere = distributed.local_rank > 0
+        if error.reported_elsewhere is None:
+            error.reported_elsewhere = distributed.local_rank > 0
         raise
 
 

@@ -157,7 +157,7 @@ def fit_panel(
         weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
         artifact = Artifact(
             schema=panel.schema,
-            config=plan,
+            plan=plan,
             shape=members[0].network.shape,
             ensemble=Ensemble(networks, weights, target=plan.target).eval(),
             trained_until=seen_until(split.end, panel.schema, parent),
@@ -200,9 +200,9 @@ def with_found_cycles(panel: Panel, config: Config) -> Panel:
 
 def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     """Returns the artifact with conformal offsets of the calibration windows, and their metrics."""
-    if len(split.calibration_windows) == 0 or uncalibrated(artifact.config) is not None:
+    if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
         return artifact
-    levels = artifact.config.model.quantile_levels
+    levels = artifact.plan.model.quantile_levels
     series, cutoff = _calibration_cutoffs(split, artifact.horizon * panel.n_channels * len(levels))
     found = calibrate(_calibration_set(artifact, panel, series, cutoff), levels)
     offsets = torch.from_numpy(found.offsets) if found.strength else None
@@ -282,7 +282,7 @@ def _validate(
     """Scores of the validation windows: the model, its linear forecast and cheap baselines."""
     found, _, cutoffs = split.validation.locate(split.validation_windows)
     series, cutoff = np.unique(np.stack([found, cutoffs]), axis=1)
-    levels = artifact.config.model.quantile_levels
+    levels = artifact.plan.model.quantile_levels
     baselines = baselines_at(panel, series, cutoff, artifact.horizon, levels, CHEAP_BASELINES)
     forecasts = {MODEL: Predictor(artifact).quantiles(panel, series, cutoff), **baselines.quantiles}
     linear = artifact.ensemble.linear_only()
@@ -334,7 +334,7 @@ def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: In
 
 @torch.no_grad()
 def _network_effect(ensemble: Ensemble, panel: Panel, plan: Plan, split: Split) -> dict[str, float]:
-    """The mean network weight (`share`), and the part of the forecast it moves (`attention_share`).
+    """The mean network weight, and the part of the forecast that networks move (`network_effect`).
 
     The latter is a / (a + b): a is the mean distance of the median from the linear one, b that of the
     linear one from the mean of the context, in scaled units. Nothing where there is no linear forecast.
@@ -357,4 +357,4 @@ def _network_effect(ensemble: Ensemble, panel: Panel, plan: Plan, split: Split) 
             distance = (distance / scale).abs()
             moved[n] += torch.where(distance.isfinite(), distance, 0.0).sum()
     whole = float(moved.sum())
-    return {"share": share, "attention_share": float(moved[0]) / whole if whole else 0.0}
+    return {"network_weight": share, "network_effect": float(moved[0]) / whole if whole else 0.0}

@@ -165,7 +165,7 @@ def fit_linear(panel: Panel, plan: Plan, split: Split) -> Artifact:
     network.network_weight.zero_()
     return Artifact(
         schema=panel.schema,
-        config=plan,
+        plan=plan,
         shape=network.shape,
         ensemble=Ensemble([network], [1.0], target=plan.target).eval().requires_grad_(False),
         trained_until=split.end,

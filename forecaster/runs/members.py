@@ -191,7 +191,9 @@ def member_metrics(members: Sequence[Trained], weights: Sequence[float]) -> dict
             "seed": member.seed,
             "steps": member.steps,
             "best_step": member.best_step,
-            "share": 1.0 if member.network.linear is None else float(member.network.network_weight),
+            "network_weight": 1.0
+            if member.network.linear is None
+            else float(member.network.network_weight),
             "weight": weight,
         }
         for member, weight in zip(members, weights, strict=True)

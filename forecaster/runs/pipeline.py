@@ -213,7 +213,7 @@ def run_backtest_pipeline(
         report_context = ReportContext(refits.artifact, command, panel.fingerprint(), tuple(findings))
         backtest = replace(backtest, report_context=report_context)
         if run.recorded:
-            run.log_params({"backtest": asdict(options), **artifact.config.model_dump(mode="json")})
+            run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
             run.log_figure(backtest.plot(), "backtest.png")
@@ -236,7 +236,7 @@ class _Refits:
     ):
         self.artifact = artifact
         """The model that forecasts now; before any forecast, the one that gives the plan."""
-        self._plan, self._panel, self._cutoffs = artifact.config, panel, cutoffs
+        self._plan, self._panel, self._cutoffs = artifact.plan, panel, cutoffs
         self._horizon, self._refit, self._console = horizon, refit, console
         self._models: dict[str, tuple[Predictor, Panel]] = {}
 

@@ -210,7 +210,7 @@ def data_files(folder: Path, name: object = None) -> list[str]:
     for file in tensors:
         if not _TENSORS.fullmatch(file):
             raise ArtifactError(f"{path}: names {file!r}, expected member-00.safetensors …")
-    return [_CONTRACT, "config.json", "metrics.json", *tensors]
+    return [_CONTRACT, "plan.json", "metrics.json", *tensors]
 
 
 def write_package(artifact: Artifact, folder: Path, target: Path, model_id: str) -> Path:
@@ -252,7 +252,7 @@ def signature_of(artifact: Artifact) -> Any:
     from mlflow.types import Schema as Columns
     from mlflow.types.schema import AnyType
 
-    schema, model = artifact.schema, artifact.config.model
+    schema, model = artifact.schema, artifact.plan.model
     number, whole, text = DataType.double, DataType.long, DataType.string
     clock = whole if schema.time_dtype == "integer" else AnyType()
 
@@ -401,8 +401,8 @@ def _differs(new: Artifact, old: Artifact) -> str | None:
         ("has the horizon", new.horizon, old.horizon),
         (
             "has the quantile levels",
-            ", ".join(map(str, new.config.model.quantile_levels)),
-            ", ".join(map(str, old.config.model.quantile_levels)),
+            ", ".join(map(str, new.plan.model.quantile_levels)),
+            ", ".join(map(str, old.plan.model.quantile_levels)),
         ),
     ):
         if ours != theirs:

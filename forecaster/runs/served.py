@@ -36,7 +36,7 @@ class ServedForecaster(PythonModel):
         """
         given = params or {}
         try:
-            panel = open_panel(model_input, self._artifact.config.data, schema=self._artifact.schema)
+            panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.schema)
             return self._predictor.predict(
                 panel,
                 cutoff=str(given.get("cutoff", "own")),

@@ -375,7 +375,7 @@ def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path | None) -> No
         artifact: the model.
         folder: where it is saved; None = its files are not logged.
     """
-    run.log_params(artifact.config.model_dump(mode="json", exclude={"tracking"}))
+    run.log_params(artifact.plan.model_dump(mode="json", exclude={"tracking"}))
     run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
     tags = {f"version.{name}": version for name, version in artifact.versions.items()}
     tags["fingerprint"] = artifact.fingerprint

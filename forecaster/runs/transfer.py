@@ -61,7 +61,7 @@ def started_config(config: Config, start: Artifact | None) -> Config:
             f"--from: the artifact has {len(start.ensemble.members)} members, one network is wanted: "
             "start from an artifact of one"
         )
-    own, theirs, usual = config.model, start.config.model, ModelConfig()
+    own, theirs, usual = config.model, start.plan.model, ModelConfig()
     model, faults = {}, []
     for name in ModelConfig.model_fields:
         wanted, found = getattr(own, name), getattr(theirs, name)

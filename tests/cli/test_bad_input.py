@@ -334,7 +334,7 @@ def _truncate(name):
 DAMAGE = {
     "another format": (
         lambda: _edit_contract(format=99),
-        ["artifact format 99; this version reads formats 1 to 1", "upgrade"],
+        ["artifact format 99, expected format 2: upgrade", "forecaster fit TABLE --out"],
     ),
     "no format": (lambda: _edit_contract(format=None), ["artifact format None"]),
     "a flipped byte": (
@@ -349,10 +349,10 @@ DAMAGE = {
         lambda: _truncate("model/contract.json"),
         ["contract.json: damaged, not JSON"],
     ),
-    "a truncated config": (lambda: _truncate("model/config.json"), ["config.json: damaged, not JSON"]),
+    "a truncated config": (lambda: _truncate("model/plan.json"), ["plan.json: damaged, not JSON"]),
     "a config of another kind": (
-        lambda: tiny.Path("model/config.json").write_text("[]"),
-        ["config.json: damaged, expected an object, found list"],
+        lambda: tiny.Path("model/plan.json").write_text("[]"),
+        ["plan.json: damaged, expected an object, found list"],
     ),
     "a contract without columns": (lambda: _edit_contract(columns=None), ["contract.json: damaged"]),
     "a contract of another shape": (
@@ -365,8 +365,8 @@ DAMAGE = {
     ),
     "missing scores": (lambda: os.remove("model/metrics.json"), ["metrics.json is missing"]),
     "a member of another network": (
-        lambda: tiny.Path("model/config.json").write_text(
-            tiny.Path("model/config.json").read_text().replace('"width": 16', '"width": 32')
+        lambda: tiny.Path("model/plan.json").write_text(
+            tiny.Path("model/plan.json").read_text().replace('"width": 16', '"width": 32')
         ),
         ["member-00.safetensors: does not fit its contract"],
     ),

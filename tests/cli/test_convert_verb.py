@@ -34,7 +34,7 @@ def test_a_model_fitted_to_a_store_is_the_one_fitted_to_the_table(folder, shell,
     one = shell("fit", "shop.csv", "--known", "price", *FIT, "--out", "one")
     other = shell("fit", "store", *FIT, "--out", "other")
     assert (one.code, other.code) == (0, 0) and one.out.replace("saved one", "saved other") == other.out
-    for name in ("member-00.safetensors", "metrics.json", "config.json"):
+    for name in ("member-00.safetensors", "metrics.json", "plan.json"):
         assert (folder / "one" / name).read_bytes() == (folder / "other" / name).read_bytes()
 
 

@@ -21,7 +21,7 @@ def test_explain_at_a_past_date_shows_the_truth(folder, shell):
     words = ["--cutoff", "2024-03-20", "--series", "a", "--channel", "sales", "--out", "a.html"]
     assert shell("explain", "plain_model", "plain.csv", *words).code == 0
     page = (folder / "a.html").read_text(encoding="utf-8")
-    assert "Cutoff 2024-03-20; 7 steps ahead, until 2024-03-27." in page and "loss +" in page
+    assert "Cutoff 2024-03-20; horizon of 7 steps, until 2024-03-27." in page and "loss +" in page
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_planted_anomalies_are_found_on_rows_the_model_has_not_seen(meter_model,
     assert truth[ranked].mean() >= 0.85
 
 
-def test_the_band_of_a_quiet_meter_holds_its_share_of_new_steps(meter_model):
+def test_the_band_of_a_quiet_meter_covers_its_share_of_new_steps(meter_model):
     labels = meter_model.detect(_meter(HOURS + 480, seed=3))
     inside = (labels.rows["label"][HOURS:] == "inside").mean()
     assert 0.74 < inside < 0.87  # three and a half standard errors of 480 steps around .8
@@ -69,7 +69,7 @@ def test_labels_are_those_of_a_loop_that_forecasts_from_each_step_before(known):
     panel = model.open(table)
     labels = detect(model.artifact, panel)
     predictor = Predictor(model.artifact)
-    patch = model.artifact.config.model.patch
+    patch = model.artifact.plan.model.patch
     for series, at in ((0, patch), (1, 50), (2, 99)):
         row = int(panel.indptr[series]) + at
         forecast = predictor.forecast_at(panel, int(panel.time[row - 1]))
@@ -95,7 +95,7 @@ def test_a_step_and_what_follows_it_change_nothing_before_it():
     assert tiny.bits(before.label[:60]) == tiny.bits(after.label[:60])
 
 
-def test_every_step_has_one_row_in_the_callers_own_names_whatever_became_of_it():
+def test_every_step_has_one_row_in_the_callers_own_names():
     table = tiny.shop(stores=("a", "b"))
     table = table.with_columns(
         sales=pl.when((pl.col("store") == "b") & pl.col("date").is_in([tiny.day(40), tiny.day(41)]))
@@ -116,16 +116,18 @@ def test_every_step_has_one_row_in_the_callers_own_names_whatever_became_of_it()
         ("b", tiny.day(41)),
     ]
     assert empty["label"].null_count() == empty["score"].null_count() == 3
-    patch = tiny.model().artifact.config.model.patch
+    patch = tiny.model().artifact.plan.model.patch
     unknown = rows.filter(pl.col("status").str.starts_with(f"fewer than {patch} steps of history"))
     assert unknown.height == 2 * patch and unknown["label"].null_count() == 2 * patch
-    judged = rows.filter(pl.col("status") == "ok")
-    assert judged["label"].null_count() == 0 and judged["score"].null_count() == 0
+    labelled = rows.filter(pl.col("status") == "ok")
+    assert labelled["label"].null_count() == 0 and labelled["score"].null_count() == 0
     counts = labels.counts
     assert sum(counts.values()) == 200 and counts[""] == 3 + 2 * patch
-    said = f"2 series, 200 rows: {counts['inside']} inside the 80 % band, {counts['above']} above"
-    assert labels.report.startswith(said)
-    assert f"{judged.height} of {judged.height} steps are not later than 2024-04-09" in labels.report
+    start = f"2 series, 200 rows: {counts['inside']} inside the 80 % band, {counts['above']} above"
+    assert labels.report.startswith(start)
+    assert (
+        f"{labelled.height} of {labelled.height} steps are not later than 2024-04-09" in labels.report
+    )
 
 
 def test_pandas_in_pandas_out_and_a_wide_table_has_a_row_per_channel():
@@ -138,7 +140,7 @@ def test_pandas_in_pandas_out_and_a_wide_table_has_a_row_per_channel():
     np.testing.assert_allclose(frame["actual"][:200], table["load"].to_numpy(), rtol=1e-6)
 
 
-def test_bounds_further_out_call_fewer_steps_unusual_and_one_is_the_band_itself(meter_model):
+def test_wider_limits_label_fewer_steps_and_one_is_the_band_itself(meter_model):
     found = [meter_model.detect(_meter(), beyond=beyond) for beyond in (0.5, 1.0, 3.0)]
     outside = [one.counts["above"] + one.counts["below"] for one in found]
     assert outside[0] > outside[1] > outside[2]
@@ -149,7 +151,7 @@ def test_bounds_further_out_call_fewer_steps_unusual_and_one_is_the_band_itself(
 
 
 @pytest.mark.parametrize("beyond", [0.0, -1.0, float("nan"), float("inf")])
-def test_no_distance_is_refused(beyond):
+def test_a_limit_that_is_no_distance_is_refused(beyond):
     with pytest.raises(fc.ConfigError, match="expected a number above 0; 1 is the edge of the band"):
         tiny.plain_model().detect(tiny.plain(), beyond=beyond)
 
@@ -161,20 +163,20 @@ def test_a_model_of_the_median_alone_has_no_band():
         model.detect(tiny.plain())
 
 
-def test_the_verb_writes_what_python_says_and_a_picture(tmp_path, capsys):
+def test_the_command_writes_the_rows_of_python_and_a_picture(tmp_path, capsys):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")
     out, picture = tmp_path / "labels.parquet", tmp_path / "labels.png"
-    told = [str(tmp_path / "model"), str(tmp_path / "shop.csv"), "--out", str(out)]
-    app(["detect", *told, "--plot", str(picture)], standalone_mode=False)
-    said = capsys.readouterr().out
+    options = [str(tmp_path / "model"), str(tmp_path / "shop.csv"), "--out", str(out)]
+    app(["detect", *options, "--plot", str(picture)], standalone_mode=False)
+    output = capsys.readouterr().out
     labels = tiny.plain_model().detect(tmp_path / "shop.csv")
     assert pl.read_parquet(out).equals(labels.rows)
-    assert labels.report in said and f"wrote {out}" in said and f"drew {picture}" in said
+    assert labels.report in output and f"wrote {out}" in output and f"drew {picture}" in output
     assert picture.stat().st_size > 10_000
 
 
-def test_a_picture_of_no_such_series_names_those_there_are():
+def test_a_picture_of_an_unknown_series_is_refused():
     labels = tiny.plain_model().detect(tiny.plain())
     assert len(labels.plot("b").axes) == 1 and len(labels.plot().axes) == 4
     with pytest.raises(fc.DataError, match="no series 'z' among 3; the first is 'a'"):

@@ -73,13 +73,7 @@ def test_pandas_in_pandas_out():
     assert isinstance(tiny.plain_model().predict(table).wide(), pd.DataFrame)
 
 
-def test_arrow_in_arrow_out():
-    frame = tiny.plain_model().predict(tiny.plain().to_arrow()).frame
-    assert isinstance(frame, pa.Table)
-    assert_frame_equal(pl.DataFrame(frame), tiny.plain_model().predict(tiny.plain()).rows)
-
-
-def test_polars_and_lazy_frames_and_files_give_polars(tmp_path):
+def test_polars_and_files_give_polars_and_arrow_gives_arrow(tmp_path):
     tiny.plain().write_csv(tmp_path / "plain.csv")
     model = tiny.plain_model()
     expected = model.predict(tiny.plain()).frame
@@ -87,9 +81,12 @@ def test_polars_and_lazy_frames_and_files_give_polars(tmp_path):
         found = model.predict(source).frame
         assert isinstance(found, pl.DataFrame)
         assert_frame_equal(found, expected, check_exact=True)
+    table = model.predict(tiny.plain().to_arrow()).frame
+    assert isinstance(table, pa.Table)
+    assert_frame_equal(pl.DataFrame(table), expected)
 
 
-STAMPS = {
+TIMES = {
     "dates": pl.Date,
     "milliseconds": pl.Datetime("ms"),
     "microseconds": pl.Datetime("us"),
@@ -99,7 +96,7 @@ STAMPS = {
 }
 
 
-@pytest.mark.parametrize("dtype", STAMPS.values(), ids=STAMPS)
+@pytest.mark.parametrize("dtype", TIMES.values(), ids=TIMES)
 def test_times_come_back_in_the_callers_dtype(dtype):
     table = tiny.plain()
     dates = table["date"]
@@ -142,14 +139,14 @@ def test_pandas_times_come_back_as_pandas_had_them():
             assert found["date"].dtype == table["date"].dtype
 
 
-def test_integer_times_go_on_counting():
+def test_integer_times_continue():
     table = pl.DataFrame({"step": range(0, 400, 4), "y": np.random.default_rng(0).normal(size=100)})
     rows = _fit(table, time="step").predict(table).frame
     assert rows["step"].to_list() == [400, 404, 408] and rows["cutoff"].unique().to_list() == [396]
     assert rows.schema["step"] == pl.Int64
 
 
-def test_a_table_without_a_clock_is_numbered_from_its_end():
+def test_rows_without_a_time_column_are_numbered_from_the_last():
     table = pl.DataFrame({"y": np.random.default_rng(0).normal(size=100)})
     rows = _fit(table, time="row").predict(table).frame
     assert rows["time"].to_list() == [1, 2, 3] and rows["cutoff"].unique().to_list() == [0]
@@ -284,10 +281,10 @@ def test_a_shorter_horizon_is_an_exact_prefix():
             model.predict(tiny.plain(), horizon=horizon)
 
 
-def test_progress_is_told_and_ends_with_all():
-    told = []
-    tiny.plain_model().predict(tiny.plain(), progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (3, 3)
+def test_progress_ends_with_all_series():
+    calls = []
+    tiny.plain_model().predict(tiny.plain(), progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (3, 3)
 
 
 def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
@@ -302,7 +299,7 @@ def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
     assert shown == ["series · load", "series · wind"]
 
 
-def test_a_plot_shows_the_forecast_where_it_is_in_time():
+def test_a_plot_shows_the_forecast_at_its_times():
     (axis,) = tiny.ahead().plot("b").axes
     lines = {line.get_label(): line for line in axis.lines}
     drawn = np.asarray(lines["forecast"].get_xdata(), "M8[D]").tolist()
@@ -319,7 +316,7 @@ def test_a_plot_of_a_backtest_shows_the_truth():
     assert list(truth) == expected.to_list()
 
 
-def test_a_plot_of_an_unknown_series_names_those_there_are():
+def test_a_plot_of_an_unknown_series_is_refused():
     with pytest.raises(fc.DataError, match="the polars frame: no series 'z' among 3; the first is 'a'"):
         tiny.ahead().plot("z")
 
@@ -331,7 +328,7 @@ def test_a_plot_of_many_series_shows_the_first_six():
     assert len([axis for axis in figure.axes if axis.get_visible()]) == 6
 
 
-def test_a_clock_with_a_summer_time_keeps_days_as_days():
+def test_daily_steps_keep_midnight_over_a_change_to_summer_time():
     zone = "Europe/Berlin"
     first = datetime(2024, 1, 1)
     times = pl.datetime_range(first, datetime(2024, 3, 30), "1d", eager=True).dt.replace_time_zone(zone)
@@ -367,8 +364,8 @@ def test_values_near_the_ends_of_float32_are_forecast_in_their_own_units(scale):
     np.testing.assert_allclose(forecast.quantiles / np.float32(scale), plain.quantiles, rtol=1e-3)
 
 
-def test_a_forecast_that_is_not_finite_is_empty_and_says_so():
-    # Hardly taught attention has bands as wide as the context; those of linear maps stay finite.
+def test_a_forecast_that_is_not_finite_is_empty_with_the_reason():
+    # Attention trained for a few steps has bands as wide as the context; those of the linear forecast stay finite.
     model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(linear="none"), quiet=True)
     table = tiny.plain().with_columns(
         sales=pl.when(pl.col("store") == "b")

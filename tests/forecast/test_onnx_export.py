@@ -1,4 +1,4 @@
-"""A model as an ONNX file: equal to torch for any batch, whole or not there, refused by its reason."""
+"""A model as an ONNX file equals torch for any batch; what ONNX cannot express is refused by name."""
 
 import importlib.util
 import json
@@ -29,23 +29,23 @@ RICH = {"targets": 2, "past": 1, "known": 1, "categories": True, "static": True,
 
 @pytest.fixture(autouse=True)
 def unchecked():
-    """Shapes are not checked while torch follows the network: it hands over symbols, not numbers."""
+    """Turns shape checks off: torch traces the network with symbols, not numbers."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture
-def make_artifact(make_panel, make_config):
+def make_artifact(make_panel, make_plan):
     """The factory of artifacts with random weights: (panel, artifact)."""
 
     def make(members=1, model=None, **table):
         panel = make_panel(**table)
-        config = make_config(5, model=model or {})
+        plan = make_plan(5, model=model or {})
         networks = []
         for seed in range(members):
             torch.manual_seed(seed)
-            network = Network(config.model, shape_of(panel, 5))
+            network = Network(plan.model, shape_of(panel, 5))
             learn_scales(network, panel, panel.indptr[1:])
             with torch.no_grad():
                 for weight in network.parameters():
@@ -53,7 +53,7 @@ def make_artifact(make_panel, make_config):
             networks.append(network)
         weights = [1.0] if members == 1 else [0.75, 0.25]
         ensemble = Ensemble(networks, weights).eval().requires_grad_(False)
-        return panel, Artifact(panel.schema, config, shape_of(panel, 5), ensemble, 0, "table", "print")
+        return panel, Artifact(panel.schema, plan, shape_of(panel, 5), ensemble, 0, "table", "print")
 
     return make
 
@@ -70,9 +70,9 @@ def _answers(panel, artifact, file, size):
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     given = {part.name: getattr(inputs, part.name).numpy() for part in session.get_inputs()}
     with torch.inference_mode():
-        said = artifact.ensemble.predict(inputs)
-    scale = artifact.ensemble.members[0].scaler(inputs.context, inputs.observed, inputs.channel).scale
-    wanted = [part.numpy() for part in (said.quantiles, said.mean) if part is not None]
+        predicted = artifact.ensemble.predict(inputs)
+    scale = artifact.ensemble.scale(inputs).scale
+    wanted = [part.numpy() for part in (predicted.quantiles, predicted.mean) if part is not None]
     return wanted, session.run(None, given), scale.numpy()
 
 
@@ -86,10 +86,10 @@ def _assert_equal(panel, artifact, file):
             assert (np.abs(mine - theirs) / per_window).max() < 1e-4
 
 
-def test_the_file_says_what_torch_says_with_covariates_categories_and_gaps(make_artifact, tmp_path):
+def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artifact, tmp_path):
     panel, artifact = make_artifact(**RICH)
-    said = write_onnx(artifact, tmp_path / "model.onnx")
-    assert said.startswith(
+    summary = write_onnx(artifact, tmp_path / "model.onnx")
+    assert summary.startswith(
         "context, past, known, static, static_category, past_category, known_category, phase, elapsed, "
         "channel → quantiles; at most "
     )
@@ -97,12 +97,12 @@ def test_the_file_says_what_torch_says_with_covariates_categories_and_gaps(make_
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_the_file_has_the_calibration_and_the_bounds_of_the_target_inside(make_artifact, tmp_path):
+def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact, tmp_path):
     panel, artifact = make_artifact(targets=2)
-    widths = torch.linspace(-1.5, 1, 5 * 2 * 9).reshape(5, 2, 9)
+    offsets = torch.linspace(-1.5, 1, 5 * 2 * 9).reshape(5, 2, 9)
     middle = float(np.median(panel.values[:, 0]))
     ensemble = Ensemble(
-        list(artifact.ensemble.members), [1.0], widths, TargetConfig(lower=middle, upper=middle + 9)
+        list(artifact.ensemble.members), [1.0], offsets, TargetConfig(lower=middle, upper=middle + 9)
     )
     artifact = replace(artifact, ensemble=ensemble.eval().requires_grad_(False))
     write_onnx(artifact, tmp_path / "model.onnx")
@@ -123,22 +123,22 @@ def test_the_file_has_the_calibration_and_the_bounds_of_the_target_inside(make_a
     ],
     ids=["student_t", "binned", "irregular", "ragged", "full mask", "linear", "published layers"],
 )
-def test_every_network_that_is_written_says_what_torch_says(make_artifact, tmp_path, table, model):
+def test_onnxruntime_equals_torch_for_every_kind_of_network(make_artifact, tmp_path, table, model):
     panel, artifact = make_artifact(members=2, model=model, **table)
     write_onnx(artifact, tmp_path / "model.onnx")
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_wrote_and_nothing_else(tmp_path, capfd):
+def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, capfd):
     tiny.model().save(tmp_path / "model")
-    said = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
-    assert said.split("; ")[0] == (
+    summary = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
+    assert summary.split("; ")[0] == (
         "context, past, known, static_category, phase, elapsed, channel → quantiles"
     )
     assert capfd.readouterr() == ("", "")
-    told = onnxruntime.InferenceSession(tmp_path / "shop.onnx").get_modelmeta().custom_metadata_map
-    found = {key: json.loads(value) for key, value in told.items() if key.startswith("forecaster.")}
+    stored = onnxruntime.InferenceSession(tmp_path / "shop.onnx").get_modelmeta().custom_metadata_map
+    found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
     assert found["forecaster.format"] == 1
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
     assert found["forecaster.freq"] == "1d" and found["forecaster.horizon"] == 7

@@ -144,11 +144,6 @@ def test_the_command_line_writes_the_paths_that_python_gives(tmp_path):
     assert_frame_equal(pl.read_parquet(out), expected)
 
 
-def test_a_backtest_of_an_autoregressive_model_has_its_means():
-    backtest = follower().backtest(tiny.plain(), windows=2, quiet=True)
-    assert "mean" in backtest.rows.columns and backtest.scored == 2 * 3 * 7
-
-
 def test_a_backtest_of_an_autoregressive_model_scores_the_paths_it_draws():
     model = follower()
     panel = model.open(tiny.plain())

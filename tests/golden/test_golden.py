@@ -1,7 +1,8 @@
-"""A saved artifact loads and forecasts the same."""
+"""A saved model of this format loads and forecasts the same; one of format 1 is refused with advice."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -23,7 +24,26 @@ def test_a_golden_artifact_loads_and_forecasts_as_on_its_first_day(folder: Path)
     assert_frame_equal(found, expected, check_dtypes=False, rel_tol=1e-4, abs_tol=1e-3)
 
 
-def test_the_format_has_its_golden_artifact() -> None:
+def test_every_format_that_is_read_has_its_golden_artifact() -> None:
     from forecaster.forecast.artifact import FORMAT
 
     assert [folder.name for folder in FORMATS] == [f"format-{FORMAT}"]
+
+
+# What the first version wrote; its other files and keys are not reached.
+FORMAT_1 = {
+    "format": 1,
+    "columns": {"target": ["sales"]},
+    "shape": {"horizon": 28},
+    "calibration": None,
+}
+
+
+def test_format_1_is_refused_with_the_last_commit_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "contract.json").write_text(json.dumps(FORMAT_1))
+    with pytest.raises(fc.ArtifactError) as refused:
+        fc.load(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path}: artifact format 1, expected format 2: the last commit that reads it is e917b4f; "
+        f"fit the model again: forecaster fit TABLE --out {tmp_path}"
+    )

@@ -80,7 +80,7 @@ def _fuzz(saved: Path, wounds) -> None:
 
 
 def _all_wounds():
-    for name in ("contract.json", "config.json", "metrics.json"):
+    for name in ("contract.json", "plan.json", "metrics.json"):
         content = json.loads((GOLDEN / "model" / name).read_text(encoding="utf-8"))
         for path in places(content):
             yield from ((name, path, value) for value in [*WRONG, GONE])
@@ -120,16 +120,16 @@ BILLIONS = {
 
 @pytest.mark.parametrize(("setting", "value", "said"), BILLIONS.values(), ids=BILLIONS)
 def test_a_model_of_billions_is_refused_before_memory_is_taken(saved, setting, value, said):
-    _put(saved, "config.json", "model", setting, value)
+    _put(saved, "plan.json", "model", setting, value)
     with _bounded(), pytest.raises(fc.ArtifactError) as refused:
         fc.load(saved)
     assert said in str(refused.value)
 
 
 def test_a_network_larger_than_its_file_is_never_built(saved):
-    _put(saved, "config.json", "model", "width", 65536)
-    _put(saved, "config.json", "model", "encoder_layers", 1000)
-    with _bounded(), pytest.raises(fc.ArtifactError, match=r"a network of this config has \d\d,\d{3},"):
+    _put(saved, "plan.json", "model", "width", 65536)
+    _put(saved, "plan.json", "model", "encoder_layers", 1000)
+    with _bounded(), pytest.raises(fc.ArtifactError, match=r"a network of this plan has \d\d,\d{3},"):
         fc.load(saved)
 
 

@@ -56,7 +56,7 @@ def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps
     monkeypatch.setattr(members, "within_budget", slow)
     asked = make_config(4, fit={"budget_seconds": 1000.0, "ensemble_size": 2, "steps": 100}, **settings)
     bounded = fitted(panel, asked, said)
-    found = bounded.config.fit
+    found = bounded.plan.fit
     assert 40 <= found.steps <= 50 and found.budget_seconds is None  # half of 1,000 s each
     assert len(said) == 1 and said[0].endswith(f"2 trainings of {found.steps} of 100 steps")
     told = {"ensemble_size": 2, "steps": found.steps}
@@ -70,7 +70,7 @@ def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps
 def test_a_budget_that_is_ample_changes_nothing(make_panel, make_config):
     said = []
     artifact = fitted(make_panel(2, 60), make_config(4, fit={"budget_seconds": 1e6}), said)
-    assert artifact.metrics["steps"] == artifact.config.fit.steps == 6
+    assert artifact.metrics["steps"] == artifact.plan.fit.steps == 6
     assert len(said) == 1 and said[0].endswith(" ms; 1 training of 6 of 6 steps, all of them")
 
 
@@ -104,4 +104,4 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
     assert 40 < kept["steps"] < 60 and kept["budget_seconds"] is None
     monkeypatch.setattr(members, "within_budget", stop)
     model = fc.fit(resume=tmp_path / "model", budget="1m", quiet=True)
-    assert model.artifact.config.fit.steps == model.metrics["steps"] == kept["steps"]
+    assert model.artifact.plan.fit.steps == model.metrics["steps"] == kept["steps"]

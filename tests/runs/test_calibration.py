@@ -34,25 +34,25 @@ def _with_noise(panel, rows):
     return replace(panel, values=values)
 
 
-def test_a_fit_has_widths_and_says_what_they_are_worth(fitted, tmp_path):
+def test_a_fit_has_conformal_offsets_and_their_effect_among_its_metrics(fitted, tmp_path):
     _, split, artifact = fitted
     assert len(split.calibration_windows) and artifact.ensemble.conformal_offsets.shape == (5, 2, 9)
     told = artifact.metrics["calibration"]
     assert told["strength"] > 0 and told["after"]["pinball"] <= 1.01 * told["before"]["pinball"]
     artifact.save(tmp_path / "model")
     card = (tmp_path / "model" / "card.md").read_text()
-    assert f"the 80 % band held {100 * told['before']['coverage']:.1f} % of the truth" in card
+    assert f"the 80 % band covered {100 * told['before']['coverage']:.1f} % of the truth" in card
     assert json.loads((tmp_path / "model" / "metrics.json").read_text())["calibration"] == told
 
 
-def test_rows_of_the_calibration_replaced_by_noise_change_widths_only(fitted):
+def test_rows_of_the_calibration_replaced_by_noise_change_conformal_offsets_only(fitted):
     panel, split, artifact = fitted
     _, _, held = split.validation.locate(split.validation_windows)
     _, _, cutoff = split.validation.locate(split.calibration_windows)
     seen = panel.time[held].max() + 5 * panel.calendar.step
     assert seen <= panel.time[cutoff].min()  # no target is in both
     noisy = _with_noise(panel, panel.time > panel.time[cutoff].min())
-    again = fit_panel(noisy, artifact.config, split_panel(noisy, artifact.config))
+    again = fit_panel(noisy, artifact.plan, split_panel(noisy, artifact.plan))
     assert _weights(again) == _weights(artifact)
     assert not torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert again.metrics["validation"]["cells"] == artifact.metrics["validation"]["cells"]
@@ -64,7 +64,7 @@ def test_rows_after_the_last_that_was_trained_on_change_nothing(fitted):
     values = begun.values.copy()
     values[begun.time > artifact.trained_until, :2] = 1e3
     cut = replace(begun, values=values).until(artifact.trained_until)
-    again = fit_panel(cut, artifact.config, split_panel(cut, artifact.config))
+    again = fit_panel(cut, artifact.plan, split_panel(cut, artifact.plan))
     assert torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
     assert _weights(again) == _weights(artifact)
 

@@ -124,7 +124,7 @@ def _stopped_at_every_step(folder, fit):
 def _steps(artifact):
     """All that were taken, in all trainings."""
     members = artifact.metrics["members"]
-    again = [m["best_step"] * (m["share"] > 0) for m in members if artifact.config.fit.refit]
+    again = [m["best_step"] * (m["network_weight"] > 0) for m in members if artifact.plan.fit.refit]
     return sum(member["steps"] for member in members) + sum(again)
 
 

@@ -159,7 +159,9 @@ def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make
             if not name.endswith("key.bias"):
                 torch.testing.assert_close(state[name], weight, rtol=0, atol=1e-5, msg=name)
     np.testing.assert_allclose(one.ensemble.weights, two.ensemble.weights, atol=1e-4)
-    assert [m["share"] for m in one.metrics["members"]] == [m["share"] for m in two.metrics["members"]]
+    assert [m["network_weight"] for m in one.metrics["members"]] == [
+        m["network_weight"] for m in two.metrics["members"]
+    ]
 
 
 @pytest.mark.slow

@@ -335,14 +335,14 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, 
     panel = make_panel(2, 90, known=1, categories=True)
     config, split = resolve(panel, make_config(4, model={"linear": "blend"}))
     artifact = fit_panel(panel, config, split)
-    assert 0 <= artifact.metrics["attention_share"] <= 1 and 0 <= artifact.metrics["share"] <= 1
+    assert 0 <= artifact.metrics["network_effect"] <= 1 and 0 <= artifact.metrics["network_weight"] <= 1
     artifact.save(tmp_path / "model")
     loaded = load_artifact(tmp_path / "model")
     at = panel.last_observed - 4
     series = np.arange(2)
     before, after = (Predictor(one).quantiles(panel, series, at) for one in (artifact, loaded))
     np.testing.assert_array_equal(before, after)
-    assert "attention: " in (tmp_path / "model" / "card.md").read_text()
+    assert "- network weight " in (tmp_path / "model" / "card.md").read_text()
 
 
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):

@@ -158,7 +158,7 @@ def two(make_panel, make_config):
     config = make_config(4, fit={"ensemble_size": 2, "calibration": None}, model=LINEAR)
     artifact = fitted(panel, config)
     _, split = resolve(panel, config)
-    store = training_store(panel, artifact.config)
+    store = training_store(panel, artifact.plan)
     return artifact, panel, store, split
 
 
@@ -177,7 +177,7 @@ def slow_losses(artifact, network, panel, split):
         for lead in range(horizon):
             truth = panel.values[cutoff + 1 + lead, 0]
             for level, value in zip(
-                artifact.config.model.quantile_levels, quantiles[window, lead, 0], strict=True
+                artifact.plan.model.quantile_levels, quantiles[window, lead, 0], strict=True
             ):
                 error = (truth - value) / spread
                 loss = 2 * max(level * error, (level - 1) * error) / 9

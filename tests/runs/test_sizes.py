@@ -28,4 +28,4 @@ def test_a_fit_with_nulls_is_the_fit_of_the_numbers_in_its_artifact(make_panel, 
     assert (plan.model.width, plan.fit.steps) == (64, 400)
     assert Plan.model_validate(plan.model_dump(mode="json")) == plan
     few = plan.with_fit(steps=2)
-    assert fit_panel(panel, few, split).config == few
+    assert fit_panel(panel, few, split).plan == few

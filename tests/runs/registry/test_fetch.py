@@ -154,8 +154,8 @@ def test_code_of_a_registered_version_never_runs(package, register, tmp_path):
         ("contract.json", lambda text: "[]", "/contract.json: damaged"),
         ("contract.json", lambda text: "no JSON", "/contract.json: damaged"),
         ("contract.json", lambda text: None, ": contract.json cannot be fetched"),
-        ("config.json", lambda text: None, ": config.json cannot be fetched"),
-        ("config.json", lambda text: "{", "/config.json: damaged, not JSON"),
+        ("plan.json", lambda text: None, ": plan.json cannot be fetched"),
+        ("plan.json", lambda text: "{", "/plan.json: damaged, not JSON"),
         ("member-00.safetensors", lambda text: None, ": member-00.safetensors cannot be fetched"),
         (
             "member-00.safetensors",

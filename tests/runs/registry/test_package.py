@@ -42,17 +42,17 @@ TABLES = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_names(kind, make_config):
+def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_names(kind, make_plan):
     columns, roles = TABLES[kind]
     panel = open_panel(pl.DataFrame(columns), DataConfig(**roles))
-    config = make_config(4)
-    network = Network(config.model, shape_of(panel, 4))
+    plan = make_plan(4)
+    network = Network(plan.model, shape_of(panel, 4))
     artifact = Artifact(
-        panel.schema, config, network.shape, Ensemble([network], [1.0]).eval(), 0, "table", "print"
+        panel.schema, plan, network.shape, Ensemble([network], [1.0]).eval(), 0, "table", "print"
     )
     example = example_of(artifact)
     assert len(example) == 8 + 4
-    again = open_panel(example, config.data, schema=panel.schema)
+    again = open_panel(example, plan.data, schema=panel.schema)
     forecast = Predictor(artifact).predict(again)
     assert forecast.status == ("ok",) * panel.n_series
     signature = signature_of(artifact)
@@ -68,7 +68,7 @@ def test_a_package_holds_the_calibration_too_and_no_other_name(tmp_path):
         (tmp_path / "contract.json").write_text(json.dumps(contract | more))
         return data_files(tmp_path)
 
-    rest = ["contract.json", "config.json", "metrics.json", "member-00.safetensors"]
+    rest = ["contract.json", "plan.json", "metrics.json", "member-00.safetensors"]
     assert files() == rest
     assert files(calibration={"file": "calibration.safetensors"}) == [
         *rest,
