@@ -1,11 +1,9 @@
 """The catalogue of broken tables: each is refused with its lines, at once, and nothing is written.
 
-`tests/bad_inputs/catalogue.yaml` names the files beside it, the flags and the lines to expect;
-`docs/errors.md` is the same for readers: `python tests/bad_inputs/render.py` writes it anew.
+`tests/bad_inputs/catalogue.yaml` names the files beside it, the flags and the lines to expect.
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,6 @@ from cli.conftest import shell  # noqa: F401
 from forecast.tiny import tree
 
 HERE = Path(__file__).parent / "bad_inputs"
-sys.path.insert(0, str(HERE))
-
-from render import PAGE, page  # noqa: E402
-
 CASES = yaml.safe_load((HERE / "catalogue.yaml").read_text(encoding="utf-8"))
 
 
@@ -47,7 +41,3 @@ def test_the_catalogue_is_large_and_every_file_of_it_is_used():
         path for path in HERE.iterdir() if path.suffix not in (".py", ".yaml") and path.name[0] != "_"
     ]
     assert {path.name for path in files} <= words
-
-
-def test_the_page_of_errors_is_the_catalogue():
-    assert PAGE.read_text(encoding="utf-8") == page(CASES)

@@ -1,0 +1,72 @@
+"""What the documentation shows: commands parse, links exist, generated pages are up to date."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from forecaster.cli import app
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from make_reference import render  # noqa: E402
+
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / "configs").glob("*.md"),
+    *(ROOT / "data").glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Commands of `forecaster` in fenced blocks and headers of presets, as words."""
+    blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+    lines = re.sub(r"\\\n\s*", " ", blocks).splitlines()
+    found = (re.search(r"(?:^\$ |^|-m )forecaster (.+)$", line) for line in lines)
+    return [shlex.split(one[1], comments=True) for one in found if one]
+
+
+@every_page
+def test_every_command_shown_parses(page):
+    root = typer.main.get_command(app)
+    for words in _commands(page.read_text(encoding="utf-8")):
+        group, words = root, [re.sub(r"\$\w+", "1", word) for word in words]
+        while hasattr(group, "commands") and words and not words[0].startswith("-"):
+            group = group.commands[words.pop(0)]
+        if not hasattr(group, "commands"):
+            group.make_context("forecaster", list(words))
+
+
+@every_page
+def test_every_link_and_picture_exists(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    local = [target.partition("#")[0] for target in targets if "://" not in target]
+    missing = [target for target in local if target and not (page.parent / target).exists()]
+    assert not missing
+
+
+@every_page
+def test_every_link_within_a_page_leads_to_a_heading(page):
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
+
+
+def test_the_reference_is_up_to_date():
+    shown = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert shown == render(), "run: python docs/make_reference.py"
+
+
+def test_the_pages_stay_short():
+    lines = sum(
+        len(page.read_text(encoding="utf-8").splitlines()) for page in (ROOT / "docs").glob("*.md")
+    )
+    assert lines <= 1500
