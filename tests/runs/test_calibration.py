@@ -119,12 +119,3 @@ def test_what_calibrates_or_why_nothing_does_is_said_once(table, said, capsys):
     spoken = " ".join(capsys.readouterr().out.split())
     assert spoken.count(said) == 1
     assert ("cross-fitted" in spoken) == ("calibrates on" in said)
-
-
-def test_counts_are_said_to_stay_as_they_are(capsys):
-    config = tiny.TINY | {"model": {**tiny.TINY["model"], "head": "negative_binomial"}}
-    table = tiny.plain().with_columns(sales=tiny.plain()["sales"].clip(0).round())
-    model = fc.fit(table, horizon=3, config=config)
-    spoken = " ".join(capsys.readouterr().out.split())
-    assert spoken.count("quantiles are not calibrated: the quantiles of counts are whole numbers") == 1
-    assert model.artifact.ensemble.conformal_offsets is None
