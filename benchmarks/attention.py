@@ -31,10 +31,10 @@ from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
 
-from forecaster.config import ModelConfig
 from forecaster.model.attention import MultiHeadAttention
+from forecaster.model.kernels import make_kernel
 
-KINDS = ("full", "local", "strided", "sparse", "low_rank")
+KINDS = ("full", "local", "sparse", "low_rank")
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 LINEAR = ("local", "low_rank")
 SHORT, LONG, LIMIT = 1024, 8192, 10.0
@@ -81,10 +81,10 @@ def least(costs: Sequence[Cost]) -> Cost:
 def make_pass(kind: str, length: int, given: argparse.Namespace) -> Callable[[], None]:
     """Returns a forward and backward pass of one layer."""
     torch.manual_seed(0)
-    config = ModelConfig(attention_stride=round(math.sqrt(length)))
-    layer = MultiHeadAttention(config, kind, length).to(given.device, getattr(torch, given.dtype))
+    kernel = make_kernel(kind, None, length)
+    layer = MultiHeadAttention(64, 4, kernel).to(given.device, getattr(torch, given.dtype))
     run = torch.compile(layer, dynamic=False) if given.compile else layer
-    tokens = torch.randn(1, length, config.width).to(given.device, getattr(torch, given.dtype))
+    tokens = torch.randn(1, length, 64).to(given.device, getattr(torch, given.dtype))
     seen = (torch.arange(length, device=given.device) >= length // 8)[None]
 
     gradient = torch.randn_like(tokens)

@@ -22,9 +22,8 @@ from rich.table import Table
 from torch import Tensor
 
 from forecaster.config import ModelPlan
-from forecaster.model.embedding import shifted
+from forecaster.model.embedding import Shape, previous_values
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
 from forecaster.windows.batch import Inputs
 
 REPEATS = 3
@@ -90,8 +89,8 @@ def rewritten(network: Network, inputs: Inputs) -> Tensor:
     """Returns the greedy path, the whole prefix decoded at each step."""
     memory = network.encode(inputs)
     written = inputs.context[:, :0]
-    for steps in range(1, inputs.elapsed.shape[1] - network.context_length + 1):
-        seen = network.context_length + steps
+    for steps in range(1, inputs.elapsed.shape[1] - network.config.context_length + 1):
+        seen = network.config.context_length + steps
         so_far = replace(
             inputs,
             known=inputs.known[:, :seen],
@@ -100,7 +99,7 @@ def rewritten(network: Network, inputs: Inputs) -> Tensor:
             phase=inputs.phase[:, :seen],
             elapsed=inputs.elapsed[:, :seen],
         )
-        previous = shifted(inputs, torch.cat([written, inputs.context[:, :1]], dim=1), 1)
+        previous = previous_values(inputs, torch.cat([written, inputs.context[:, :1]], dim=1), 1)
         last = network.decode(memory, so_far, previous)[:, -1:]
         written = torch.cat([written, network.head.mode(last, memory.scale)], dim=1)
     return written
@@ -108,7 +107,7 @@ def rewritten(network: Network, inputs: Inputs) -> Tensor:
 
 def taught(network: Network, inputs: Inputs, path: Tensor) -> Tensor:
     """Returns the raw numbers of all leads, told the path."""
-    return network.decode(network.encode(inputs), inputs, shifted(inputs, path, 1))
+    return network.decode(network.encode(inputs), inputs, previous_values(inputs, path, 1))
 
 
 def seconds(work: Callable[[], Tensor], device: str) -> float:

@@ -14,12 +14,12 @@ import numpy as np
 import polars
 import pytorch_lightning as pl
 import torch
+from forecaster.model.memory import Memory
 from torch import Tensor, nn
 
 from forecaster.config import Config, DataConfig
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner
-from forecaster.model.memory import Memory
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
@@ -48,7 +48,7 @@ class EncoderOnly(Network):
 def main() -> None:
     torch.set_num_threads(1)
     alone = sys.argv[1] == "2 layers"
-    model = {"width": 64, "heads": 4, "feed_forward": 128, "encoder_layers": 2, "decoder_layers": 1}
+    model = {"width": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 1}
     sizes = {"context_length": CONTEXT, "patch": 16, "decoder_patch": 16}
     levels = {"quantile_levels": [0.5]} if alone else {}
     fit = {"steps": STEPS, "batch_size": 256, "validation": None}

@@ -27,7 +27,7 @@ import forecaster as fc
 
 TINY = {
     "fit": {"steps": 4, "batch_size": 32},
-    "model": {"width": 16, "heads": 2, "encoder_layers": 1, "feed_forward": 16},
+    "model": {"width": 16, "heads": 2, "encoder_layers": 1},
     "tracking": {"enabled": False},
 }
 WARM_UP = 0.3

@@ -143,110 +143,79 @@ class ModelConfig(Section):
     """Layers over the context."""
     decoder_layers: int = Field(1, ge=1, le=DEEPEST)
     """Layers over the horizon."""
-    feed_forward: int = Field(128, ge=1, le=8 * WIDEST)
-    """Hidden size of the feed-forward layers."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Share of activations dropped while training, on embeddings and residuals."""
-    attention_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of attention weights dropped while training; above 0 it costs the fused kernel."""
-    stochastic_depth: float = Field(0.0, ge=0, lt=1)
-    """Share of windows for which the last layer's parts are left out while training; earlier layers
-    less, in proportion to their depth."""
-    norm_first: bool = True
-    """Normalise before each part of a layer; false: after its sum, as published in 2017."""
-    normalization: Literal["layer", "rms"] = "layer"
-    """layer: LayerNorm; rms: RMSNorm, which takes no mean away."""
-    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
-    """Of the feed-forward layers; swiglu has a third matrix."""
-    attention: Literal["full", "local", "strided", "sparse", "low_rank"] = "full"
-    """Which tokens of the context meet. full: all; local: neighbours; strided: neighbours and every
-    so-manieth; sparse: those that stand out meet all (ProbSparse); low_rank: mixtures of all."""
-    decoder_attention: Literal["full", "local", "strided", "sparse", "low_rank"] = "full"
-    """The same for the tokens of the horizon; low_rank has no causal form."""
-    cross_attention: Literal["full", "low_rank"] = "full"
-    """The same for horizon tokens that meet the context."""
-    attention_window: int = Field(32, ge=1, le=LONGEST)
-    """Tokens to each side that local and strided attention reach."""
-    attention_stride: int = Field(16, ge=2, le=LONGEST)
-    """Strided attention: every so-manieth token is met too."""
-    attention_factor: int = Field(5, ge=1, le=LONGEST)
-    """Sparse attention: of N tokens this times ln N are sampled, and as many stand out."""
-    attention_rank: int = Field(64, ge=1, le=WIDEST)
-    """Low-rank attention: mixtures of keys and values."""
+    attention: Literal["full", "local", "sparse", "low_rank"] = "full"
+    """Encoder self-attention. full: to all tokens; local: to neighbours; sparse: ProbSparse;
+    low_rank: Linformer."""
+    attention_size: int | None = Field(None, ge=1, le=LONGEST)
+    """Window of local (default 32), factor of sparse (5) or rank of low_rank attention (64)."""
     channel_attention: bool = False
-    """Channels of a series, and covariates as channels beside them, attend to each other."""
-    stem_kernel: int | None = Field(None, ge=2, le=10_000)
-    """Tokens that a causal convolution before the encoder joins; null = off."""
-    positions: Literal["elapsed", "sinusoidal", "learned", "rotary"] = "elapsed"
+    """Attention between the channels of a series, covariates among them."""
+    conv_kernel: int | None = Field(None, ge=2, le=10_000)
+    """Tokens joined by a causal convolution before the encoder; null = off."""
+    positions: Literal["elapsed", "sinusoidal", "learned"] = "elapsed"
     """elapsed: sinusoids of the time since the cutoff; sinusoidal: of the token's number, as published;
-    learned: a vector per token; rotary: queries and keys turn with the elapsed time."""
-    learned_positions: int | None = Field(None, ge=1, le=LONGEST)
-    """Tokens of context and horizon that learned positions cover; null = as many as there are."""
+    learned: a vector per token."""
     context_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps before the cutoff that attention reads; null = chosen from the horizon and the season."""
     scale_length: int | None = Field(None, ge=2, le=LONGEST)
-    """Steps before the cutoff whose mean and spread scale a window, `context_length` at most; null =
-    all of them."""
-    linear: Literal["skip", "blend", "none"] | None = None
-    """A linear forecast solved in closed form beside attention. skip: attention learns, through a gate,
-    what is left to correct; blend: it learns by itself; validation weighs the two in either case.
-    Null = blend where head and decoder allow it, quantile and direct; none = attention alone."""
+    """Steps before the cutoff whose mean and spread scale a window; null = the whole context."""
+    linear: Literal["blend", "none"] | None = None
+    """blend: a linear forecast beside the network, weighted by validation; null = where possible."""
     lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
-    """Steps before the cutoff that linear maps read, a map for each, averaged; null = chosen."""
+    """Steps before the cutoff that the linear forecast reads, one map each, averaged; null = chosen."""
     linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
         "window"
     )
-    """What linear maps count in. window: spreads of the context, so that forecasts grow with their
-    series; training: spreads of the channel's training rows, so that a covariate adds as much in a calm
-    week as in a wild one, as for prices; a number of steps: the mean distance of the context's values
-    so far apart, as MASE counts, so that series that repeat themselves weigh more; season: as many as
-    the season has."""
+    """Units of the linear maps. window: spread of the context; training: spread of the channel's
+    training rows; season, or a number of steps: mean distance of values so far apart, as in MASE."""
     ridge_alpha: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None = None
-    """Ridge penalty of linear maps, per training window; a list has one for each horizon patch.
-    Null = chosen on validation."""
+    """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the context; null = chosen from the season."""
-    scale_inputs: bool = False
-    """Multiply what patches are embedded to by √width before positions are added, as published."""
     decoder: Literal["direct", "autoregressive"] = "direct"
-    """direct: all leads in one pass, from time encodings and known covariates. autoregressive: patch
-    after patch, each told the values of the one before; forecasts are sample paths."""
-    paths: int = Field(100, ge=2, le=100_000)
-    """Sample paths that quantiles of an autoregressive forecast come from."""
+    """direct: all leads in one pass; autoregressive: patch after patch, as sample paths."""
     decoder_patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the horizon; 1 makes the decoder causal per lead; null = `patch`."""
     decoder_mask: Literal["causal", "full"] = "causal"
     """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
-    harmonics: int = Field(4, ge=1, le=1000)
-    """Sine and cosine pairs per calendar cycle."""
-    head: Literal["quantile", "student_t", "negative_binomial", "binned"] = "quantile"
-    """Distribution of a value. quantile: free in shape; student_t: heavy tails; negative_binomial:
-    counts; binned: logits over a vocabulary of scaled values."""
-    bins: int = Field(256, ge=2, le=100_000)
-    """Words of a binned head's vocabulary."""
-    bin_limit: float = Field(6.0, gt=0)
-    """Scaled value at which the vocabulary ends; what is beyond belongs to the outermost words."""
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of a binned target's weight that is spread over all words."""
+    head: Literal["quantile", "student_t", "binned"] = "quantile"
+    """Distribution of a value. quantile: free in shape; student_t: heavy tails; binned: a vocabulary
+    of scaled values."""
     quantile_levels: tuple[float, ...] = Field(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), max_length=1000
     )
-    """Levels forecast, rising, strictly between 0 and 1, with the median."""
+    """Quantile levels, rising, strictly between 0 and 1, with the median."""
+    style: Literal["modern", "vaswani2017"] = "modern"
+    """modern: norm first, GELU, feed-forward layers of 2 · width; vaswani2017: norm after the sum,
+    ReLU, 4 · width, inputs times √width."""
+
+    @property
+    def feed_forward(self) -> int:
+        """Hidden size of the feed-forward layers."""
+        return (2 if self.style == "modern" else 4) * self.width
+
+    @property
+    def tokenizes_values(self) -> bool:
+        """Whether values enter as bins of the head's vocabulary, as tokens of a language model."""
+        return self.head == "binned" and self.decoder == "autoregressive"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.width is not None:
-            self._can_be_parted()
-        if self.decoder_attention == "low_rank" and self.decoder_mask == "causal":
+        if self.width is not None and self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if self.width is not None and self.width % 2:
+            raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
+        if self.attention == "full" and self.attention_size is not None:
             raise ValueError(
-                "decoder_attention low_rank has no causal form: each of its "
-                f"{self.attention_rank} mixtures holds tokens of all leads; take full, local, strided "
-                "or sparse, or decoder_mask full"
+                f"attention_size {self.attention_size} has no effect with attention full: take null, "
+                "or attention local, sparse or low_rank"
             )
         if self.decoder == "autoregressive":
-            self._can_follow_itself()
-        if self.linear in ("skip", "blend"):
-            self._can_be_linear()
+            self._check_autoregressive()
+        if self.linear == "blend":
+            self._check_linear()
         levels = self.quantile_levels
         if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
             raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
@@ -254,43 +223,19 @@ class ModelConfig(Section):
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self
 
-    def _can_be_parted(self) -> None:
-        """Refuses a width that heads and sinusoids do not divide."""
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        if self.width % 2:
-            raise ValueError(f"width {self.width} is odd; sinusoids come in pairs")
-        if self.positions == "rotary" and self.width // self.heads % 2:
-            raise ValueError(
-                f"width {self.width} over heads {self.heads} is {self.width // self.heads} per head, "
-                "odd; rotary positions turn pairs"
-            )
-
-    def _can_be_linear(self) -> None:
-        """Refuses a linear forecast beside what it cannot be added to."""
+    def _check_linear(self) -> None:
         if self.head != "quantile" or self.decoder != "direct":
             raise ValueError(
-                f"linear {self.linear} gives quantiles of all leads at once, which head {self.head} "
-                f"with decoder {self.decoder} has no place for: take linear none, or head quantile and "
+                "linear blend forecasts quantiles of all leads at once, which does not go with head "
+                f"{self.head} and decoder {self.decoder}: take linear none, or head quantile and "
                 "decoder direct"
             )
 
-    @property
-    def reads_words(self) -> bool:
-        """Whether values enter as words of the head's vocabulary, as in a language model."""
-        return self.head == "binned" and self.decoder == "autoregressive"
-
-    def _can_follow_itself(self) -> None:
-        """Refuses what a decoder that is told its own values cannot have."""
+    def _check_autoregressive(self) -> None:
         if self.decoder_mask == "full":
             raise ValueError(
-                "decoder_mask full shows a token what comes after it, which an autoregressive decoder "
-                "has yet to write: take decoder_mask causal, or decoder direct"
-            )
-        if self.decoder_attention == "sparse":
-            raise ValueError(
-                "decoder_attention sparse ranks tokens anew with each one written, so nothing can be "
-                "kept of it: take full, local or strided, or decoder direct"
+                "decoder_mask full shows a token the tokens after it, which an autoregressive decoder "
+                "has not generated yet: take decoder_mask causal, or decoder direct"
             )
         if self.head == "quantile" and len(self.quantile_levels) < 2:
             raise ValueError(
@@ -299,9 +244,11 @@ class ModelConfig(Section):
             )
         patches = {"patch": self.patch, "decoder_patch": self.decoder_patch}
         longer = {name: size for name, size in patches.items() if size not in (None, 1)}
-        if self.reads_words and longer:
+        if self.tokenizes_values and longer:
             found = ", ".join(f"{name} {size}" for name, size in longer.items())
-            raise ValueError(f"{found}: an autoregressive binned head reads one word per step, patch 1")
+            raise ValueError(
+                f"{found}: an autoregressive binned head reads one value per token, patch 1"
+            )
 
 
 class FitConfig(Section):
@@ -326,10 +273,6 @@ class FitConfig(Section):
     loss: Literal["pinball", "mae", "huber"] = "pinball"
     """What the median learns from. pinball: with all quantiles alike; mae: the absolute error alone;
     huber: the squared error where it is small. The other quantiles learn their distance from it."""
-    frequency_weight: float | None = Field(None, gt=0)
-    """Weight of the absolute error of the median's spectrum over the leads; null = off."""
-    linear_rate: float | None = Field(None, gt=0)
-    """Learning rate at which linear maps go on from their solution; null = they stay."""
     ensemble_size: int = Field(1, ge=1, le=100)
     """Networks of different seeds whose quantiles are averaged, weighted by validation."""
     refit: bool = False
@@ -338,15 +281,6 @@ class FitConfig(Section):
     """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
     """Share of the validation cutoffs, at their end, that calibrates quantiles; null = off."""
-    lead_decay: float | None = Field(None, gt=0, lt=1)
-    """Weight of each lead in the training loss, relative to the lead before; null = all alike."""
-    noise: float | None = Field(None, gt=0)
-    """Spread of the noise added to the context while training, in scaled units; null = off."""
-    patch_masking: float | None = Field(None, gt=0, lt=1)
-    """Share of the context hidden while training, as one run of patches per window; null = off."""
-    scheduled_sampling: float | None = Field(None, gt=0, le=1)
-    """Share of previous patches that an autoregressive decoder draws itself while training, at the
-    last step; it rises evenly from none. Null = off: the truth is always given."""
     precision: Literal["full", "bf16"] = "full"
     """full: float32; bf16: products of matrices in bfloat16."""
     compile: bool = False
@@ -393,11 +327,6 @@ class Config(Section):
     def _consistent(self) -> Self:
         self._can_be_taught()
         self._can_have_members()
-        if self.fit.scheduled_sampling is not None and self.model.decoder != "autoregressive":
-            raise ValueError(
-                f"fit.scheduled_sampling {self.fit.scheduled_sampling} replaces previous values, and "
-                f"decoder {self.model.decoder} reads none: take model.decoder autoregressive, or null"
-            )
         return self
 
     def _can_be_taught(self) -> None:
@@ -407,20 +336,6 @@ class Config(Section):
             raise ValueError(
                 f"fit.loss {fit.loss} teaches a median by itself, and head {model.head} learns a whole "
                 "distribution by its likelihood: take fit.loss pinball, or model.head quantile"
-            )
-        if fit.frequency_weight is not None:
-            found = {"head": (model.head, "quantile"), "decoder": (model.decoder, "direct")}
-            for name, (value, needed) in found.items():
-                if value != needed:
-                    raise ValueError(
-                        f"fit.frequency_weight {fit.frequency_weight} compares the spectrum of a "
-                        f"median over all leads, which {name} {value} does not forecast at once: "
-                        f"take null, or model.{name} {needed}"
-                    )
-        if fit.linear_rate is not None and model.linear == "none":
-            raise ValueError(
-                f"fit.linear_rate {fit.linear_rate} teaches linear maps, and model.linear none has "
-                "none: take null, or model.linear skip or blend"
             )
 
     def _can_have_members(self) -> None:
@@ -454,7 +369,7 @@ class ModelPlan(ModelConfig):
     """Steps before the cutoff that attention reads; None = all."""
     patch: int = Field(ge=1, le=LONGEST)
     decoder_patch: int = Field(ge=1, le=LONGEST)
-    linear: Literal["skip", "blend", "none"] = "none"
+    linear: Literal["blend", "none"] = "none"
     linear_units: Literal["window", "training"] | int = "window"
     linear_lags: tuple[int, ...] = ()
     """Steps before the horizon from which the linear forecast reads known covariates once more."""

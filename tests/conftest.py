@@ -150,7 +150,6 @@ def make_config() -> Callable[..., Config]:
             "width": 8,
             "heads": 2,
             "encoder_layers": 1,
-            "feed_forward": 8,
             "dropout": 0.0,
             "context_length": context_length,
             "patch": 4,

@@ -28,7 +28,6 @@ TINY = {
     "model.width": 8,
     "model.heads": 2,
     "model.encoder_layers": 1,
-    "model.feed_forward": 8,
     "model.context_length": 48,
     "model.patch": 24,
     "model.linear": "none",

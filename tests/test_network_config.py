@@ -19,21 +19,12 @@ def test_a_width_that_heads_do_not_divide_is_refused():
     assert "width 30 is not a multiple of heads 4" in refused(width=30, heads=4)
 
 
-def test_rotary_positions_need_pairs_in_every_head():
-    said = refused(width=12, heads=4, positions="rotary")
-    assert "width 12 over heads 4 is 3 per head, odd" in said
+def test_a_kind_of_attention_that_does_not_exist_is_refused_with_those_that_do():
+    assert "'full', 'local', 'sparse' or 'low_rank'" in refused(attention="strided")
 
 
-def test_a_kind_without_a_causal_form_is_refused_in_a_causal_decoder_with_the_reason():
-    said = refused(decoder_attention="low_rank", attention_rank=48)
-    assert "low_rank has no causal form: each of its 48 mixtures holds tokens of all leads" in said
-    parse_config({"model": {"decoder_attention": "low_rank", "decoder_mask": "full"}}, source="config")
-    for kind in ("full", "local", "strided", "sparse"):
-        parse_config({"model": {"decoder_attention": kind}}, source="config")
-
-
-def test_a_kind_that_does_not_exist_is_refused_with_those_that_do():
-    assert "'full' or 'low_rank'" in refused(cross_attention="local")
+def test_a_size_of_full_attention_is_refused():
+    assert "attention_size 3 has no effect with attention full" in refused(attention_size=3)
 
 
 def test_a_patch_longer_than_the_context_is_refused_and_never_chosen(make_panel):
@@ -45,21 +36,7 @@ def test_a_patch_longer_than_the_context_is_refused_and_never_chosen(make_panel)
     assert chosen.model.patch == 10
 
 
-def test_a_horizon_beyond_what_learned_positions_cover_is_refused(make_panel):
-    """12 steps in patches of 4 are 3 tokens, 7 leads in patches of 2 are 4."""
-    model = {"context_length": 12, "patch": 4, "decoder_patch": 2, "positions": "learned"}
-    panel = make_panel(2, 200)
-    given = Config().replaced(horizon=7, model=model | {"learned_positions": 6})
-    said = (
-        r"learned_positions 6 do not cover .* horizon 7 in patches of 2 are 3 \+ 4 tokens.* set it to 7"
-    )
-    with pytest.raises(ConfigError, match=said):
-        resolve_config(given, panel)
-    for enough in (7, 9, None):
-        resolve_config(Config().replaced(horizon=7, model=model | {"learned_positions": enough}), panel)
-
-
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("positions", ["learned", "elapsed"])
 def test_a_network_of_many_choices_is_saved_and_forecasts_the_same_again(tmp_path, positions):
     """Channel attention over a wide table with covariates, through the public face."""
     table, future = wide_table()
@@ -67,17 +44,12 @@ def test_a_network_of_many_choices_is_saved_and_forecasts_the_same_again(tmp_pat
         "model": {
             "width": 8,
             "heads": 2,
-            "feed_forward": 8,
-            "attention": "strided",
-            "attention_window": 2,
-            "attention_stride": 2,
-            "decoder_attention": "local",
+            "attention": "local",
+            "attention_size": 2,
             "channel_attention": True,
             "positions": positions,
-            "normalization": "rms",
-            "activation": "swiglu",
-            "stem_kernel": 2,
-            "stochastic_depth": 0.2,
+            "conv_kernel": 2,
+            "dropout": 0.2,
             "context_length": 24,
             "patch": 4,
         },

@@ -32,9 +32,9 @@ from torch import Tensor
 from forecaster.config import Plan, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.files import atomic_folder, check_replaceable, check_writable
+from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
 from forecaster.model.size import count_parameters
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
-_KINDS = {"encoder": "attention", "decoder": "decoder_attention", "cross": "cross_attention"}
 _BLOCKS = 16  # of the context at most: what a reader can tell apart
 
 
@@ -201,7 +200,7 @@ def explain(
         own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None
         recorded = record_attention(network, batch.inputs, own)
         variants = hide_each(
-            batch.inputs, panel, place if model.channel_attention else None, network.patch
+            batch.inputs, panel, place if model.channel_attention else None, network.config.patch
         )
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
         importance = importance_of(ensemble, batch.inputs, variants, place, batch.target, key)
@@ -256,22 +255,24 @@ def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.i
 
 
 def _context_tokens(network: Network, observed: NDArray[np.bool_]) -> tuple[Token, ...]:
-    length, patch, count = len(observed), network.patch, network.context_tokens
-    first = length - network.attention_length
+    length, patch, count = len(observed), network.config.patch, network.embedding.context_tokens
+    first = length - network.embedding.attention_length
     stops = range(length - patch * (count - 1), length + 1, patch)
     spans = [(max(first, stop - patch), stop) for stop in stops]
     return tuple(Token(start, stop, bool(observed[start:stop].any())) for start, stop in spans)
 
 
 def _horizon_tokens(network: Network, steps: int) -> tuple[Token, ...]:
-    starts = range(network.context_length, steps, network.decoder_patch)
-    return tuple(Token(start, min(start + network.decoder_patch, steps), True) for start in starts)
+    starts = range(network.config.context_length, steps, network.config.decoder_patch)
+    return tuple(
+        Token(start, min(start + network.config.decoder_patch, steps), True) for start in starts
+    )
 
 
 def _map(recorded: AttentionWeights, model: ModelPlan, schema: Schema, channel: int) -> AttentionMap:
     part, layer, weights = recorded.part, recorded.layer, recorded.weights
     if not part.endswith(" channels"):
-        kind = getattr(model, _KINDS[part])
+        kind = model.attention if part == "encoder" else "full"
         return AttentionMap(part, layer, kind, weights[channel].numpy())
     known = schema.known_numeric + schema.known_category
     past = schema.past_numeric + schema.past_category if part == "encoder channels" else ()

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
+from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.shape import Shape
 from forecaster.windows.batch import Inputs
 
 METADATA_FORMAT = 1
@@ -177,10 +177,7 @@ def _check_expressible(artifact: Artifact) -> None:
     reasons = {
         "decoder autoregressive draws sample paths, patch after patch": model.decoder
         == "autoregressive",
-        "head negative_binomial looks for its quantiles step by step": model.head
-        == "negative_binomial",
-        "attention sparse picks tokens by their values": "sparse"
-        in (model.attention, model.decoder_attention),
+        "attention sparse selects queries by their values": model.attention == "sparse",
         "channel_attention leaves out channels without observations": model.channel_attention,
     }
     for reason, found in reasons.items():

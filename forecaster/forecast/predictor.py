@@ -21,7 +21,7 @@ from torch import Tensor
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
-from forecaster.model.sampling import Prediction
+from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
 from forecaster.model.threads import cores, run_parallel
 from forecaster.panel.arrays import blocks
@@ -389,7 +389,7 @@ class Predictor:
         cells = channels * (self.artifact.context_length + horizon)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
-            size = max(1, _PATHS // (channels * (num_samples or model.paths)))
+            size = max(1, _PATHS // (channels * (num_samples or NUM_SAMPLES)))
             keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], seed))
 
         def of_batch(start: int) -> Prediction:

@@ -1,56 +1,23 @@
-"""Multi-head attention, and which tokens meet.
+"""Multi-head attention, the encoder's memory, and the key-value cache of an autoregressive decoder.
 
-What comes in: tokens, what they look at, and which of that is real. What goes out: for each token what
-it takes. Promised: a token with nothing to attend to gets zeros, never NaN; what a masked token holds
-changes nothing. Which pairs meet is the kernel's affair; all kernels share one signature:
+A token with nothing to attend to gets zeros, never NaN. Which queries meet which keys is the choice of
+the kernel (kernels.py).
 
-    full       every query meets every key                               time N²
-    local      keys at most `attention_window` tokens away               N
-    strided    the same, and every `attention_stride`-th key             N²/stride
-    sparse     queries that stand out meet every key, the others a mean  N·ln N
-    low_rank   every query meets `attention_rank` mixtures of the keys   N
-
-Axes: B batch · N query · M key · D width · A head · E width per head.
+Axes: B batch · N query · M key · D width · A head · E width per head · S path · C channel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from forecaster.config import ModelConfig
-from forecaster.model.dot_product import full_attention
-from forecaster.model.local_attention import local_attention, strided_attention
-from forecaster.model.positions import rotated
-from forecaster.model.sparse_attention import LowRank, sparse_attention
-
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool, float], Tensor]
-"""(query, key, value, seen, causal, dropout) → mixed, as `full_attention`."""
-
-
-def attention_kernel(config: ModelConfig, kind: str, keys: int) -> Kernel:
-    """Returns the kernel of a kind.
-
-    Args:
-        config: for the window, stride, factor and rank.
-        kind: full, local, strided, sparse or low_rank.
-        keys: number of tokens attended to; low_rank alone must know it.
-    """
-    window = config.attention_window
-    if kind == "local":
-        return partial(local_attention, window=window)
-    if kind == "strided":
-        return partial(strided_attention, window=window, stride=config.attention_stride)
-    if kind == "sparse":
-        return partial(sparse_attention, factor=config.attention_factor)
-    if kind == "low_rank":
-        return LowRank(keys, config.attention_rank)
-    return full_attention
+from forecaster.model.channels import keep_channels
+from forecaster.model.kernels import Kernel, full_attention
+from forecaster.model.scaling import Scale
 
 
 class MultiHeadAttention(nn.Module):
@@ -59,22 +26,14 @@ class MultiHeadAttention(nn.Module):
     Source: Vaswani et al. (2017), section 3.2.2.
     """
 
-    def __init__(self, config: ModelConfig, kind: str = "full", keys: int = 0):
-        """Builds the projections around the kernel of a kind.
-
-        Args:
-            config: width, heads, dropout and what the kind needs.
-            kind: which tokens meet.
-            keys: number of tokens attended to; low_rank alone must know it.
-        """
+    def __init__(self, width: int, heads: int, kernel: Kernel = full_attention):
         super().__init__()
-        width = config.width
-        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.heads = heads
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
         self.output = nn.Linear(width, width)
-        self.kernel = attention_kernel(config, kind, keys)
+        self.kernel = kernel
 
     def forward(
         self,
@@ -83,22 +42,17 @@ class MultiHeadAttention(nn.Module):
         seen: Bool[Tensor, "B M"] | None = None,
         *,
         causal: bool = False,
-        angles: Float[Tensor, "B N _"] | None = None,
-        source_angles: Float[Tensor, "B M _"] | None = None,
     ) -> Float[Tensor, "B N D"]:
-        """Returns, for each token, what it takes from the source.
+        """Returns the attention of tokens to a source.
 
         Args:
-            tokens: ask the questions.
-            source: holds the answers; the tokens themselves in self-attention.
+            tokens: queries.
+            source: keys and values; the tokens themselves in self-attention.
             seen: True where a source token is real; None = everywhere.
-            causal: whether a token meets itself and earlier ones alone; the tokens are the last of the
-                source then.
-            angles: by which queries are turned (rotary positions); None = not at all.
-            source_angles: the same for keys.
+            causal: whether a token attends to itself and earlier ones only; the tokens are then the
+                last of the source.
         """
-        query = self.ask(tokens, angles)
-        return self.recall(query, *self.remember(source, source_angles), seen, causal)
+        return self.attend(self.queries(tokens), *self.keys_and_values(source), seen, causal)
 
     def weights(
         self,
@@ -107,44 +61,39 @@ class MultiHeadAttention(nn.Module):
         seen: Bool[Tensor, "B M"] | None = None,
         *,
         causal: bool = False,
-        angles: Float[Tensor, "B N _"] | None = None,
-        source_angles: Float[Tensor, "B M _"] | None = None,
     ) -> Float[Tensor, "B A N M"]:
-        """Returns how much of each source token's value each token takes, per head.
+        """Returns the attention weights per head; the arguments are those of `forward`.
 
-        What a kernel gives is linear in the values, so unit vectors in their place give its weights:
-        those it really works with, whatever its kind. A low-rank kernel has no softmax over the source,
-        so its weights may be negative and need not sum to 1.
-
-        Args:
-            tokens, source, seen, causal, angles, source_angles: as in `forward`.
+        A kernel is linear in the values, so unit vectors in their place give its true weights, whatever
+        its kind. A low-rank kernel has no softmax over the source: its weights may be negative and need
+        not sum to 1.
         """
-        query, (key, value) = self.ask(tokens, angles), self.remember(source, source_angles)
+        query, (key, value) = self.queries(tokens), self.keys_and_values(source)
         count, size = value.shape[2:]
         units = torch.eye(count, dtype=value.dtype, device=value.device)
         units = F.pad(units, (0, -count % size))  # a kernel takes as many values as a head is wide
         found = [
-            self.kernel(query, key, part.expand_as(value), seen, causal, 0.0)
+            self.kernel(query, key, part.expand_as(value), seen, causal)
             for part in units.split(size, dim=1)
         ]
         return torch.cat(found, dim=-1)[..., :count]
 
-    def ask(self, tokens: Tensor, angles: Tensor | None) -> Float[Tensor, "B A N E"]:
+    def queries(self, tokens: Tensor) -> Float[Tensor, "B A N E"]:
         """Returns the queries of tokens."""
-        return _turned(self._split(self.query(tokens)), angles)
+        return self._split(self.query(tokens))
 
-    def remember(
-        self, source: Tensor, angles: Tensor | None
+    def keys_and_values(
+        self, source: Tensor
     ) -> tuple[Float[Tensor, "B A M E"], Float[Tensor, "B A M E"]]:
-        """Returns the keys and values of a source: what a cache holds."""
-        return _turned(self._split(self.key(source)), angles), self._split(self.value(source))
+        """Returns the keys and values of a source."""
+        return self._split(self.key(source)), self._split(self.value(source))
 
-    def recall(
+    def attend(
         self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool
     ) -> Float[Tensor, "B N D"]:
-        """Returns what queries take from keys and values, heads joined."""
-        mixed = self.kernel(query, key, value, seen, causal, self.dropout if self.training else 0.0)
-        joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))  # [B, N, D]
+        """Returns the attention of queries to keys and values, heads joined and projected."""
+        mixed = self.kernel(query, key, value, seen, causal)
+        joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return joined
 
     def _split(self, tokens: Tensor) -> Tensor:
@@ -152,5 +101,56 @@ class MultiHeadAttention(nn.Module):
         return heads.transpose(1, 2)  # [B, A, N, E]
 
 
-def _turned(heads: Tensor, angles: Tensor | None) -> Tensor:
-    return heads if angles is None else rotated(heads, angles)
+class Memory(NamedTuple):
+    """The encoder's output, which the decoder reads."""
+
+    tokens: Tensor
+    """[B, M, D] the encoded context."""
+    seen: Tensor
+    """[B, M] True where a token holds an observation."""
+    static: Tensor
+    """[B, 1, D] embedding of the series and the channel, whatever the time."""
+    scale: Scale
+    """Scale of each window, to undo the scaling."""
+
+    def keep_channels(self, channels: int, kept: int) -> Memory:
+        """Returns the memory of the first channels of each window."""
+        tokens, seen, static = (
+            keep_channels(part, channels, kept) for part in (self.tokens, self.seen, self.static)
+        )
+        return Memory(tokens, seen, static, self.scale)
+
+
+class KeyValueCache:
+    """Keys and values of a decoder layer: of the horizon so far, and of the memory once.
+
+    Sample paths of a window share its memory; they lie side by side in B, each with all channels.
+    """
+
+    def __init__(self, paths: int, channels: int):
+        self.paths, self.channels = paths, channels
+        self._own: tuple[Tensor, Tensor] | None = None
+        self._memory: tuple[Tensor, Tensor] | None = None
+
+    def self_attention(self, attention: MultiHeadAttention, own: Tensor) -> Float[Tensor, "B N D"]:
+        """Returns the attention of new tokens to all tokens so far, and keeps the new ones."""
+        key, value = attention.keys_and_values(own)
+        if self._own is not None:
+            key, value = torch.cat([self._own[0], key], 2), torch.cat([self._own[1], value], 2)
+        self._own = (key, value)
+        return attention.attend(attention.queries(own), key, value, None, True)
+
+    def cross_attention(
+        self, attention: MultiHeadAttention, own: Tensor, memory: Memory
+    ) -> Float[Tensor, "B N D"]:
+        """Returns cross-attention to the memory, batched over the sample paths of a window."""
+        if self._memory is None:
+            key, value = attention.keys_and_values(memory.tokens)
+            self._memory = (key.contiguous(), value.contiguous())  # read once per patch: a third faster
+        sizes = (-1, self.paths, self.channels)
+        query = attention.queries(own).unflatten(0, sizes).permute(0, 2, 3, 1, 4, 5)
+        query = query.flatten(3, 4).flatten(0, 1)  # [windows · C, A, S · N, E]
+        mixed = attention.attend(query, *self._memory, memory.seen, False)
+        mixed = mixed.unflatten(1, (self.paths, -1)).unflatten(0, (-1, self.channels))
+        unfolded: Tensor = mixed.transpose(1, 2).flatten(0, 2)
+        return unfolded

@@ -1,164 +1,259 @@
-"""Cells become the numbers of tokens: categories looked up, channels folded, steps patched.
+"""Inputs become tokens: patches of the context, tokens of the horizon, static and previous values.
 
-What comes in: tensors of `Inputs`. What goes out: tensors that a linear map turns into tokens.
-Covariates either enter the patches of the targets (`Covariates.together`) or, with channel attention,
-are channels of their own (`Covariates.apart`); never both.
-
-Axes: B batch · C channel · L, T step · N token · X number per step · K covariate · D width. Channels
-of a window lie side by side: [B, C, …] is folded to [B·C, …].
+Axes: B batch · T step · H horizon · C channel · D width · M context token · N horizon token. Channels
+are folded into the batch; with channel attention covariates are channels behind the targets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from dataclasses import dataclass
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from forecaster.config import ModelPlan
+from forecaster.model.channels import (
+    CovariateChannels,
+    Covariates,
+    add_channels,
+    category_embeddings,
+    embedded,
+    fold,
+    keep_channels,
+    patches,
+    repeat_channels,
+    values_and_mask,
+    widths_per_step,
+)
+from forecaster.model.heads import Vocabulary
+from forecaster.model.layers import ConvStem, Dropout
+from forecaster.model.positions import TimeEncoding
+from forecaster.model.scaling import Scale, Standardizer
 from forecaster.windows.batch import Inputs
 
 
-class Covariates(NamedTuple):
-    """Covariates of one kind over one span, scaled and looked up."""
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the axes of `Inputs`, which an artifact keeps beside its weights."""
 
-    numbers: Tensor
-    """[B, T, X] in training-row spreads; 0 where not observed."""
-    observed: Tensor
-    """[B, T, X] True where a number is real."""
-    codes: Tensor
-    """[B, T, Y] of categories; 0 = unknown."""
-    embedded: list[Tensor]
-    """Y times [B, T, _]."""
+    horizon: int
+    """H."""
+    channels: int
+    """Targets."""
+    past: int = 0
+    """Numeric past covariates."""
+    known: int = 0
+    """Numeric known covariates."""
+    static: int = 0
+    """Numeric static covariates."""
+    past_categories: tuple[int, ...] = ()
+    """Categories in the training rows, per categorical past covariate."""
+    known_categories: tuple[int, ...] = ()
+    """The same for known covariates."""
+    static_categories: tuple[int, ...] = ()
+    """The same for static covariates."""
+    cycles: int = 0
+    """Calendar cycles."""
+    regular: bool = True
+    """False: the time between cells enters the patches."""
 
-    def together(self) -> Tensor:
-        """Returns [B, T, _] everything beside each other, marks of what is real included."""
-        return torch.cat([self.numbers, self.observed.float(), *self.embedded], dim=-1)
-
-    def apart(self) -> list[tuple[Tensor, Tensor]]:
-        """Returns, per covariate, its cells [B, T, _] and where they are real [B, T, 1]."""
-        pairs = torch.stack([self.numbers, self.observed.float()], dim=-1)
-        marks = torch.cat([self.observed, self.codes > 0], dim=-1)
-        cells = [*pairs.unbind(dim=2), *self.embedded]
-        return list(zip(cells, marks[..., None].unbind(dim=2), strict=True))
+    @property
+    def embeds_channels(self) -> bool:
+        """Whether channels have embeddings: a covariate means different things to each."""
+        covariates = self.past + self.known + len(self.past_categories + self.known_categories)
+        return self.channels > 1 and covariates > 0
 
 
-class CovariateChannels(nn.Module):
-    """Covariates as channels of tokens, each through a linear map of its own."""
+class Embedding(nn.Module):
+    """Turns `Inputs` into tokens."""
 
-    def __init__(self, widths: Sequence[int], patch: int, width: int):
-        """Takes what there is to embed; none makes a module that adds no channels.
-
-        Args:
-            widths: numbers per step of each covariate.
-            patch: steps per token.
-            width: D.
-        """
+    def __init__(self, config: ModelPlan, shape: Shape):
         super().__init__()
-        self.patch, self.width = patch, width
-        self.maps = nn.ModuleList(nn.Linear(patch * size, width) for size in widths)
+        self.config, self.shape = config, shape
+        width, apart = config.width, config.channel_attention
+        self.past_scaler = Standardizer(shape.past)
+        self.known_scaler = Standardizer(shape.known)
+        self.static_scaler = Standardizer(shape.static)
+        self.past_embedding = category_embeddings(shape.past_categories)
+        self.known_embedding = category_embeddings(shape.known_categories)
+        self.static_embedding = category_embeddings(shape.static_categories)
+        by_channel = shape.embeds_channels or (apart and shape.channels > 1)
+        self.channel_embedding = category_embeddings((shape.channels,) if by_channel else ())
 
-    def __len__(self) -> int:
-        return len(self.maps)
+        past = widths_per_step(shape.past, self.past_embedding)
+        known = widths_per_step(shape.known, self.known_embedding)
+        static = sum(widths_per_step(shape.static, self.static_embedding, self.channel_embedding))
+        gap = 0 if shape.regular else 1
+        future = gap if apart else gap + sum(known)
+        autoregressive, tokenized = config.decoder == "autoregressive", config.tokenizes_values
+        cells = (0 if tokenized else 2) + future + (0 if apart else sum(past))
+        patch, decoder_patch = config.patch, config.decoder_patch
+        self.context_patch = nn.Linear(patch * cells, width) if cells else None
+        self.horizon_patch = nn.Linear(decoder_patch * future, width) if future else None
+        self.horizon_token = None if autoregressive else nn.Parameter(torch.zeros(width))
+        self.static = nn.Linear(static, width) if static else None
+        self.attention_length = config.attention_length or config.context_length
+        self.context_tokens = -(-self.attention_length // patch)
+        self.horizon_tokens = -(-shape.horizon // decoder_patch)
+        self.time = TimeEncoding(config, shape.cycles, self.context_tokens, self.horizon_tokens)
+        self.dropout = Dropout(config.dropout)
+        self.stem = ConvStem(width, config.conv_kernel) if config.conv_kernel else None
+        self.context_covariates = CovariateChannels(known + past if apart else [], patch, width)
+        self.horizon_covariates = CovariateChannels(known if apart else [], decoder_patch, width)
+        reads_values = autoregressive and not tokenized
+        self.previous_patch = nn.Linear(2 * decoder_patch, width) if reads_values else None
+        self.vocabulary = Vocabulary()
+        # One vector per bin, and one for a missing value.
+        self.values = nn.Embedding(self.vocabulary.bins + 1, width) if tokenized else None
 
-    def forward(
-        self, covariates: Sequence[tuple[Tensor, Tensor]], front: bool = True
-    ) -> tuple[Float[Tensor, "B K N D"], Bool[Tensor, "B K N"]]:
-        """Returns tokens, and where one holds an observation.
+    def embed_context(
+        self, inputs: Inputs, scale: Scale
+    ) -> tuple[Float[Tensor, "BC M D"], Bool[Tensor, "BC M"]]:
+        """Returns tokens with their time encodings, and True where one holds an observation."""
+        span, size = self._span(future=False), self.config.patch
+        observed = inputs.observed[:, span]
+        targets = observed.shape[2]
+        values = fold(scale.apply(inputs.context[:, span]).masked_fill(~observed, torch.nan))
+        past, known = self._past(inputs), self._known(inputs, future=False)
+        mixed = [] if self.config.channel_attention else [past.together(), known.together()]
+        shared = [*mixed, *self._gap(inputs, future=False)]
+        cells = [repeat_channels(part, targets) for part in shared]
+        parts = []
+        if self.values is None:
+            cells = [*values_and_mask(values), *cells]
+        else:
+            parts.append(self.values(self.vocabulary.tokens(values[..., 0])))
+        if self.context_patch is not None:
+            parts.append(self.context_patch(patches(torch.cat(cells, dim=-1), size)))
+        tokens = self._scaled(reduce(torch.add, parts))
+        seen = patches(fold(observed), size).any(dim=-1)
+        if len(self.context_covariates):
+            others, real = self.context_covariates([*known.apart(), *past.apart()])
+            tokens, seen = add_channels(tokens, others), add_channels(seen, real)
+        if self.stem is not None:
+            tokens = self.stem(tokens, seen)
+        length, reads = self.config.context_length, self.attention_length
+        ends = slice(length - reads + (reads % size or size) - 1, length, size)  # of patches
+        time = self.time(inputs.elapsed[:, ends], inputs.phase[:, ends], first=0)
+        return tokens + repeat_channels(time, tokens.shape[0] // time.shape[0]), seen
+
+    def embed_horizon(
+        self, inputs: Inputs, seen: Bool[Tensor, "BC M"]
+    ) -> tuple[Float[Tensor, "BC N D"], Bool[Tensor, "BC N"]]:
+        """Returns tokens with their time encodings, and True where other channels may attend to one.
 
         Args:
-            covariates: K times cells [B, T, _] and marks [B, T, 1]; K at least 1.
-            front: whether the old end is padded.
+            inputs: for covariates known after the cutoff.
+            seen: of the encoded context.
         """
-        tokens = [
-            linear(patched(cells, self.patch, front))
-            for linear, (cells, _) in zip(self.maps, covariates, strict=True)
-        ]
-        real = [patched(mark, self.patch, front).any(dim=-1) for _, mark in covariates]
-        return torch.stack(tokens, dim=1), torch.stack(real, dim=1)
+        targets, size = inputs.context.shape[2], self.config.decoder_patch
+        starts = slice(self.config.context_length, None, size)
+        time = self.time(inputs.elapsed[:, starts], inputs.phase[:, starts], first=self.context_tokens)
+        known, apart = self._known(inputs, future=True), self.config.channel_attention
+        tokens = time if self.horizon_token is None else self._scaled(self.horizon_token) + time
+        if self.horizon_patch is not None:
+            cells = [*([] if apart else [known.together()]), *self._gap(inputs, future=True)]
+            projected = self.horizon_patch(patches(torch.cat(cells, dim=-1), size, front=False))
+            tokens = tokens + self._scaled(projected)
+        tokens = repeat_channels(tokens, targets)
+        channels = targets + len(self.horizon_covariates)
+        # A channel that was never observed is hidden from the others.
+        observed = keep_channels(seen, channels, targets).any(dim=1, keepdim=True)
+        shown = observed.expand(-1, tokens.shape[1])
+        if len(self.horizon_covariates):
+            others, real = self.horizon_covariates(known.apart(), front=False)
+            tokens = add_channels(tokens, others + time[:, None])
+            shown = add_channels(shown, real)
+        return tokens, shown
+
+    def embed_static(self, inputs: Inputs) -> Float[Tensor, "BC 1 D"]:
+        """Returns the embedding of series and channel; covariates as channels have the series' only."""
+        code = F.pad(inputs.channel, (0, len(self.context_covariates)))  # code 0 adds nothing
+        if self.static is None:
+            return inputs.context.new_zeros((code.numel(), 1, self.config.width))
+        observed = ~inputs.static.isnan()
+        numbers = self.static_scaler(inputs.static, observed)
+        codes = embedded(self.static_embedding, inputs.static_category)
+        series = torch.cat([numbers, observed.float(), *codes], dim=-1)
+        channel = embedded(self.channel_embedding, code.reshape(-1, 1))
+        parts = [repeat_channels(series, code.shape[1]), *channel]
+        projected: Tensor = self.static(torch.cat(parts, dim=-1))
+        return projected[:, None]
+
+    def add_previous(
+        self, tokens: Float[Tensor, "BC N D"], previous: Float[Tensor, "W T C"], scale: Scale
+    ) -> Float[Tensor, "BC N D"]:
+        """Returns horizon tokens plus the embedding of the values one patch before each.
+
+        Args:
+            tokens: of all channels.
+            previous: data units; NaN = missing, which has an embedding of its own.
+            scale: of the windows.
+        """
+        values = fold(scale.apply(previous))
+        if self.values is not None:
+            projected = self.values(self.vocabulary.tokens(values[..., 0]))
+        else:
+            assert self.previous_patch is not None
+            cells = torch.cat(values_and_mask(values), dim=-1)
+            projected = self.previous_patch(patches(cells, self.config.decoder_patch))
+        projected = self._scaled(projected)
+        windows = previous.shape[0]
+        covariates = tokens.shape[0] // windows - previous.shape[2]
+        if covariates:
+            zeros = projected.new_zeros((windows, covariates, *projected.shape[1:]))
+            projected = add_channels(projected, zeros)
+        return tokens + projected
+
+    def known_numbers(self, inputs: Inputs) -> Float[Tensor, "B T K"]:
+        """Returns standardised known covariates of context and horizon, 0 where missing."""
+        numbers: Tensor = self.known_scaler(inputs.known, inputs.known_observed)
+        return numbers
+
+    def _past(self, inputs: Inputs) -> Covariates:
+        span = self._span(future=False)
+        observed, codes = inputs.past_observed[:, span], inputs.past_category[:, span]
+        numbers = self.past_scaler(inputs.past[:, span], observed)
+        return Covariates(numbers, observed, codes, embedded(self.past_embedding, codes))
+
+    def _known(self, inputs: Inputs, future: bool) -> Covariates:
+        span = self._span(future)
+        observed, codes = inputs.known_observed[:, span], inputs.known_category[:, span]
+        numbers = self.known_scaler(inputs.known[:, span], observed)
+        return Covariates(numbers, observed, codes, embedded(self.known_embedding, codes))
+
+    def _gap(self, inputs: Inputs, future: bool) -> list[Tensor]:
+        """[B, T, 1] time since the row before, on irregular tables."""
+        if self.shape.regular:
+            return []
+        gap = inputs.elapsed.diff(dim=1, prepend=inputs.elapsed[:, :1] - 1)
+        return [gap.clamp(min=0).log1p()[:, self._span(future), None]]
+
+    def _span(self, future: bool) -> slice:
+        """The horizon, or the end of the context that attention reads."""
+        length = self.config.context_length
+        return slice(length, None) if future else slice(length - self.attention_length, length)
+
+    def _scaled(self, projected: Tensor) -> Tensor:
+        scales = self.config.style == "vaswani2017" or self.values is not None
+        return projected * math.sqrt(self.config.width) if scales else projected
 
 
-def category_tables(sizes: tuple[int, ...]) -> nn.ModuleList:
-    """Returns one table per category; row 0, the unknown, stays zero."""
-    return nn.ModuleList(
-        nn.Embedding(size + 1, min(16, 2 + size // 2), padding_idx=0) for size in sizes
-    )
-
-
-def widths_of(numbers: int, *tables: nn.ModuleList) -> list[int]:
-    """Returns how many numbers a step of each covariate has: value and mark, or an embedding."""
-    entries = [entry for table in tables for entry in table if isinstance(entry, nn.Embedding)]
-    return [2] * numbers + [entry.embedding_dim for entry in entries]
-
-
-def looked_up(tables: nn.ModuleList, codes: Tensor) -> list[Tensor]:
-    """Returns [B, …, _] the embedding of each column of codes."""
-    return [table(codes[..., i]) for i, table in enumerate(tables)]
-
-
-def fold(cells: Tensor) -> Tensor:
-    """Returns [B·C, L, 1] of [B, L, C]: a window per channel."""
-    return cells.transpose(1, 2).flatten(0, 1)[..., None]
-
-
-def marked(values: Tensor) -> list[Tensor]:
-    """Returns what a patch is told of cells: values, 0 where they are NaN, and where they are real."""
-    observed = ~values.isnan()
-    return [torch.where(observed, values, 0.0), observed.float()]
-
-
-def repeat(shared: Tensor, channels: int) -> Tensor:
-    """Returns [B·C, …] of [B, …]: what all channels of a window share, once for each."""
-    return shared if channels == 1 else shared.repeat_interleave(channels, dim=0)
-
-
-def beside(folded: Tensor, others: Tensor) -> Tensor:
-    """Returns [B·(C + K), …] of [B·C, …] and [B, K, …]: channels added to each window."""
-    windows = folded.unflatten(0, (others.shape[0], -1))
-    return torch.cat([windows, others], dim=1).flatten(0, 1)
-
-
-def for_paths(folded: Tensor, channels: int, paths: int) -> Tensor:
-    """Returns [B·S·channels, …] of [B·channels, …]: each window once per path."""
-    windows: Tensor = folded.unflatten(0, (-1, channels))
-    return windows.repeat_interleave(paths, dim=0).flatten(0, 1)
-
-
-def shifted(inputs: Inputs, target: Float[Tensor, "B H C"], size: int) -> Float[Tensor, "B T C"]:
+def previous_values(
+    inputs: Inputs, target: Float[Tensor, "B H C"], size: int
+) -> Float[Tensor, "B T C"]:
     """Returns, for each horizon patch, the values of the patch before it, data units; NaN = missing.
 
     Args:
         inputs: the context, whose last values come before the first patch.
-        target: values after the cutoff, data units; none gives the last values of the context alone.
+        target: values after the cutoff, data units; none gives the last values of the context only.
         size: steps per patch.
     """
     context = inputs.context.masked_fill(~inputs.observed, torch.nan)[:, -size:]
     short = size - context.shape[1]
     steps = size * max(1, -(-target.shape[1] // size))
     return F.pad(torch.cat([context, target], dim=1), (0, 0, short, 0), value=torch.nan)[:, :steps]
-
-
-def of_channels(folded: Tensor, channels: int, kept: int) -> Tensor:
-    """Returns [B·kept, …] of [B·channels, …]: the first channels of each window."""
-    if kept == channels:
-        return folded
-    windows: Tensor = folded.unflatten(0, (-1, channels))
-    return windows[:, :kept].flatten(0, 1)
-
-
-def patched(cells: Tensor, size: int, front: bool = True) -> Tensor:
-    """Returns [B, N, size·X] of [B, T, X]; what does not fill a patch is padded with zeros.
-
-    Args:
-        cells: of consecutive steps.
-        size: steps per patch.
-        front: whether the old end is padded, so that the newest cell is the last of a patch.
-    """
-    missing = -cells.shape[1] % size
-    if missing:
-        padding = cells.new_zeros((cells.shape[0], missing, cells.shape[2]))
-        cells = torch.cat([padding, cells] if front else [cells, padding], dim=1)
-    patches: Tensor = cells.unflatten(1, (-1, size))
-    return patches.flatten(2)

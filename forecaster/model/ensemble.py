@@ -1,8 +1,6 @@
-"""Members as one module: Inputs → quantiles.
+"""Ensemble of networks: Inputs → calibrated, bounded quantiles.
 
-What comes in: `Inputs` in data units. What goes out: the weighted mean of what the members say,
-calibrated, within the bounds of the target, in data units. Everything that forecasts — files,
-backtests, servers — runs this module and nothing else.
+Everything that forecasts (files, backtests, servers) runs this module and nothing else.
 
     members ─▶ weighted mean ─▶ + conformal offsets · scale of the window ─▶ bounds of the target
 
@@ -35,13 +33,13 @@ class Ensemble(nn.Module):
         conformal_offsets: Tensor | None = None,
         target: TargetConfig | None = None,
     ):
-        """Takes members and how much each counts.
+        """Takes members and their weights.
 
         Args:
             members: at least one, of equal horizon and quantile levels.
             weights: one per member, summing to 1.
             conformal_offsets: [H, C, Q] added to the quantiles, scaled units; None = nothing.
-            target: what values can be; None = anything.
+            target: bounds and rounding; None = any number.
         """
         super().__init__()
         self.members = nn.ModuleList(members)
@@ -52,42 +50,31 @@ class Ensemble(nn.Module):
         self.target = target or TargetConfig()
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
-        """Returns quantiles in data units; they rise.
-
-        Args:
-            inputs: windows.
-            key: what the paths of each window are drawn by, where there are any; None = all the same.
-        """
+        """Returns rising quantiles in data units; `key` seeds the sample paths of each window."""
         quantiles: Tensor = self.predict(inputs, key).quantiles
         return quantiles
 
     def predict(
         self, inputs: Inputs, key: Int[Tensor, " B"] | None = None, paths: int | None = None
     ) -> Prediction:
-        """Returns quantiles and mean in data units, and the paths they come from where there are any.
+        """Returns quantiles, mean and sample paths in data units.
 
         Path s of the ensemble is the mean of the members' paths s, which share their random numbers.
-        Calibration moves the quantiles alone: it has measured each lead by itself, not whole paths.
-
-        Args:
-            inputs: windows.
-            key: as in `forward`.
-            paths: how many; None = as the config says.
+        Calibration moves the quantiles only: it is measured at each lead, not on whole paths.
         """
         quantiles, mean, drawn = self._blended(inputs, key, paths)
         if self.conformal_offsets is not None:
             quantiles = self._calibrated(quantiles, inputs, self.conformal_offsets)
         return Prediction(
             self._whole(self._bounded(quantiles)),
-            # The mean of whole numbers is none: it is bounded, not rounded.
+            # The mean of whole numbers is not whole: it is bounded, not rounded.
             None if mean is None else self._bounded(mean),
             None if drawn is None else self._whole(self._bounded(drawn)),
         )
 
     def scale(self, inputs: Inputs) -> Scale:
         """Returns the scale of these windows: the units of conformal offsets and residuals."""
-        scaler = self.members[0].scaler
-        found: Scale = scaler(inputs.context, inputs.observed, inputs.channel)  # type: ignore[operator]
+        found: Scale = self.members[0].scale(inputs)  # type: ignore[operator]
         return found
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
@@ -95,7 +82,7 @@ class Ensemble(nn.Module):
         return Ensemble(members, self.weights, self.conformal_offsets, self.target).train(self.training)
 
     def linear_only(self) -> Ensemble | None:
-        """Returns the linear parts of all members alone, uncalibrated; None where one has none."""
+        """Returns the linear forecasts of all members, uncalibrated; None where one has none."""
         members = [copy.deepcopy(member) for member in self.members]
         for member in members:
             if member.linear is None:
@@ -133,8 +120,8 @@ class Ensemble(nn.Module):
     ) -> Float[Tensor, "B H C Q"]:
         """Returns the quantiles plus conformal offsets; the median stays, and they still rise.
 
-        A lead beyond those that were measured has the offsets of the last one. Levels that would cross
-        are put in order, which never makes their loss larger (Chernozhukov, Fernández-Val and
+        A lead beyond the calibrated ones has the offsets of the last one. Levels that would cross are
+        sorted, which never makes their loss larger (Chernozhukov, Fernández-Val and
         Galichon, "Quantile and probability curves without crossing", 2010).
         """
         scale = self.scale(inputs).scale

@@ -1,17 +1,14 @@
-"""A linear forecast beside attention: maps from the end of the context to all leads.
+"""The linear forecast: ridge maps from the end of the context to all leads, solved in closed form.
 
-What comes in: `Inputs`, and the scale of each window. What goes out: rising quantiles in scaled units.
-Promised: masked cells are 0 after the mean of what is observed has been taken away, in solving and in
-forecasting alike; nothing after a horizon patch changes its forecast (decoder_mask "causal"); channels
-are forecast one by one with shared maps. `runs/linear.py` puts the solution in.
-
-    the last so many steps of a lookback, less their mean     ┐
+    the last steps of a lookback, less their mean             ┐
     harmonics of each calendar cycle at the cutoff            │  × map + mean  ─▶  averaged over
     known covariates, some steps before the horizon           │                    lookbacks, plus
-    known covariates of the horizon, as far as leads may see  ┘                    residual quantiles
+    known covariates of the horizon, as far as a lead may see ┘                    residual quantiles
+
+Masked cells are 0 after the mean of the observed cells has been taken away. Channels share the maps.
 
 Axes: B batch · C channel · L context · H horizon · R row, a channel of a window · F feature · K known
-number · P place in the shortest cycle · Q quantile level.
+number · P phase of the shortest cycle · Q quantile level.
 """
 
 from __future__ import annotations
@@ -25,36 +22,33 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
-from forecaster.model.embedding import fold, repeat
+from forecaster.model.channels import fold, repeat_channels
+from forecaster.model.embedding import Shape
 from forecaster.model.scaling import Scale
-from forecaster.model.shape import Shape
 from forecaster.windows.batch import Inputs
 
 HARMONICS = 3
-"""Sine and cosine pairs of each cycle: three of a week tell seven days apart."""
-_MOST_WORDS = 32  # a category with more is left to attention
+"""Sine and cosine pairs of each cycle: three of a week distinguish seven days."""
+_MOST_CATEGORIES = 32  # a covariate with more is left to attention
 _MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
-_LEAST = 30.0  # spreads are at most so many of the units maps count in
+_LARGEST_RATIO = 30.0  # of a context's spread to the unit of the maps
 
 
 class LinearForecast(nn.Module):
-    """Linear maps, one per lookback and place in the cycle, and the quantiles of what they miss."""
+    """Linear maps, one per lookback and phase of the cycle, and the quantiles of their residuals."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
-        """Starts at zero: the mean of the context, and a normal distribution around it.
-
-        Args:
-            config: a resolved section with lookbacks.
-            shape: counts of everything in `Inputs`.
-        """
+        """Starts at zero: the mean of the context, and a normal distribution around it."""
         super().__init__()
         assert config.lookbacks
         self.horizon, self.lookbacks = shape.horizon, config.lookbacks
         self.places = config.linear_phases
-        self._words = tuple(size if size <= _MOST_WORDS else 0 for size in shape.known_categories)
+        self._categories = tuple(
+            size if size <= _MOST_CATEGORIES else 0 for size in shape.known_categories
+        )
         self._lags = config.linear_lags
         self._cycles = shape.cycles if config.linear_calendar else 0
-        per_step = shape.known + sum(self._words)
+        per_step = shape.known + sum(self._categories)
         spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
         # Too many features to solve for: means over a horizon patch, then none at all.
         self._pooled = next(
@@ -62,7 +56,8 @@ class LinearForecast(nn.Module):
         )
         size = per_step if self._pooled else 0
         before = size * _pools(spans[:-1], self._pooled or 1)
-        self._terms = 2 * HARMONICS * self._cycles
+        self.calendar = 2 * HARMONICS * self._cycles
+        """Features of each map, after its lookback, of the calendar phase at the cutoff."""
         step, patch = self._pooled or 1, config.decoder_patch
         lead = torch.arange(self.horizon)
         last = lead // patch * patch + patch - 1  # the last step that a lead may see
@@ -72,25 +67,23 @@ class LinearForecast(nn.Module):
         self.allowed: Tensor
         """[F ahead, H] 1 where a lead may see a feature of the horizon."""
         self.register_buffer("allowed", (feature[:, None] <= last).float(), persistent=False)
-        sizes = [lookback + self._terms + before + len(feature) for lookback in self.lookbacks]
-        # Parameters, so that they can be taught further; still, until somebody lets them.
+        sizes = [lookback + self.calendar + before + len(feature) for lookback in self.lookbacks]
         self.maps = nn.ParameterList(
             nn.Parameter(torch.zeros(self.places, n, self.horizon), requires_grad=False) for n in sizes
         )
         self.offsets: Tensor
-        """[P, H, Q] quantiles of what the maps miss, rising; in scaled units, or in the distance that
-        maps count in."""
+        """[P, H, Q] quantiles of the residuals, rising, in the units of `residual_units`."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         offsets = normal.expand(self.places, self.horizon, -1)
         self.register_buffer("offsets", offsets.contiguous())
         self.spread: Tensor | None
-        """[C + 1] of the training rows of each channel, data units, where maps count in it."""
-        counts = config.linear_units == "training"
-        self.register_buffer("spread", torch.ones(shape.channels + 1) if counts else None)
+        """[C + 1] of the training rows of each channel, data units, for linear_units training."""
+        training = config.linear_units == "training"
+        self.register_buffer("spread", torch.ones(shape.channels + 1) if training else None)
         self.apart = config.linear_units if isinstance(config.linear_units, int) else None
-        """Steps between values whose distance maps count in; None = they do not."""
+        """Steps between values whose mean distance is the unit of the maps; None = another unit."""
         self.period = config.linear_period
-        """Steps of the cycle whose places half of each map reads alone; None = it does not."""
+        """Steps of the cycle of the periodic maps; None = there are none."""
 
     def forward(
         self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
@@ -100,12 +93,12 @@ class LinearForecast(nn.Module):
         Args:
             inputs: windows.
             scale: of their contexts.
-            known: numbers known in advance, in training-row spreads, 0 where missing.
+            known: standardised known covariates, 0 where missing.
         """
         units = self.units(inputs, scale)
         spreads = relative(units, scale)
         center = self.center(inputs, units, known) * spreads[:, None]  # [R, H]
-        offsets = self.offsets[self.place(inputs)] * self.misses_in(spreads)[:, None, None]
+        offsets = self.offsets[self.place(inputs)] * self.residual_units(spreads)[:, None, None]
         quantiles = center[..., None] + offsets
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
         unfolded: Tensor = quantiles.unflatten(0, (-1, inputs.context.shape[2]))
@@ -114,23 +107,23 @@ class LinearForecast(nn.Module):
     def center(
         self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
     ) -> Float[Tensor, "R H"]:
-        """Returns what the maps say on average, in the units they count in."""
-        place, said = self.place(inputs), []
+        """Returns the mean forecast of the maps, in their units."""
+        place, forecasts = self.place(inputs), []
         others = self.others(inputs, known)
         for number, weights in enumerate(self.maps):
             features, level = self.features(inputs, scale, others, number)
-            said.append(level[:, None] + mapped(features, self._seen(weights), place))
-        return torch.stack(said).mean(dim=0)
+            forecasts.append(level[:, None] + mapped(features, weights, place))
+        return torch.stack(forecasts).mean(dim=0)
 
     def features(
         self, inputs: Inputs, scale: Scale, others: Float[Tensor, "B E"], number: int
     ) -> tuple[Float[Tensor, "R F"], Float[Tensor, " R"]]:
-        """Returns what one map reads of each row, and the level taken away, in the units maps count in.
+        """Returns the features of one map, and the level taken away, in the units of the maps.
 
         Args:
             inputs: windows.
             scale: from `units`.
-            others: what all maps read beside the targets.
+            others: features of all maps beside the targets.
             number: of the map.
         """
         lookback, channels = self.lookbacks[number], inputs.context.shape[2]
@@ -139,15 +132,10 @@ class LinearForecast(nn.Module):
         values = torch.where(observed, fold(values)[..., 0], 0.0)
         level = values.sum(dim=1) / observed.sum(dim=1).clamp(min=1)
         tail = torch.where(observed, values - level[:, None], 0.0)
-        return torch.cat([tail, repeat(others, channels)], dim=1), level
+        return torch.cat([tail, repeat_channels(others, channels)], dim=1), level
 
     def units(self, inputs: Inputs, scale: Scale) -> Scale:
-        """Returns location and spread that maps count in.
-
-        Args:
-            inputs: windows.
-            scale: of their contexts.
-        """
+        """Returns location and spread that are the units of the maps."""
         if self.spread is not None:
             return Scale(scale.loc, self.spread[inputs.channel])
         if self.apart is None:
@@ -158,12 +146,12 @@ class LinearForecast(nn.Module):
         distance = torch.where(both, values[:, lags[0]] - values[:, lags[1]], 0.0).abs().sum(dim=1)
         count = both.sum(dim=1)
         mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
-        return Scale(scale.loc, scale.scale * mean.clamp(min=1 / _LEAST))
+        return Scale(scale.loc, scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
 
-    def misses_in(self, spreads: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
-        """Returns, per spread of each row's context, what the offsets count in.
+    def residual_units(self, spreads: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+        """Returns the unit of `offsets` per spread of each row's context.
 
-        Where seasons hardly differ from each other, forecasts hardly miss: there they count as maps do.
+        Where seasons hardly differ from each other, residuals are small: there the unit is the maps'.
 
         Args:
             spreads: from `relative`.
@@ -171,12 +159,7 @@ class LinearForecast(nn.Module):
         return torch.ones_like(spreads) if self.apart is None else spreads
 
     def others(self, inputs: Inputs, known: Float[Tensor, "B T K"]) -> Float[Tensor, "B E"]:
-        """Returns calendar terms and known covariates, the same for all channels of a window.
-
-        Args:
-            inputs: windows.
-            known: numbers known in advance, in training-row spreads, 0 where missing.
-        """
+        """Returns features of calendar and known covariates, the same for all channels of a window."""
         length = inputs.context.shape[1]
         parts = []
         if self._cycles:
@@ -187,7 +170,7 @@ class LinearForecast(nn.Module):
         if self._pooled:
             cells = [known] + [
                 F.one_hot(inputs.known_category[..., n].clamp(max=size), size + 1)[..., 1:].float()
-                for n, size in enumerate(self._words)
+                for n, size in enumerate(self._categories)
                 if size
             ]
             steps = torch.cat(cells, dim=-1)
@@ -202,7 +185,7 @@ class LinearForecast(nn.Module):
         return torch.cat(parts, dim=1)
 
     def place(self, inputs: Inputs) -> Tensor:
-        """Returns [R] which maps rows have, by where in the shortest cycle their cutoff falls."""
+        """Returns [R] the map of each row, by the phase of its cutoff in the shortest cycle."""
         length, channels = inputs.context.shape[1:]
         if self.places == 1:
             return inputs.channel.new_zeros(inputs.channel.numel())
@@ -210,32 +193,14 @@ class LinearForecast(nn.Module):
         at = torch.where(at.isnan(), 0.0, at)
         # Half a step off in float32 is a place off: 5/24 · 24 may be 4.9999995.
         place = (at * self.places + 1e-3).long() % self.places
-        return repeat(place, channels)
+        return repeat_channels(place, channels)
 
-    @property
-    def calendar(self) -> int:
-        """Features of each map, after its lookback, that say where in the calendar the cutoff is."""
-        return self._terms
-
-    @property
-    def learns(self) -> bool:
-        """Whether the maps go on learning; else they are as solved."""
-        return any(weights.requires_grad for weights in self.maps)
-
-    def reach(self) -> list[tuple[slice, int]]:
-        """Returns blocks of leads, each with how many features of the horizon it may see."""
+    def lead_blocks(self) -> list[tuple[slice, int]]:
+        """Returns blocks of leads, each with the number of features of the horizon it may see."""
         counts = self.allowed.sum(dim=0).long().tolist()
         starts = [n for n in range(self.horizon) if n == 0 or counts[n] != counts[n - 1]]
         ends = [*starts[1:], self.horizon]
         return [(slice(a, b), counts[a]) for a, b in zip(starts, ends, strict=True)]
-
-    def _seen(self, weights: Tensor) -> Tensor:
-        """[P, F, H] with zeros where a lead may not look."""
-        ahead = self.allowed.shape[0]
-        if not ahead or not self.learns:
-            return weights  # as solved: zero there already
-        near, far = weights[:, :-ahead], weights[:, -ahead:]
-        return torch.cat([near, far * self.allowed], dim=1)
 
     def _pool(self, steps: Float[Tensor, "B T X"]) -> Float[Tensor, "B TX"]:
         """Returns steps beside each other, or their means over horizon patches."""
@@ -246,14 +211,14 @@ class LinearForecast(nn.Module):
 
 
 def relative(units: Scale, scale: Scale) -> Float[Tensor, " R"]:
-    """Returns the spread that maps count in per spread of each row's context."""
+    """Returns the unit of the maps per spread of each row's context."""
     return (units.scale / scale.scale).flatten()
 
 
 def mapped(
     features: Float[Tensor, "R F"], weights: Float[Tensor, "P F H"], place: Tensor
 ) -> Float[Tensor, "R H"]:
-    """Returns features through the map of each row's place."""
+    """Returns features times the map of each row's place."""
     if weights.shape[0] == 1:
         return features @ weights[0]
     every = torch.einsum("rf,pfh->rph", features, weights)
@@ -262,5 +227,5 @@ def mapped(
 
 
 def _pools(spans: list[int], size: int) -> int:
-    """How many means over so many steps spans have."""
+    """Number of means over `size` steps in all spans."""
     return sum(-(-span // size) for span in spans)

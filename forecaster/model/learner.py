@@ -1,15 +1,15 @@
-"""The LightningModule: loss, optimiser, schedule, averaged weights; no architecture.
+"""The LightningModule: loss, optimiser, learning-rate schedule, EMA weights; no architecture.
 
-What comes in: batches with their truth. What goes out: averaged weights, the loss curves, and a clear
-stop when a loss is not finite, naming the series it came from.
+It stops with a clear message when a loss is not finite, naming the series it came from, and when memory
+runs out, naming the settings to lower.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,35 +19,35 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
-from forecaster.model.augment import augmented
 from forecaster.model.loss import LossOptions, window_losses
 from forecaster.model.network import Network
-from forecaster.model.parts import Parts
 from forecaster.windows.batch import Batch
 
-_WARMUP = 0.05  # of the steps; a cosine to zero follows
-_LOG_EVERY = 10  # steps; logging each step costs more than it tells
+_LOG_EVERY = 10  # steps; logging each step costs a tenth of a small fit
+_WARMUP = 0.05
+"""Fraction of the steps in which the learning rate rises; a cosine to zero follows."""
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 _Fault = tuple[set[int], set[int]]
-"""Numbers of the series whose losses are not finite, and of all series beside them."""
+"""Numbers of the series whose losses are not finite, and of all series of the batch."""
 _BEST = ("loss", "step", "waited", "checked", "weights")
 
 
 class Learner(pl.LightningModule):
-    """Teaches a network; `average` holds the weights that are validated and kept."""
+    """Trains a network; `average` holds the EMA weights that are validated and kept."""
 
     def __init__(self, network: Network, config: FitPlan, series: Sequence[str], name: str = ""):
         """Takes the network to train.
 
         Args:
             network: its weights are changed in place.
-            config: rates, steps, decay.
+            config: rates and steps.
             series: the caller's name of each series, for messages.
-            name: of the training, before the names of its curves; empty: the first one of a fit.
+            name: prefix of the names of the curves; empty for the first training of a fit.
         """
         super().__init__()
         self.network, self.config, self.series, self.name = network, config, series, name
         if network.linear is not None:
-            network.linear.requires_grad_(config.linear_rate is not None)
+            network.linear.requires_grad_(False)  # solved in closed form
         self.average = copy.deepcopy(network).requires_grad_(False).eval()
         self.curves: dict[str, list[tuple[int, float]]] = {}
         self.latest_loss = math.nan
@@ -56,62 +56,39 @@ class Learner(pl.LightningModule):
         self._faults: list[_Fault] = []
         self._losses_of = window_losses
         self._averaged: tuple[list[Tensor], list[Tensor]] = [], []
-        self.parts = Parts()
-        """How much of a batch is computed at once."""
         self.ended = False
-        """Whether early stopping or a watcher has ended the training after its last validation."""
+        """Whether early stopping or a callback has ended the training after its last validation."""
 
     def on_fit_start(self) -> None:
-        """Lets torch compile what training computes; the network and its names stay as they are."""
+        """Compiles the loss where asked; the network and its parameter names stay as they are."""
         if self.config.compile:
             self._losses_of = torch.compile(window_losses)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        """Returns the head's mean loss over the observed targets of a batch, leads weighted."""
-        network, config = self.network, self.config
-        inputs = augmented(batch.inputs, config, network.scaler, network.patch)
-        batch = replace(batch, inputs=inputs)
-        options = LossOptions(
-            lead_decay=config.lead_decay,
-            drawn=self._share_drawn(),
-            cast=config.precision == "bf16",
-            loss=config.loss,
-            frequency_weight=config.frequency_weight,
-        )
-        total, count = self.parts.scored(lambda part: self._losses_of(network, part, options), batch)
-        sums = self._of_all_ranks(total.detach().sum(), count.sum())
+        """Returns the mean loss over the observed targets of a batch."""
+        options = LossOptions(bf16=self.config.precision == "bf16", loss=self.config.loss)
+        with self._memory_advice():
+            total, count = self._losses_of(self.network, batch, options)
+        sums = self._sum_over_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells
         if not torch.isfinite(loss):
             raise FitError(self._blame([self._not_finite(total, batch)], "loss"))
         self._losses.append(loss)
-        # Ranks average their gradients, each of a loss per cell: per cell of all of them, that is.
-        share: Tensor = total.sum() / (cells / self.trainer.world_size)
-        return share
+        # Ranks average their gradients; each rank's loss is per cell of all ranks.
+        own: Tensor = total.sum() / (cells / self.trainer.world_size)
+        return own
 
-    def optimizer_step(
-        self, epoch: int, batch_index: int, optimizer: Any, optimizer_closure: Any = None
-    ) -> None:
-        """Takes a step; where memory does not suffice for its batch, in parts."""
-        known = len(self._losses)
-
-        def step() -> None:
-            if len(self._losses) > known and self.trainer.world_size > 1:
-                raise FitError(
-                    "memory ran out while gradients were exchanged: lower fit.batch_size, "
-                    f"{self.config.batch_size}"
-                )
-            del self._losses[known:]
-            optimizer.step(closure=optimizer_closure)
-
-        self.parts.until_it_fits(step)
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Computes gradients."""
+        with self._memory_advice():
+            super().backward(loss, *args, **kwargs)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
-        """Moves the average, and logs every few steps."""
+        """Updates the EMA weights, and logs every few steps."""
         step = self.global_step
-        decay = self.config.ema_decay
         # A young average follows closely, or it would remember the random start.
-        decay = min(decay, (1 + step) / (10 + step))
+        decay = min(self.config.ema_decay, (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_(*self._averaged, 1 - decay)
         if step % _LOG_EVERY == 0:
@@ -121,73 +98,60 @@ class Learner(pl.LightningModule):
             self.record("learning_rate", float(self.optimizers().param_groups[0]["lr"]))
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
-        """Adds a batch to the validation sums, under the averaged weights."""
-        if len(batch.cutoff) == 0:  # others have windows left
+        """Adds a batch to the validation sums, under the EMA weights."""
+        if len(batch.cutoff) == 0:  # other ranks have windows left
             self._validated.append(torch.zeros(2, dtype=torch.float64, device=self.device))
             return
-
-        def score() -> None:
-            total, count = self.parts.scored(lambda part: window_losses(self.average, part), batch)
-            if not torch.isfinite(total).all():
-                self._faults.append(self._not_finite(total, batch))
-            self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
-
-        self.parts.until_it_fits(score)
+        with self._memory_advice():
+            total, count = window_losses(self.average, batch)
+        if not torch.isfinite(total).all():
+            self._faults.append(self._not_finite(total, batch))
+        self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
 
     def on_validation_epoch_end(self) -> None:
         """Records the validation loss: one sum over one count, over all windows and ranks."""
-        sums = self._of_all_ranks(*torch.stack(self._validated).sum(0))
+        sums = self._sum_over_ranks(*torch.stack(self._validated).sum(0))
         self._validated.clear()
         if not torch.isfinite(sums[0]):
             raise FitError(self._blame(self._faults, "validation loss"))
         self.record("validation_loss", float(sums[0] / sums[1].clamp(min=1)))
 
     def on_validation_end(self) -> None:
-        """Lets all processes stop where one of them wants to: its watchers may be its alone."""
+        """Stops all ranks where one of them stops: its callbacks may be on that rank only."""
         trainer = self.trainer
         self.ended = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
         trainer.should_stop = self.ended
 
     def record(self, name: str, value: float) -> None:
-        """Adds a point to a curve and hands it to the loggers."""
+        """Adds a point to a curve and logs it."""
         self.curves.setdefault(name, []).append((self.global_step, value))
-        self.tell(name, value, self.global_step)
+        self.log_point(name, value, self.global_step)
 
-    def tell(self, name: str, value: float, step: int) -> None:
-        """Hands a point of a curve to the loggers."""
+    def log_point(self, name: str, value: float, step: int) -> None:
+        """Passes a point of a curve to the loggers."""
         full = f"{self.name}/{name}" if self.name else name
         for logger in self.loggers:
             logger.log_metrics({full: value}, step=step)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the curves, the losses since their last point, and how many windows fit."""
-        checkpoint["curves"] = self.curves
+        """Adds the curves and the losses since their last point."""
+        checkpoint["curves"], checkpoint["latest_loss"] = self.curves, self.latest_loss
         checkpoint["losses"] = [*map(float, self._losses)]
-        checkpoint["latest_loss"], checkpoint["most"] = self.latest_loss, self.parts.most
-        checkpoint["precision"] = self.config.precision
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes them back."""
+        """Restores them."""
         self.curves, self.latest_loss = checkpoint["curves"], checkpoint["latest_loss"]
         self._losses = [torch.tensor(loss) for loss in checkpoint["losses"]]
-        self.parts.most = checkpoint["most"]
-        # Measured again it might come out otherwise.
-        self.config = self.config.model_copy(update={"precision": checkpoint["precision"]})
 
     def on_train_start(self) -> None:
-        """Has losses that were taken back where those to come are, and lists the weights once."""
+        """Moves restored losses to the device, and lists the weights once."""
         self._losses = [loss.to(self.device) for loss in self._losses]
         self._averaged = [*self.average.parameters()], [*self.network.parameters()]
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """Returns AdamW (fused) with warm-up and cosine decay; only matrices decay.
-
-        Linear maps, where they learn, go on from their solution at a rate of their own; they do not
-        decay, since their penalty is in the solution.
-        """
+        """Returns AdamW (fused) with warm-up and cosine decay; weight decay on matrices only."""
         config, linear = self.config, self.network.linear
-        maps = [] if linear is None else [*linear.parameters()]
-        solved = {id(parameter) for parameter in maps}
+        solved = set() if linear is None else {id(parameter) for parameter in linear.parameters()}
         matrices: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for module in self.network.modules():
@@ -195,14 +159,11 @@ class Learner(pl.LightningModule):
                 decays = isinstance(module, nn.Linear) and name == "weight"
                 if id(parameter) not in solved:
                     (matrices if decays else others).append(parameter)
-        groups: list[dict[str, Any]] = [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ]
-        if config.linear_rate is not None and maps:
-            groups.append({"params": maps, "weight_decay": 0.0, "lr": config.linear_rate})
         optimizer = torch.optim.AdamW(
-            groups,
+            [
+                {"params": matrices, "weight_decay": config.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
             lr=config.learning_rate,
             fused=True,
         )
@@ -220,42 +181,57 @@ class Learner(pl.LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
-    def _share_drawn(self) -> float:
-        """How much of what precedes a patch is drawn by now."""
-        done: float = self.global_step / self.config.steps
-        return (self.config.scheduled_sampling or 0.0) * done
+    @contextmanager
+    def _memory_advice(self) -> Iterator[None]:
+        """Explains which settings to lower when memory runs out."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            reason = str(error).splitlines()[:1]
+            raise FitError(
+                f"out of memory{': ' if reason else ''}{''.join(reason)}; lower fit.batch_size "
+                f"({self.config.batch_size}), model.context_length or model.width"
+            ) from None
 
-    def _of_all_ranks(self, *sums: Tensor) -> Tensor:
-        """Returns sums added up over all processes that train together."""
+    def _sum_over_ranks(self, *sums: Tensor) -> Tensor:
         reduced: Tensor = self.trainer.strategy.reduce(torch.stack(sums), reduce_op="sum")
         return reduced
 
     def _not_finite(self, total: Float[Tensor, " B"], batch: Batch) -> _Fault:
-        """Returns the series of a batch whose losses are not finite, and all its series."""
-        guilty = batch.series[~torch.isfinite(total)]
-        return set(guilty.tolist()), set(batch.series.tolist())
+        bad = batch.series[~torch.isfinite(total)]
+        return set(bad.tolist()), set(batch.series.tolist())
 
     def _blame(self, faults: list[_Fault], what: str) -> str:
-        if self.trainer.world_size > 1:  # each process knows its own windows only
+        if self.trainer.world_size > 1:  # each rank has its own windows
             gathered: list[list[_Fault]] = [[] for _ in range(self.trainer.world_size)]
             torch.distributed.all_gather_object(gathered, faults)
             faults = [fault for own in gathered for fault in own]
-        guilty = sorted(set().union(*(fault[0] for fault in faults)))
-        met = set().union(*(fault[1] for fault in faults))
-        names = ", ".join(self.series[number] for number in guilty[:3])
-        more = f" and {len(guilty) - 3} more" if len(guilty) > 3 else ""
+        bad = sorted(set().union(*(fault[0] for fault in faults)))
+        all_of_them = set().union(*(fault[1] for fault in faults))
+        names = ", ".join(self.series[number] for number in bad[:3])
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
         return (
             f"the {what} is not finite at step {self.global_step + (what == 'loss')}: "
-            f"{len(guilty)} of {len(met)} series in the batch, {names}{more}; "
+            f"{len(bad)} of {len(all_of_them)} series in the batch, {names}{more}; "
             "look for extreme values there (forecaster check), or lower fit.learning_rate"
         )
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is a lack of memory; on a processor it has no type of its own."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
+
+
 class KeepBest(pl.Callback):
-    """Keeps the weights of the best validation, and stops when none has been better for a while."""
+    """Keeps the weights of the best validation, and stops when patience is over."""
 
     def __init__(self, patience: int | None):
-        """Takes how many validations without a better loss end the training; None = never."""
+        """Takes the validations without a better loss that end the training; None = never."""
         self.patience = patience
         self.loss, self.step, self.waited = math.inf, 0, 0
         self.checked = 0
@@ -263,20 +239,20 @@ class KeepBest(pl.Callback):
         self.weights: dict[str, Tensor] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the best so far, and how long it has been waited for a better one."""
+        """Returns the best so far, and the validations since."""
         return {name: getattr(self, name) for name in _BEST}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Restores the best so far."""
         for name in _BEST:
             setattr(self, name, state_dict[name])
 
     def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Ends a training at once that goes on from where it had been waited long enough."""
-        trainer.should_stop |= self.waited_enough
+        """Ends a resumed training at once whose patience is over."""
+        trainer.should_stop |= self.out_of_patience
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Compares the validation just run with the best so far."""
+        """Compares the last validation with the best so far."""
         if trainer.sanity_checking:
             return
         self.checked, loss = learner.curves["validation_loss"][-1]
@@ -285,9 +261,9 @@ class KeepBest(pl.Callback):
             self.weights = {k: v.clone() for k, v in learner.average.state_dict().items()}
         else:
             self.waited += 1
-            trainer.should_stop |= self.waited_enough
+            trainer.should_stop |= self.out_of_patience
 
     @property
-    def waited_enough(self) -> bool:
-        """Whether no validation has been better for as long as patience lasts."""
+    def out_of_patience(self) -> bool:
+        """Whether no validation has been better for `patience` validations."""
         return self.patience is not None and self.waited >= self.patience

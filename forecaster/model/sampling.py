@@ -1,8 +1,7 @@
-"""Sample paths: the random numbers they are drawn by, and what they add up to.
+"""Predictions and sample paths.
 
-What comes in: a key per window, made from seed, series and cutoff. What goes out: uniform numbers that
-are a function of (key, path, lead, channel) alone, so that neither the batch nor the order of windows,
-shards or devices changes a path; and quantiles and means of paths.
+The random numbers of paths are a function of (key, path, lead, channel) only, so that neither the batch
+nor the order of windows, shards or devices changes a path. A key is made of seed, series and cutoff.
 
 Axes: B batch · S path · T step · H horizon · C channel · Q quantile level.
 """
@@ -15,9 +14,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+NUM_SAMPLES = 100
+"""Sample paths from which the quantiles of an autoregressive forecast come."""
+
+# 2⁶⁴ over the golden ratio, as a signed number; products and sums wrap around on purpose.
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+
 
 class Prediction(NamedTuple):
-    """What is said of the future, data units."""
+    """A forecast in data units."""
 
     quantiles: Tensor
     """[B, H, C, Q] rising along Q."""
@@ -28,16 +33,13 @@ class Prediction(NamedTuple):
 
 
 def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Prediction:
-    """Returns what paths say of each lead by itself, and the paths.
-
-    A quantile lies between two paths where no path lies at its place: numpy's default, "linear".
-    """
+    """Returns quantiles (interpolated linearly, as numpy does by default) and mean of paths."""
     ordered = paths.sort(dim=1).values
     place = (len(paths[0]) - 1) * torch.tensor(levels, dtype=torch.float64, device=paths.device)
     low = place.floor().long()
-    share = (place - low).to(paths.dtype)[:, None, None]
+    fraction = (place - low).to(paths.dtype)[:, None, None]
     above = ordered[:, (low + 1).clamp(max=paths.shape[1] - 1)]
-    quantiles = torch.lerp(ordered[:, low], above, share)  # [B, Q, H, C]
+    quantiles = torch.lerp(ordered[:, low], above, fraction)  # [B, Q, H, C]
     return Prediction(quantiles.permute(0, 2, 3, 1), paths.mean(dim=1), paths)
 
 
@@ -48,31 +50,25 @@ def uniforms(
 
     Args:
         key: any int64, one per window.
-        paths: S.
+        paths, steps, channels: S, T and C.
         first_lead: lead of the first step, from 1.
-        steps: T.
-        channels: C.
     """
     device = key.device
     path = torch.arange(paths, device=device)[:, None, None, None]
     lead = torch.arange(first_lead, first_lead + steps, device=device)[:, None, None]
     cell = (lead * channels + torch.arange(channels, device=device)[:, None]) * 2
-    mixed = _mixed(key[:, None, None, None, None] + _GOLDEN * (path + 1))
-    mixed = _mixed(mixed + _GOLDEN * (cell + torch.arange(2, device=device)))
-    return (_shifted(mixed, 12).double() + 0.5) * 2.0**-52
+    bits = _hashed(key[:, None, None, None, None] + _GOLDEN * (path + 1))
+    bits = _hashed(bits + _GOLDEN * (cell + torch.arange(2, device=device)))
+    return (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
 
 
-# 2⁶⁴ over the golden ratio, as a signed number; products and sums wrap around on purpose.
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
-
-
-def _mixed(bits: Tensor) -> Tensor:
+def _hashed(bits: Tensor) -> Tensor:
     """The finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
-    bits = (bits ^ _shifted(bits, 30)) * (0xBF58476D1CE4E5B9 - (1 << 64))
-    bits = (bits ^ _shifted(bits, 27)) * (0x94D049BB133111EB - (1 << 64))
-    return bits ^ _shifted(bits, 31)
+    bits = (bits ^ _shift_right(bits, 30)) * (0xBF58476D1CE4E5B9 - (1 << 64))
+    bits = (bits ^ _shift_right(bits, 27)) * (0x94D049BB133111EB - (1 << 64))
+    return bits ^ _shift_right(bits, 31)
 
 
-def _shifted(bits: Tensor, count: int) -> Tensor:
-    """Shifts right and fills with zeros; torch fills with the sign."""
+def _shift_right(bits: Tensor, count: int) -> Tensor:
+    """Shifts in zeros; torch shifts in the sign."""
     return (bits >> count) & ((1 << (64 - count)) - 1)

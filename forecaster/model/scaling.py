@@ -1,7 +1,6 @@
-"""Data units in, comparable units out, and exactly back.
+"""Scaling of targets by their context and of covariates by the training rows.
 
-What comes in: values and where they are real. What goes out: scaled values and the state that undoes
-the scaling — returned, never stored. Promised: NaN and unobserved cells never touch a moment.
+The state that undoes the scaling is returned, never stored. NaN and unobserved cells enter no moment.
 
 Axes: B batch · L context · C channel · X covariate. "Scaled units" are (value − loc) / scale.
 """
@@ -39,10 +38,10 @@ class ContextScaler(nn.Module):
     """Scales each channel of a window by the mean and spread of its own context."""
 
     def __init__(self, channels: int, length: int | None = None):
-        """Starts with no knowledge of the channels; `fit` puts their training-row moments in.
+        """Starts with mean 0 and spread 1 of each channel; `fit` sets those of the training rows.
 
         Args:
-            channels: how many channels the model knows; code 0 stands for any other.
+            channels: of the training table; code 0 stands for any other.
             length: steps at the end of the context that count; None = all.
         """
         super().__init__()
@@ -63,11 +62,6 @@ class ContextScaler(nn.Module):
         A constant context, or one with fewer than two observations, borrows the spread of the
         channel's training rows; an empty one borrows the location too. Where fewer than two of the
         steps that count are observed, all steps count.
-
-        Args:
-            context: targets, data units.
-            observed: True where they are real.
-            channel: code of each channel.
         """
         if self.length is not None:
             steps = observed.shape[1]

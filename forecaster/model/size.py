@@ -1,7 +1,6 @@
-"""How large a network is, told before any memory is taken for it.
+"""Number of parameters of a network, and a check that this machine can train it.
 
-What comes in: settings and counts. What goes out: its numbers, counted on a device without memory, and
-a refusal of what this machine cannot hold. The bounds of the settings allow more than any machine has.
+Counted on the meta device, which takes no memory: settings may describe more than any machine has.
 """
 
 from __future__ import annotations
@@ -15,25 +14,20 @@ from torch.overrides import TorchFunctionMode
 
 from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
+from forecaster.model.embedding import Shape
 from forecaster.model.experts import LinearForecast
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
 
 _COPIES = 5
-"""Of the weights while training: themselves, gradient, two moments, moving average."""
+"""Of the weights while training: themselves, gradient, two moments, EMA."""
 _FLOAT = 4
 _COUNTED_LAYERS = 2
 _SUMS, _DOUBLE = 6, 8
-"""What linear maps are solved from: each quarter of the windows, all of them, and a factor."""
+"""Gram matrices of the ridge: each quarter of the windows, all of them, and a factor."""
 
 
 def count_parameters(config: ModelPlan, shape: Shape) -> int:
-    """Returns how many numbers a network keeps, weights and scales.
-
-    Args:
-        config: a resolved section.
-        shape: counts of everything in `Inputs`.
-    """
+    """Returns the number of values in the state of a network."""
     # All layers of a kind are alike, and a thousand take seconds to build.
     few = {
         name: min(getattr(config, name), _COUNTED_LAYERS)
@@ -49,11 +43,7 @@ def count_parameters(config: ModelPlan, shape: Shape) -> int:
 
 
 def check_memory(config: ModelPlan, shape: Shape) -> None:
-    """Refuses a training that this machine cannot hold, whatever its batches.
-
-    Args:
-        config: a resolved section.
-        shape: counts of everything in `Inputs`.
+    """Checks that the memory of this machine holds a training step of one window.
 
     Raises:
         ConfigError: with the numbers.
@@ -65,7 +55,6 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
             f"{config.decoder_layers} layers) need {_COPIES * _FLOAT * count / 1e9:,.1f} GB to train, "
             f"this machine has {room / 1e9:,.1f} GB: take a smaller model.width or fewer layers"
         )
-    assert config.context_length and config.patch and config.decoder_patch
     length = config.attention_length or config.context_length
     covariates = shape.past + shape.known + len(shape.past_categories + shape.known_categories)
     cells = config.context_length * (2 + covariates)
@@ -78,12 +67,11 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
             f"{window / 1e9:,.1f} GB to train, this machine has {room / 1e9:,.1f} GB: take a shorter "
             "model.context_length, a longer model.patch, or a smaller model.width"
         )
-    if config.linear in ("skip", "blend"):
-        _refuse_large_maps(config, shape, room)
+    if config.linear == "blend":
+        _check_linear_maps(config, shape, room)
 
 
-def _refuse_large_maps(config: ModelPlan, shape: Shape, room: int) -> None:
-    """Refuses linear maps whose products of features this machine cannot hold."""
+def _check_linear_maps(config: ModelPlan, shape: Shape, room: int) -> None:
     with torch.device("meta"):
         linear = LinearForecast(config, shape)
     sizes = [tuple(weights.shape) for weights in linear.maps]
@@ -91,14 +79,14 @@ def _refuse_large_maps(config: ModelPlan, shape: Shape, room: int) -> None:
     if needed > room:
         places, size, _ = max(sizes, key=lambda own: own[0] * own[1] ** 2)
         raise ConfigError(
-            f"model.linear {config.linear}: maps from {size:,} numbers for {places:,} places need "
+            f"model.linear {config.linear}: maps from {size:,} features for {places:,} phases need "
             f"{needed / 1e9:,.1f} GB to solve, this machine has {room / 1e9:,.1f} GB: take shorter "
             "model.lookbacks, or linear none"
         )
 
 
 class _Undrawn(TorchFunctionMode):
-    """Draws no first values: on a device without memory that loads torch's compiler, 0.6 s."""
+    """Skips random initialisation: on the meta device it loads torch's compiler, 0.6 s."""
 
     def __torch_function__(
         self,
@@ -107,7 +95,7 @@ class _Undrawn(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Returns what the call does; nothing for a draw in place."""
+        """Calls the function, unless it draws in place."""
         if func.__name__ in ("normal_", "uniform_"):
             return None
         return func(*args, **(kwargs or {}))

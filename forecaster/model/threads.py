@@ -1,8 +1,4 @@
-"""How many cores torch may use.
-
-What comes in: work for torch. What goes out: the same, on fewer threads than torch takes by itself, or
-many pieces of it side by side, each on a thread of its own.
-"""
+"""How many cores torch uses: fewer threads for one task, or one thread for each of many tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def spare_threads(processes: int = 1) -> Iterator[None]:
-    """Runs torch on half the cores, shared by some processes, unless OMP_NUM_THREADS says otherwise.
+    """Runs torch on half the cores, divided among processes, unless OMP_NUM_THREADS is set.
 
     OpenMP threads spin while they wait for each other: one that must share its core with anything else
     holds up all the others. On two shared cores a training step of the default network takes 72 ms on
@@ -36,24 +32,19 @@ def spare_threads(processes: int = 1) -> Iterator[None]:
 
 
 def cores() -> int:
-    """Returns how many cores this process is to use: OMP_NUM_THREADS, or all that it may run on."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    """Returns the number of cores to use: OMP_NUM_THREADS, or all that this process may run on."""
+    declared = os.environ.get("OMP_NUM_THREADS", "")
+    if declared.isdigit() and int(declared) > 0:
+        return int(declared)
     allowed = getattr(os, "sched_getaffinity", None)  # where the system has it
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def run_parallel(work: Callable[[Item], Result], items: Sequence[Item], lanes: int) -> Iterator[Result]:
-    """Yields the results of independent pieces of work in their order, some at a time.
+    """Yields `work(item)` for each item in order, `lanes` at a time, without gradients.
 
-    Each runs on a single torch thread: how a sum is split over threads changes its last bits, so this
-    alone gives the same numbers on any number of cores. Nor do threads then wait for each other.
-
-    Args:
-        work: done for every item, in another thread, without gradients.
-        items: what it is done for.
-        lanes: how many at a time.
+    Each runs on a single torch thread: how a sum is split over threads changes its last bits, so only
+    this gives the same numbers on any number of cores. Nor do threads then wait for each other.
     """
 
     def alone(item: Item) -> Result:

@@ -1,13 +1,8 @@
-"""Weights of one network into another, matched by what they mean.
+"""Fine-tuning: weights of one network into another, frozen encoders, adapters (LoRA).
 
-What comes in: a trained network, a new one, and what their inputs are called. What goes out: the new
-one with everything in it that the old one knew, and what was carried, what is new, what was left.
-Promised: what is new starts at zero, so that the new network says what the old one would have said;
-nothing is matched by shape alone, and what cannot be matched is refused, with the numbers.
-
-A linear map that reads a table has a label per column, as (step of the patch, "past", "wind", "value"):
-columns of one label are one. Vectors of categories and channels are matched by word. Layers, norms, the
-head and all the rest have nothing to do with a table and are taken as they are.
+Columns of linear maps that read a table are matched by label, as (step of the patch, "past", "wind",
+"value"), embeddings by category; layers, norms and head are copied. New columns start at zero, so that
+the new network forecasts what the old one would have. Nothing is matched by shape only.
 """
 
 from __future__ import annotations
@@ -24,24 +19,17 @@ from forecaster.errors import ConfigError
 from forecaster.model.attention import MultiHeadAttention
 from forecaster.model.layers import FeedForward
 from forecaster.model.network import Network
+from forecaster.model.positions import HARMONICS
 
 Names = tuple[str, ...]
 Label = tuple[object, ...]
 KINDS = ("past", "known", "static")
 _FAR = 3.0  # spreads, or ratio of spreads, from which a covariate may be another thing
-_TABLES = (
-    "context_patch",
-    "horizon_patch",
-    "about",
-    "time",
-    "context_covariates",
-    "horizon_covariates",
-)
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the inputs of a network are called."""
+    """Names of the inputs of a network."""
 
     numbers: Mapping[str, Names]
     """By kind of covariate ("past", "known", "static"): those that are numbers, in order."""
@@ -57,22 +45,21 @@ class Meaning:
 
 @dataclass
 class Part:
-    """What became of one part of a network."""
+    """Outcome of the transfer of one part of a network."""
 
     name: str
-    """Of the part."""
     carried: list[str] = field(default_factory=list)
-    """What came from the old network."""
+    """Names that both networks have."""
     new: list[str] = field(default_factory=list)
-    """What the old network had not."""
+    """Names of the new network only."""
     left: list[str] = field(default_factory=list)
-    """What only the old network had."""
+    """Names of the old network only."""
     notes: list[str] = field(default_factory=list)
-    """What to know of it."""
+    """Warnings."""
 
     @classmethod
     def between(cls, name: str, old: Sequence[str], new: Sequence[str]) -> Part:
-        """Returns the part of names that two networks have."""
+        """Returns the part of names of an old and a new network."""
         had, has = set(old), set(new)
         return cls(
             name,
@@ -84,15 +71,15 @@ class Part:
 
 @torch.no_grad()
 def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
-    """Puts the weights of an old network into a new one; returns what became of them.
+    """Copies the weights of an old network into a new one; returns the outcome by part.
 
-    Moments of covariates that both have are carried too: weights know their inputs in those units.
+    Moments of covariates that both have are copied too: weights expect their inputs in those units.
 
     Args:
         old: trained.
-        new: its covariates hold those of the old one, its categories the words of the old one.
-        was: of the old network's inputs.
-        is_: of the new network's inputs.
+        new: its covariates contain those of the old one.
+        was: names of the old network's inputs.
+        is_: names of the new network's inputs.
 
     Raises:
         ConfigError: weights differ in shape.
@@ -108,10 +95,10 @@ def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
 
 
 def check_weights(old: Network, new: Network) -> None:
-    """Refuses networks of which one cannot have the other's weights.
+    """Checks that a new network can take the weights of an old one.
 
     Raises:
-        ConfigError: layers differ in shape, or learned positions do not reach.
+        ConfigError: layers differ in shape, or learned positions are too few.
     """
     source, faults = old.state_dict(), []
     for name, weight in _beyond_tables(new).items():
@@ -121,43 +108,47 @@ def check_weights(old: Network, new: Network) -> None:
             faults.append(
                 f"--from: {name}: expected weights {list(weight.shape)}, found {shape} in the artifact"
             )
-    was = old.time.learned
-    if was is not None and new.time.learned is not None:
-        back, ahead = old.context_tokens, len(was) - old.context_tokens
-        if new.context_tokens > back or new.horizon_tokens > ahead:
+    was, tokens = old.embedding.time.learned, new.embedding
+    if was is not None and tokens.time.learned is not None:
+        back = old.embedding.context_tokens
+        ahead = len(was) - back
+        if tokens.context_tokens > back or tokens.horizon_tokens > ahead:
             faults.append(
                 f"--from: learned positions of the artifact cover {back} + {ahead} tokens of context "
-                f"and horizon, {new.context_tokens} + {new.horizon_tokens} are wanted: take a shorter "
-                "model.context_length or --horizon, or an artifact with other model.positions"
+                f"and horizon, {tokens.context_tokens} + {tokens.horizon_tokens} are needed: take a "
+                "shorter model.context_length or --horizon, or an artifact with other model.positions"
             )
     if faults:
         raise ConfigError("\n".join(faults))
 
 
 def _beyond_tables(network: Network) -> dict[str, Tensor]:
-    """All that reads no table: layers, norms, head, what tokens are told of values before them."""
-    apart = {*_TABLES, "context_covariates", "horizon_covariates", "scaler", "channel_embedding"}
-    apart |= {"linear", "network_weight"}  # solved and chosen for each table afresh
-    apart |= {f"{kind}_{part}" for kind in KINDS for part in ("scaler", "embedding")}
-    return {k: v for k, v in network.state_dict().items() if k.split(".")[0] not in apart}
+    """Weights that read no table: layers, norms, head, embeddings of previous values."""
+    kept = ("embedding.previous_patch", "embedding.values", "embedding.stem", "embedding.horizon_token")
+    apart = ("embedding", "scaler", "linear", "network_weight")  # of each table
+    return {
+        name: weight
+        for name, weight in network.state_dict().items()
+        if name.startswith(kept) or name.split(".")[0] not in apart
+    }
 
 
 def _carry_layers(old: Network, new: Network) -> None:
-    """All that reads no table, and learned positions: from the cutoff back and from it on."""
+    """Weights that read no table, and learned positions: from the cutoff back and from it on."""
     source = old.state_dict()
     for name, weight in _beyond_tables(new).items():
         weight.copy_(source[name])
-    was, now = old.time.learned, new.time.learned
+    was, now = old.embedding.time.learned, new.embedding.time.learned
     if was is not None and now is not None:
-        here, there = new.context_tokens, old.context_tokens
+        here, there = new.embedding.context_tokens, old.embedding.context_tokens
         rows = min(len(was) - there, len(now) - here)
         now[: here + rows] = was[there - here : there + rows]
 
 
 def _carry_vectors(old: Network, new: Network, was: Meaning, is_: Meaning) -> bool:
-    """Vectors of words; returns whether those of channels were carried.
+    """Embeddings of categories; returns whether those of channels were carried.
 
-    Further words start as the unknown one is, in all that the old vectors held.
+    New categories start as the unknown one, in all numbers of the old embedding.
     """
     for kind in KINDS:
         names = is_.categories[kind]
@@ -165,9 +156,10 @@ def _carry_vectors(old: Network, new: Network, was: Meaning, is_: Meaning) -> bo
             if name in was.categories[kind]:
                 source = _embedding(old, kind)[was.categories[kind].index(name)]
                 _carry_words(table, is_.words[name], source, was.words[name])
-    if not len(old.channel_embedding) or not len(new.channel_embedding):
+    theirs, ours = old.embedding.channel_embedding, new.embedding.channel_embedding
+    if not len(theirs) or not len(ours):
         return False
-    source, table = old.channel_embedding[0], new.channel_embedding[0]
+    source, table = theirs[0], ours[0]
     if _width(table) < _width(source):
         return False
     _carry_words(table, is_.channels, source, was.channels)
@@ -186,7 +178,7 @@ def _carry_words(table: nn.Module, words: Names, source: nn.Module, known: Names
 
 
 def _embedding(network: Network, kind: str) -> nn.ModuleList:
-    found: nn.ModuleList = getattr(network, f"{kind}_embedding")
+    found: nn.ModuleList = getattr(network.embedding, f"{kind}_embedding")
     return found
 
 
@@ -198,35 +190,36 @@ def _width(table: nn.Module) -> int:
 def _maps(
     network: Network, meaning: Meaning, tells: bool
 ) -> dict[Label, tuple[nn.Linear, list[Label]]]:
-    """Returns the linear maps that read a table, and what each column of theirs reads.
+    """Returns the linear maps that read a table, with a label for each of their columns.
 
     Args:
-        network: has them.
-        meaning: of its inputs.
-        tells: whether columns that tell channels apart mean what they mean in the other network.
+        network: has the maps.
+        meaning: names of its inputs.
+        tells: whether the channel embedding was carried, so that its columns match.
     """
     maps: dict[Label, tuple[nn.Linear, list[Label]]] = {}
-    apart, words = network.config.channel_attention, network.config.reads_words
+    embedding, config = network.embedding, network.config
+    apart, tokenized = config.channel_attention, config.tokenizes_values
     past, known, static = (list(_step(network, meaning, kind)) for kind in KINDS)
     gap: list[Label] = [] if network.shape.regular else [("gap",)]
-    own: list[Label] = [] if words else [("target", "value"), ("target", "observed")]
+    own: list[Label] = [] if tokenized else [("target", "value"), ("target", "observed")]
     mixed = [] if apart else past + known
-    if network.context_patch is not None:
-        maps["context",] = network.context_patch, _of_patch(network.patch, own + mixed + gap)
-    if network.horizon_patch is not None:
+    if embedding.context_patch is not None:
+        maps["context",] = embedding.context_patch, _of_patch(config.patch, own + mixed + gap)
+    if embedding.horizon_patch is not None:
         ahead = gap if apart else known + gap
-        maps["horizon",] = network.horizon_patch, _of_patch(network.decoder_patch, ahead)
-    if network.about is not None:
-        size = sum(map(_width, network.channel_embedding))
-        # Where they mean something else, no label of the other network is theirs.
+        maps["horizon",] = embedding.horizon_patch, _of_patch(config.decoder_patch, ahead)
+    if embedding.static is not None:
+        size = sum(map(_width, embedding.channel_embedding))
+        # Where they were not carried, no label of the other network matches.
         channel: list[Label] = [("channel", n, "both" if tells else id(network)) for n in range(size)]
-        maps["about",] = network.about, static + channel
-    if network.time.phase is not None:
-        waves = range(2 * network.config.harmonics)
-        maps["phase",] = network.time.phase, list(product(meaning.cycles, waves))
+        maps["static",] = embedding.static, static + channel
+    if embedding.time.phase is not None:
+        waves = range(2 * HARMONICS)
+        maps["phase",] = embedding.time.phase, list(product(meaning.cycles, waves))
     for span, module, kinds in (
-        ("context", network.context_covariates, ("known", "past")),
-        ("horizon", network.horizon_covariates, ("known",)),
+        ("context", embedding.context_covariates, ("known", "past")),
+        ("horizon", embedding.horizon_covariates, ("known",)),
     ):
         names = [(k, name) for k in kinds for name in meaning.numbers[k] + meaning.categories[k]]
         for (kind, name), linear in zip(names if len(module) else [], module.maps, strict=True):
@@ -238,7 +231,7 @@ def _maps(
 
 
 def _step(network: Network, meaning: Meaning, kind: str) -> Iterator[Label]:
-    """Yields what the columns of a step of covariates hold, as `Covariates.together` lays them."""
+    """Yields the labels of a step of covariates in the order of `Covariates.together`."""
     for what, name in product(("value", "observed"), meaning.numbers[kind]):
         yield kind, name, what
     for name, table in zip(meaning.categories[kind], _embedding(network, kind), strict=True):
@@ -266,8 +259,8 @@ def _carry_columns(
 
 
 def _carry_moments(old: Network, new: Network, kind: str, was: Meaning, is_: Meaning) -> list[str]:
-    """Moments of covariates; returns which of them are something else in the new table."""
-    source, scaler = getattr(old, f"{kind}_scaler"), getattr(new, f"{kind}_scaler")
+    """Moments of covariates; returns warnings of those that differ much in the new table."""
+    source, scaler = (getattr(one.embedding, f"{kind}_scaler") for one in (old, new))
     known, notes = was.numbers[kind], []
     for column, name in enumerate(is_.numbers[kind]):
         if name not in known:
@@ -278,7 +271,7 @@ def _carry_moments(old: Network, new: Network, kind: str, was: Meaning, is_: Mea
         if abs(shift) > _FAR or not 1 / _FAR < ratio < _FAR:
             notes.append(
                 f"'{name}' lies {shift:+.1f} spreads from where the artifact's rows had it, its spread "
-                f"is {ratio:.2g} of theirs; is it the same thing, in the same unit?"
+                f"is {ratio:.2g} of theirs; check that it has the same meaning and unit"
             )
         scaler.loc[column], scaler.scale[column] = source.loc[at], source.scale[at]
     return notes
@@ -298,33 +291,32 @@ def _parts(
         part = Part.between(f"{kind} covariates", before, now)
         part.notes = list(notes[kind])
         if part.new and config.channel_attention and kind != "static":
-            part.notes.append("others attend to new channels too: first forecasts change")
+            part.notes.append("other channels attend to the new ones: first forecasts change")
         parts.append(part)
         for name in was.categories[kind]:
-            parts.append(Part.between(f"words of {name}", was.words[name], is_.words[name]))
-    if len(old.channel_embedding) or len(new.channel_embedding):
-        before = was.channels if len(old.channel_embedding) else ()
-        now = is_.channels if len(new.channel_embedding) else ()
-        part = Part.between("channels told apart", before, now)
+            parts.append(Part.between(f"categories of {name}", was.words[name], is_.words[name]))
+    theirs, ours = old.embedding.channel_embedding, new.embedding.channel_embedding
+    if len(theirs) or len(ours):
+        before = was.channels if len(theirs) else ()
+        now = is_.channels if len(ours) else ()
+        part = Part.between("channel embeddings", before, now)
         if not tells:
             part = Part(part.name, new=list(now), left=list(before))
-        if old.about is not None and new.about is None:
-            part.notes.append("what all were told is left too: first forecasts change")
+        if old.embedding.static is not None and new.embedding.static is None:
+            part.notes.append("their bias is left too: first forecasts change")
         parts.append(part)
     parts.append(Part.between("cycles", was.cycles, is_.cycles))
     return [part for part in parts if part.carried or part.new or part.left]
 
 
 class Adapted(nn.Module):
-    """A linear map that stays, plus a change of low rank that learns: W·x + up·down·x."""
+    """A frozen linear map plus a low-rank one that learns: W·x + up·down·x.
+
+    Source: Hu et al., "LoRA: low-rank adaptation of large language models" (2021).
+    """
 
     def __init__(self, linear: nn.Linear, rank: int):
-        """Starts as the map itself: `up` is zero.
-
-        Args:
-            linear: stays as it is.
-            rank: R.
-        """
+        """Starts as the map itself: `up` is zero."""
         super().__init__()
         self.linear = linear.requires_grad_(False)
         self.down = nn.Linear(linear.in_features, rank, bias=False)
@@ -332,36 +324,29 @@ class Adapted(nn.Module):
         nn.init.zeros_(self.up.weight)
 
     def forward(self, numbers: Float[Tensor, "*B X"]) -> Float[Tensor, "*B Y"]:
-        """Returns the map's numbers with the change added."""
+        """Returns the sum of both maps."""
         changed: Tensor = self.linear(numbers) + self.up(self.down(numbers))
         return changed
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        """Returns one plain map that does the same."""
+        """Returns one plain map equal to both."""
         self.linear.weight += self.up.weight @ self.down.weight
         return self.linear
 
 
 def freeze_encoder(network: Network) -> None:
-    """Keeps the encoder's layers, its norm and its stem as they are.
+    """Freezes the encoder's layers, its norm and the convolution stem.
 
-    What reads the table before them still learns: a new table may have new columns.
+    The embedding before them still learns: a new table may have new columns.
     """
-    for part in (network.encoder, network.encoder_norm, network.stem):
+    for part in (network.encoder, network.encoder_norm, network.embedding.stem):
         if part is not None:
             part.requires_grad_(False)
 
 
 def adapt(network: Network, rank: int) -> None:
-    """Lets attention and feed-forward matrices learn by changes of low rank alone.
-
-    Those that are frozen stay so, without a change.
-
-    Args:
-        network: changed in place.
-        rank: of every change.
-    """
+    """Adds adapters to the attention and feed-forward matrices that learn, and freezes these."""
     for part in list(network.modules()):
         if isinstance(part, MultiHeadAttention | FeedForward):
             for name, linear in list(part.named_children()):
@@ -370,7 +355,7 @@ def adapt(network: Network, rank: int) -> None:
 
 
 def merge(network: Network) -> None:
-    """Makes every change part of its matrix; the network is then built as if it had had none."""
+    """Merges every adapter into its matrix."""
     for part in list(network.modules()):
         for name, child in list(part.named_children()):
             if isinstance(child, Adapted):

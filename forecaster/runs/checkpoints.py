@@ -152,7 +152,7 @@ class Checkpointing(pl.Callback):
         assert isinstance(learner, Learner)
         for name, curve in checkpoint["curves"].items():
             for step, value in curve:
-                learner.tell(name, value, step)
+                learner.log_point(name, value, step)
         self._random = {
             # A copy: torch reads the state of a row as that of the first.
             name: states[min(trainer.global_rank, len(states) - 1)].clone()

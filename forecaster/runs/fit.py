@@ -232,7 +232,7 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int, int]
     """Context length, patch and decoder patch."""
     model, season = config.model, panel.calendar.season_length
     longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
-    word = 1 if model.reads_words else None
+    word = 1 if model.tokenizes_values else None
     # A training window needs a patch of own rows before its horizon; short tables get short patches.
     patch = model.patch or word or min(_season_patch(season), max(1, (longest - horizon) // 3))
     decoder_patch = model.decoder_patch or word
@@ -273,14 +273,6 @@ def _check_tokens(plan: Plan) -> None:
             f"model: {len(model.ridge_alpha)} values of ridge_alpha for {ahead} horizon patches "
             f"(horizon {plan.horizon} in patches of {model.decoder_patch}): give one for each, or one "
             "for all"
-        )
-    tokens, covered = -(-length // model.patch), model.learned_positions
-    if model.positions == "learned" and covered is not None and covered < tokens + ahead:
-        raise ConfigError(
-            f"model.learned_positions {covered} do not cover context and horizon: "
-            f"{length} steps in patches of {model.patch} and horizon {plan.horizon} in "
-            f"patches of {model.decoder_patch} are {tokens} + {ahead} tokens; "
-            f"set it to {tokens + ahead} or more, or to null"
         )
 
 

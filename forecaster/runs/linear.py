@@ -433,7 +433,7 @@ class _Windows:
             batch = self._store.batch(series, channel if index.channels > 1 else None, cutoff)
             inputs = batch.inputs
             scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
-            known = network.known_scaler(inputs.known, inputs.known_observed)
+            known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
             units = linear.units(inputs, scale)
             target = units.apply(batch.target).transpose(1, 2).flatten(0, 1)
             target = torch.where(target.isfinite(), target, torch.nan)
@@ -597,7 +597,7 @@ def _solved(linear: LinearForecast, sums: _Sums, right: Tensor, alphas: Tensor) 
         least = 1e-9 * gram.diagonal().mean() + _TINY
         for alpha in alphas.unique():
             factor = torch.linalg.cholesky(gram + (alpha * sums.whole[place] + least) * diagonal)
-            for leads, ahead in linear.reach():
+            for leads, ahead in linear.lead_blocks():
                 own = torch.arange(leads.start, leads.stop)
                 own = own[alphas[own] == alpha]
                 size = shared + ahead  # the factor of the first features is the first part of it
@@ -738,7 +738,7 @@ def _learn_offsets(spans: Sequence[_Windows], maps: Sequence[Sequence[Sequence[T
     linear, levels = spans[0].linear, np.array(spans[0].network.config.quantile_levels)
     missed, places = [], []
     for rows in spans[0].some(max(1, _RESIDUALS // linear.horizon)):
-        counted = rows.spreads / linear.misses_in(rows.spreads)
+        counted = rows.spreads / linear.residual_units(rows.spreads)
         read = _read(spans[0], rows)
         parts = [_predicted(own, rows, read, folds) for own, folds in zip(spans, maps, strict=True)]
         forecast = torch.stack(parts).mean(dim=0)

@@ -177,7 +177,7 @@ class Trainings:
             steps=learner.global_step,
             best_step=best.step if best.weights is not None else learner.global_step,
             curves=learner.curves,
-            ended=learner.ended and not best.waited_enough,
+            ended=learner.ended and not best.out_of_patience,
         )
 
 

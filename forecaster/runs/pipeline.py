@@ -32,6 +32,7 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_page
+from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
@@ -255,7 +256,7 @@ class _Refits:
 
     def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
         model = self._plan.model
-        num_samples = model.paths if model.decoder == "autoregressive" else None
+        num_samples = NUM_SAMPLES if model.decoder == "autoregressive" else None
         return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
 
     def _prepare(self, cutoff: int) -> None:

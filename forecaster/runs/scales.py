@@ -86,9 +86,9 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
     if network.linear is not None and network.linear.spread is not None:
         network.linear.spread.copy_(network.scaler.scale)
     static = panel.static[end > panel.indptr[:-1]]
-    _fill(network.past_scaler, found[targets : targets + past])
-    _fill(network.known_scaler, found[targets + past :])
-    _fill(network.static_scaler, moments(lambda: [static], static.shape[1]))
+    _fill(network.embedding.past_scaler, found[targets : targets + past])
+    _fill(network.embedding.known_scaler, found[targets + past :])
+    _fill(network.embedding.static_scaler, moments(lambda: [static], static.shape[1]))
 
 
 def _fill(scaler: Standardizer, found: Moments) -> None:

@@ -15,8 +15,8 @@ import torch
 from forecaster.config import Config, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.model.embedding import Shape
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
 from forecaster.model.transfer import KINDS, Meaning, Part, adapt, carry, check_weights, freeze_encoder
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
@@ -25,11 +25,7 @@ from forecaster.panel.schema import Schema
 
 _FREE = (
     "dropout",
-    "attention_dropout",
-    "stochastic_depth",
     "context_length",
-    "paths",
-    "label_smoothing",
 )
 """Settings that do not shape weights: a config may have its own."""
 _SOLVED = ("lookbacks", "linear_units", "ridge_alpha")

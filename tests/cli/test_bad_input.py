@@ -192,14 +192,6 @@ CATALOGUE = {
         ],
         ["model: decoder_mask full shows a token what comes after it", "take decoder_mask causal"],
     ),
-    "scheduled sampling without previous values": (
-        ["fit", "plain.csv", "--horizon", 7, "--set", "fit.scheduled_sampling=0.5", *FIT],
-        ["fit.scheduled_sampling 0.5 replaces previous values, and decoder direct reads none"],
-    ),
-    "a head of counts for what is none": (
-        ["fit", "plain.csv", "--horizon", 7, "--set", "model.head=negative_binomial", *FIT],
-        ["head negative_binomial forecasts counts", "of 300 values", "in series a at 2024-01-01"],
-    ),
     "words of several steps": (
         [
             *("fit", "plain.csv", "--horizon", 7, "--set", "model.decoder=autoregressive"),

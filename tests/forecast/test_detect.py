@@ -28,7 +28,7 @@ def _meter(hours=HOURS, seed=0):
 def meter_model():
     config = {
         "fit": {"steps": 120, "batch_size": 64, "validation": 0.4},
-        "model": {"width": 16, "heads": 2, "encoder_layers": 1, "feed_forward": 16},
+        "model": {"width": 16, "heads": 2, "encoder_layers": 1},
         "tracking": {"enabled": False},
     }
     return fc.fit(_meter(), horizon=HORIZON, config=config, quiet=True)

@@ -131,8 +131,8 @@ def test_what_the_network_cannot_use_has_no_importance():
     model = fc.fit(tiny.shop(), horizon=7, known="price", config=attention, quiet=True)
     (network,) = model.artifact.ensemble.members
     # Per step of a context patch: value, visitors, price, with marks; of a horizon patch: price.
-    network.context_patch.weight.view(16, network.patch, -1)[..., 4:] = 0
-    network.horizon_patch.weight[:] = 0
+    network.embedding.context_patch.weight.view(16, network.config.patch, -1)[..., 4:] = 0
+    network.embedding.horizon_patch.weight[:] = 0
     found = model.explain(tiny.shop(), series="a", future=tiny.prices())
     change = {one.name: one.change for one in found.importance}
     assert change.pop("price") == pytest.approx(0, abs=1e-7)
@@ -183,12 +183,12 @@ def test_the_truth_is_shown_where_the_table_has_it_and_raises_no_forecast():
 
 
 VARIANTS = {
-    "local": {"attention": "local", "attention_window": 1},
-    "sparse and strided": {"attention": "sparse", "decoder_attention": "strided", "decoder_patch": 2},
-    "low-rank": {"attention": "low_rank", "attention_rank": 3, "cross_attention": "low_rank"},
+    "local": {"attention": "local", "attention_size": 1},
+    "sparse": {"attention": "sparse", "decoder_patch": 2},
+    "low-rank": {"attention": "low_rank", "attention_size": 3},
     "channels": {"channel_attention": True},
-    "autoregressive": {"decoder": "autoregressive", "paths": 6, "decoder_patch": 2},
-    "words": {"head": "binned", "bins": 16, "decoder": "autoregressive", "paths": 4}
+    "autoregressive": {"decoder": "autoregressive", "decoder_patch": 2},
+    "words": {"head": "binned", "decoder": "autoregressive"}
     | {"patch": 1, "decoder_patch": 1, "context_length": 10},
 }
 
@@ -314,9 +314,9 @@ def test_paths_share_their_random_numbers_among_variants():
     panel = found.forecast.panel.reaching(found.forecast.cutoff, 3)
     from forecaster.windows.store import WindowStore
 
-    store = WindowStore(panel, network.context_length, 3, np.array([1]))
+    store = WindowStore(panel, network.config.context_length, 3, np.array([1]))
     batch = store.batch(found.forecast.series, None, panel.row_at(found.forecast.cutoff))
-    hidden = hide_each(batch.inputs, panel, None, network.patch)
+    hidden = hide_each(batch.inputs, panel, None, network.config.patch)
     same = [replace(one, inputs=batch.inputs) for one in hidden]
     with torch.inference_mode():
         still = importance_of(

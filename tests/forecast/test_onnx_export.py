@@ -114,12 +114,12 @@ def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact,
     ("table", "model"),
     [
         ({}, {"head": "student_t"}),
-        ({}, {"head": "binned", "bins": 32}),
-        ({"irregular": True}, {"positions": "rotary", "attention": "local", "attention_window": 1}),
-        ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_rank": 2}),
-        (RICH, {"decoder_mask": "full", "activation": "swiglu", "normalization": "rms"}),
+        ({}, {"head": "binned"}),
+        ({"irregular": True}, {"attention": "local", "attention_size": 1}),
+        ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_size": 2}),
+        (RICH, {"decoder_mask": "full", "conv_kernel": 2}),
         (RICH, {"linear": "blend", "lookbacks": (9,), "linear_units": 4, "linear_period": 4}),
-        ({}, {"norm_first": False, "activation": "relu", "positions": "sinusoidal", "patch": 1}),
+        ({}, {"style": "vaswani2017", "positions": "sinusoidal", "patch": 1}),
     ],
     ids=["student_t", "binned", "irregular", "ragged", "full mask", "linear", "published layers"],
 )
@@ -153,8 +153,7 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     ("model", "reason"),
     [
         ({"decoder": "autoregressive"}, "model.decoder autoregressive draws sample paths"),
-        ({"head": "negative_binomial"}, "model.head negative_binomial looks for its quantiles"),
-        ({"attention": "sparse"}, "model.attention sparse picks tokens by their values"),
+        ({"attention": "sparse"}, "model.attention sparse selects queries by their values"),
         ({"channel_attention": True}, "model.channel_attention leaves out channels"),
     ],
 )

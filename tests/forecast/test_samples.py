@@ -16,7 +16,7 @@ from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.predictor import Predictor, path_keys
 
-FOLLOWS = {"decoder": "autoregressive", "paths": 6, "decoder_patch": 2}
+FOLLOWS = {"decoder": "autoregressive", "decoder_patch": 2}
 
 
 @cache
@@ -47,14 +47,12 @@ def test_quantiles_and_mean_of_a_forecast_are_those_of_its_paths():
     np.testing.assert_allclose(rows["mean"], forecast.paths.mean(axis=1).ravel(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("head", ["student_t", "negative_binomial", "binned", "quantile"])
+@pytest.mark.parametrize("head", ["student_t", "binned", "quantile"])
 def test_the_mean_stands_beside_the_median_where_the_head_has_one(head):
     table = tiny.plain(60).with_columns(pl.col("sales").round(0).clip(0))
     rows = fc.fit(table, horizon=3, config=tiny.config_with(head=head), quiet=True).predict(table).rows
     assert ("mean" in rows.columns) == (head != "quantile")
     assert rows["status"].unique().to_list() == ["ok"] and rows["q0.9"].is_finite().all()
-    if head == "negative_binomial":
-        assert (rows["q0.9"] == rows["q0.9"].round(0)).all()
 
 
 def test_paths_are_those_of_seed_series_and_cutoff_whatever_stands_beside_them():
@@ -151,7 +149,7 @@ def test_a_backtest_of_an_autoregressive_model_scores_the_paths_it_draws():
     panel = model.open(tiny.plain())
     cutoffs = rolling_cutoffs(panel, 3, 7)
     predictor = Predictor(model.artifact)
-    made = predictor.forecasts_at(panel, cutoffs, num_samples=model.config.model.paths)
+    made = predictor.forecasts_at(panel, cutoffs, num_samples=100)
     backtest = run_backtest(cutoffs, lambda some: ({MODEL: made[cutoffs.index(one)]} for one in some))
     slow = [
         metrics.crps(one.actual.transpose(0, 2, 1), one.paths.transpose(0, 3, 2, 1)) for one in made

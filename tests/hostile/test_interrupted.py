@@ -13,7 +13,7 @@ import psutil
 import pytest
 from forecast.tiny import tree
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-2"
 FUTURE = ("--future", "future.csv")
 VERBS = {
     "check": ("check", "table.csv", "--horizon", "28"),

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import torch
 
 from forecaster.config import ModelPlan
+from forecaster.model.embedding import Shape
 from forecaster.model.network import Network
-from forecaster.model.shape import Shape
 from forecaster.windows.batch import Inputs
 
 CONTEXT, HORIZON = 10, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
@@ -28,7 +28,7 @@ PLAIN = Shape(horizon=HORIZON, channels=2, cycles=1)
 def make_network(shape: Shape, **settings: object) -> Network:
     """Returns a network in evaluation mode; the output layer is random too, not its initial zeros."""
     torch.manual_seed(0)
-    small = dict(width=8, heads=2, encoder_layers=1, feed_forward=8, patch=4, decoder_patch=3)
+    small = dict(width=8, heads=2, encoder_layers=1, patch=4, decoder_patch=3, linear="none")
     config = ModelPlan(**(small | {"context_length": CONTEXT} | settings))
     network = Network(config, shape).eval().requires_grad_(False)
     torch.nn.init.normal_(network.output.weight, std=0.3)
@@ -40,8 +40,6 @@ def make_network(shape: Shape, **settings: object) -> Network:
         for weights in network.linear.maps:
             torch.nn.init.normal_(weights, std=0.3)
             weights[:, weights.shape[1] - len(network.linear.allowed) :] *= network.linear.allowed
-    if network.gate is not None:
-        torch.nn.init.normal_(network.gate)
     return network
 
 

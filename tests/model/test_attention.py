@@ -6,25 +6,21 @@ from slow_attention import slow_attention, slow_low_rank, slow_sparse
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from forecaster.config import ModelConfig
-from forecaster.model.attention import MultiHeadAttention, attention_kernel
-from forecaster.model.local_attention import local_attention, local_mask, strided_attention
-from forecaster.model.sparse_attention import sampled_keys, sparse_attention
-
-WINDOW, STRIDE, FACTOR, RANK = 3, 4, 1, 2
-CONFIG = ModelConfig(
-    width=6,
-    heads=2,
-    attention_window=WINDOW,
-    attention_stride=STRIDE,
-    attention_factor=FACTOR,
-    attention_rank=RANK,
+from forecaster.model.attention import MultiHeadAttention
+from forecaster.model.kernels import (
+    full_attention,
+    local_attention,
+    local_mask,
+    make_kernel,
+    sampled_keys,
+    scaled_dot_product_attention,
+    sparse_attention,
 )
+
+WINDOW, FACTOR, RANK = 3, 1, 2
+SIZES = {"full": None, "local": WINDOW, "sparse": FACTOR, "low_rank": RANK}
 KINDS = [
-    (kind, causal)
-    for kind in ("full", "local", "strided", "sparse", "low_rank")
-    for causal in (False, True)
-    if (kind, causal) != ("low_rank", True)
+    (kind, causal) for kind in SIZES for causal in (False, True) if (kind, causal) != ("low_rank", True)
 ]
 every_kind = pytest.mark.parametrize(("kind", "causal"), KINDS)
 
@@ -38,9 +34,9 @@ def random_parts(length, seed=0, real=0.6):
     return *parts, seen
 
 
-def make_kernel(kind, length):
+def small_kernel(kind, length):
     torch.manual_seed(0)
-    kernel = attention_kernel(CONFIG, kind, length)
+    kernel = make_kernel(kind, SIZES[kind], length)
     return kernel.double() if kind == "low_rank" else kernel
 
 
@@ -48,11 +44,7 @@ def slow_kernel(kind, causal, kernel, query, key, value, seen):
     """The same by its definition."""
 
     def allowed(b, a, n, m):
-        near = {
-            "full": True,
-            "local": abs(n - m) <= WINDOW,
-            "strided": abs(n - m) <= WINDOW or (n - m) % STRIDE == 0,
-        }[kind]
+        near = kind == "full" or abs(n - m) <= WINDOW
         return near and bool(seen[b, m]) and (not causal or m <= n)
 
     if kind == "sparse":
@@ -68,8 +60,8 @@ def slow_kernel(kind, causal, kernel, query, key, value, seen):
 @every_kind
 def test_a_kind_equals_its_double_loop(kind, causal, padded, length):
     query, key, value, seen = random_parts(length, seed=length)
-    kernel = make_kernel(kind, length)
-    mixed = kernel(query, key, value, seen if padded else None, causal, 0.0)
+    kernel = small_kernel(kind, length)
+    mixed = kernel(query, key, value, seen if padded else None, causal)
     seen = seen if padded else torch.ones_like(seen)
     expected = slow_kernel(kind, causal, kernel, query, key, value, seen)
     torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
@@ -79,7 +71,7 @@ def test_a_kind_equals_its_double_loop(kind, causal, padded, length):
 def test_a_token_with_nothing_to_attend_to_gets_zeros_and_finite_gradients(kind, causal):
     *parts, seen = random_parts(9)
     parts = [part.requires_grad_() for part in parts]
-    mixed = make_kernel(kind, 9)(*parts, seen, causal, 0.0)
+    mixed = small_kernel(kind, 9)(*parts, seen, causal)
     assert (mixed[1] == 0).all() and (mixed[0] != 0).any()
     mixed.square().sum().backward()
     for part in parts:
@@ -89,24 +81,24 @@ def test_a_token_with_nothing_to_attend_to_gets_zeros_and_finite_gradients(kind,
 @every_kind
 def test_what_a_masked_token_holds_changes_nothing_for_the_others(kind, causal):
     query, key, value, seen = random_parts(9)
-    kernel = make_kernel(kind, 9)
+    kernel = small_kernel(kind, 9)
     noise = [torch.where(seen[:, None, :, None], part, 50.0) for part in (query, key, value)]
     real = seen[:, None, :, None]
-    first, second = kernel(query, key, value, seen, causal, 0.0), kernel(*noise, seen, causal, 0.0)
+    first, second = kernel(query, key, value, seen, causal), kernel(*noise, seen, causal)
     assert torch.equal(first.where(real, 0.0), second.where(real, 0.0))
 
 
-@pytest.mark.parametrize("kind", ["full", "local", "strided", "sparse"])
+@pytest.mark.parametrize("kind", ["full", "local", "sparse"])
 def test_a_causal_token_ignores_all_later_ones(kind):
     """Even in whether it stands out: a later query never takes an earlier one's place."""
-    length, kernel = 40, make_kernel(kind, 40)
+    length, kernel = 40, small_kernel(kind, 40)
     query, key, value, seen = random_parts(length)
-    first = kernel(query, key, value, seen, True, 0.0)
+    first = kernel(query, key, value, seen, True)
     for n in range(1, length, 6):
         later = [part.clone() for part in (query, key, value)]
         for part in later:
             part[:, :, n:] *= -7
-        other = kernel(*later, seen, True, 0.0)
+        other = kernel(*later, seen, True)
         torch.testing.assert_close(other[:, :, :n], first[:, :, :n], rtol=1e-9, atol=1e-12)
         assert not torch.equal(other[0, :, n:], first[0, :, n:])
 
@@ -114,9 +106,9 @@ def test_a_causal_token_ignores_all_later_ones(kind):
 @every_kind
 def test_rows_of_a_batch_do_not_matter_to_each_other(kind, causal):
     query, key, value, seen = random_parts(30)
-    kernel = make_kernel(kind, 30)
-    together = kernel(query, key, value, seen, causal, 0.0)
-    alone = kernel(query[2:], key[2:], value[2:], seen[2:], causal, 0.0)
+    kernel = small_kernel(kind, 30)
+    together = kernel(query, key, value, seen, causal)
+    alone = kernel(query[2:], key[2:], value[2:], seen[2:], causal)
     torch.testing.assert_close(alone, together[2:], rtol=1e-9, atol=1e-12)
 
 
@@ -124,57 +116,41 @@ def test_rows_of_a_batch_do_not_matter_to_each_other(kind, causal):
 @pytest.mark.parametrize("window", [1, 2, 5, 7, 13, 100])
 def test_local_attention_is_full_attention_under_a_band(window, causal):
     query, key, value, seen = random_parts(13)
-    mixed = local_attention(query, key, value, seen, causal, 0.0, window=window)
+    mixed = local_attention(query, key, value, seen, causal, window=window)
     band = local_mask(13, 13, causal=causal, window=window)
     expected = slow_attention(query, key, value, lambda b, a, n, m: band[n, m] and seen[b, m])
     torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("window", "stride"), [(1, 2), (1, 5), (4, 3), (6, 2), (2, 40), (40, 3)])
-def test_strided_attention_is_full_attention_under_its_mask(window, stride, causal):
-    query, key, value, seen = random_parts(13)
-    mixed = strided_attention(query, key, value, seen, causal, 0.0, window=window, stride=stride)
-    mask = local_mask(13, 13, causal=causal, window=window, stride=stride)
-    expected = slow_attention(query, key, value, lambda b, a, n, m: mask[n, m] and seen[b, m])
-    torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
-
-
 def test_a_local_mask_worked_by_hand():
-    mask = local_mask(5, 5, causal=False, window=1, stride=3).int().tolist()
-    assert mask == [
-        [1, 1, 0, 1, 0],
-        [1, 1, 1, 0, 1],
-        [0, 1, 1, 1, 0],
-        [1, 0, 1, 1, 1],
-        [0, 1, 0, 1, 1],
-    ]
+    mask = local_mask(3, 3, causal=False, window=1).int().tolist()
+    assert mask == [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     assert local_mask(2, 5, causal=True, window=1).int().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
 
 
-@pytest.mark.parametrize("kind", ["full", "local", "strided"])
+@pytest.mark.parametrize("kind", ["full", "local"])
 @pytest.mark.parametrize("padded", [True, False])
 def test_the_last_queries_alone_get_what_they_got_in_the_whole(kind, padded):
     """What a cache of keys and values relies on."""
     query, key, value, seen = random_parts(11)
-    kernel, seen = make_kernel(kind, 11), seen if padded else None
-    whole = kernel(query, key, value, seen, True, 0.0)
-    last = kernel(query[:, :, -2:], key, value, seen, True, 0.0)
+    kernel, seen = small_kernel(kind, 11), seen if padded else None
+    whole = kernel(query, key, value, seen, True)
+    last = kernel(query[:, :, -2:], key, value, seen, True)
     torch.testing.assert_close(last, whole[:, :, -2:], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_sparse_attention_with_a_large_factor_is_full_attention(causal):
     query, key, value, seen = random_parts(12)
-    mixed = sparse_attention(query, key, value, seen, causal, 0.0, factor=9)
-    expected = make_kernel("full", 12)(query, key, value, seen, causal, 0.0)
+    mixed = sparse_attention(query, key, value, seen, causal, factor=9)
+    expected = small_kernel("full", 12)(query, key, value, seen, causal)
     real = seen[:, None, :, None]
     torch.testing.assert_close(mixed.where(real, 0.0), expected.where(real, 0.0))
 
 
 def test_sparse_attention_lets_few_queries_attend_and_the_others_take_the_mean():
     query, key, value, _ = random_parts(200)
-    mixed = sparse_attention(query, key, value, None, False, 0.0, factor=2)
+    mixed = sparse_attention(query, key, value, None, False, factor=2)
     even = value.mean(dim=2, keepdim=True)
     attends = ((mixed - even).abs() > 1e-9).any(dim=-1).sum(dim=-1)
     assert (attends == 2 * 6).all()  # 2·⌈ln 200⌉
@@ -195,7 +171,7 @@ def test_sampled_keys_are_real_candidates_and_cover_them_evenly(causal):
 
 def test_multi_head_attention_is_heads_side_by_side():
     torch.manual_seed(0)
-    layer = MultiHeadAttention(CONFIG).eval()
+    layer = MultiHeadAttention(6, 2).eval()
     tokens, source = torch.randn(2, 4, 6), torch.randn(2, 5, 6)
     query, key, value = layer.query(tokens), layer.key(source), layer.value(source)
     heads = [
@@ -208,19 +184,10 @@ def test_multi_head_attention_is_heads_side_by_side():
     torch.testing.assert_close(layer(tokens, source), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["full", "local", "strided", "sparse", "low_rank"])
-def test_attention_weights_are_dropped_while_training_alone(kind):
-    torch.manual_seed(0)
-    config = CONFIG.model_copy(update={"attention_dropout": 0.5})
-    layer, tokens = MultiHeadAttention(config, kind, 9), torch.randn(2, 9, 6)
-    assert not torch.equal(layer(tokens, tokens), layer(tokens, tokens))
-    layer.eval()
-    assert torch.equal(layer(tokens, tokens), layer(tokens, tokens))
-
-
 def cost(kind, length):
     """(multiplications, bytes kept for the backward pass) of one forward pass."""
-    layer, tokens = MultiHeadAttention(ModelConfig(), kind, length), torch.randn(1, length, 64)
+    layer = MultiHeadAttention(64, 4, make_kernel(kind, None, length))
+    tokens = torch.randn(1, length, 64)
     seen, kept = torch.ones(1, length, dtype=torch.bool), []
     # Products inside fused kernels are not counted: the plain backend shows them.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
@@ -240,3 +207,64 @@ def test_the_work_and_memory_of_local_and_low_rank_attention_grow_linearly(kind)
 def test_full_attention_does_quadratic_work_in_linear_memory():
     (work, memory), (more_work, more_memory) = cost("full", 256), cost("full", 1024)
     assert more_work > 8 * work and more_memory <= 4.01 * memory
+
+
+def random_masked(seed=0, batch=2, heads=2, queries=4, keys=5, width=3):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(batch, heads, n, width) for n in (queries, keys, keys)]
+    parts = [torch.randn(shape, generator=generator) for shape in shapes]
+    mask = torch.rand((batch, heads, queries, keys), generator=generator) < 0.5
+    return *parts, mask
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("masked", [True, False])
+def test_attention_equals_a_double_loop(seed, masked):
+    query, key, value, mask = random_masked(seed)
+    mixed = scaled_dot_product_attention(query, key, value, mask if masked else None)
+    expected = slow_attention(query, key, value, lambda b, a, n, m: not masked or mask[b, a, n, m])
+    torch.testing.assert_close(mixed.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (2, 5), (1, 5)])
+def test_causal_queries_are_the_last_of_the_tokens(queries, keys, padded):
+    query, key, value, mask = random_masked(queries=queries, keys=keys)
+    seen = mask[:, 0, 0] if padded else None
+    mixed = full_attention(query, key, value, seen, True)
+    late = keys - queries
+    expected = slow_attention(
+        query, key, value, lambda b, a, n, m: m <= n + late and (not padded or seen[b, m])
+    )
+    torch.testing.assert_close(mixed.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mask_over_keys_alone_holds_for_every_head_and_query():
+    query, key, value, mask = random_masked()
+    keys_only = mask[:, :1, :1]
+    mixed = scaled_dot_product_attention(query, key, value, keys_only)
+    spread = keys_only.expand(mask.shape)
+    torch.testing.assert_close(mixed, scaled_dot_product_attention(query, key, value, spread))
+    torch.testing.assert_close(mixed, full_attention(query, key, value, mask[:, 0, 0], False))
+
+
+def test_a_masked_query_gets_zeros_and_finite_gradients():
+    query, key, value, mask = random_masked()
+    mask[0, :, 1], mask[1] = False, False
+    parts = [part.requires_grad_() for part in (query, key, value)]
+    mixed = scaled_dot_product_attention(*parts, mask)
+    assert (mixed[0, :, 1] == 0).all() and (mixed[1] == 0).all() and mixed[0, :, 0].abs().sum() > 0
+    mixed.square().sum().backward()
+    for part in parts:
+        assert part.grad.isfinite().all()
+        assert (part.grad[1] == 0).all()
+    assert (query.grad[0, :, 1] == 0).all()
+
+
+def test_keys_and_values_behind_a_mask_change_nothing():
+    query, key, value, _ = random_masked()
+    mask = torch.tensor([True, False, True, True, False]).expand(1, 1, 1, 5)
+    other_key, other_value = key.clone(), value.clone()
+    other_key[:, :, [1, 4]], other_value[:, :, [1, 4]] = 1e4, -1e4
+    first = scaled_dot_product_attention(query, key, value, mask)
+    assert torch.equal(first, scaled_dot_product_attention(query, other_key, other_value, mask))

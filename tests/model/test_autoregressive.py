@@ -16,10 +16,9 @@ from small_networks import (
 )
 
 from forecaster.config import ModelConfig
-from forecaster.model.embedding import shifted
+from forecaster.model.embedding import Shape, previous_values
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.sampling import prediction_from_paths, uniforms
-from forecaster.model.shape import Shape
 
 SHAPES = {
     "plain": PLAIN,
@@ -29,28 +28,17 @@ SHAPES = {
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 VARIANTS = {
     "per step": {"decoder_patch": 1},
-    "two layers": {"decoder_layers": 2, "positions": "rotary"},
-    "local": {"decoder_attention": "local", "attention_window": 1, "decoder_patch": 1},
-    "strided": {
-        "decoder_attention": "strided",
-        "attention_window": 1,
-        "attention_stride": 3,
-        "decoder_patch": 1,
-    },
+    "two layers": {"decoder_layers": 2},
     "published": {
         "positions": "sinusoidal",
-        "norm_first": False,
-        "activation": "relu",
-        "scale_inputs": True,
+        "style": "vaswani2017",
         "decoder_patch": 1,
         "patch": 1,
     },
-    "learned positions": {"positions": "learned", "normalization": "rms", "activation": "swiglu"},
-    "low-rank cross attention": {"cross_attention": "low_rank", "attention_rank": 2},
+    "learned positions": {"positions": "learned"},
     "channels": {"channel_attention": True, "decoder_patch": 2},
     "student_t": {"head": "student_t"},
-    "negative_binomial": {"head": "negative_binomial"},
-    "words": {"head": "binned", "bins": 20, "bin_limit": 3.0, "patch": 1, "decoder_patch": 1},
+    "words": {"head": "binned", "patch": 1, "decoder_patch": 1},
 }
 every_variant = pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 PATHS = 5
@@ -58,7 +46,7 @@ PATHS = 5
 
 def follower(shape, **settings):
     """A network with an autoregressive decoder."""
-    return make_network(shape, decoder="autoregressive", paths=PATHS, **settings)
+    return make_network(shape, decoder="autoregressive", **settings)
 
 
 def keys(count):
@@ -70,7 +58,7 @@ def drawn_in_one_pass(network, inputs, paths):
     memory, found = network.encode(inputs), []
     horizon, channels = paths.shape[2:]
     for number in range(paths.shape[1]):
-        previous = shifted(inputs, paths[:, number], network.decoder_patch)
+        previous = previous_values(inputs, paths[:, number], network.config.decoder_patch)
         raw = network.decode(memory, inputs, previous)
         numbers = uniforms(keys(len(paths)), PATHS, 1, horizon, channels)[:, number]
         found.append(network.head.sample(raw, memory.scale, numbers))
@@ -81,7 +69,7 @@ def drawn_in_one_pass(network, inputs, paths):
 @every_shape
 def test_writing_with_a_cache_is_teacher_forcing_on_what_was_written(shape, settings):
     network, inputs = follower(shape, **settings), make_inputs(shape)
-    paths = network.predict(inputs, keys(3)).paths
+    paths = network.predict(inputs, keys(3), PATHS).paths
     assert paths.shape == (3, PATHS, HORIZON, 2) and paths.isfinite().all()
     expected = drawn_in_one_pass(network, inputs, paths)
     torch.testing.assert_close(paths, expected, rtol=1e-5, atol=1e-4)
@@ -91,10 +79,10 @@ def test_writing_with_a_cache_is_teacher_forcing_on_what_was_written(shape, sett
 def test_writing_with_a_cache_is_reading_all_that_was_written_again_each_time(settings):
     """The slow twin: before each patch everything so far is decoded anew."""
     network, inputs = follower(EVERYTHING, **settings), make_inputs(EVERYTHING)
-    memory, size = network.encode(inputs), network.decoder_patch
+    memory, size = network.encode(inputs), network.config.decoder_patch
     written = inputs.context.new_full((3, HORIZON, 2), torch.nan)
     for start in range(0, HORIZON, size):
-        raw = network.decode(memory, inputs, shifted(inputs, written, size))
+        raw = network.decode(memory, inputs, previous_values(inputs, written, size))
         written[:, start : start + size] = network.head.mode(raw, memory.scale)[:, start : start + size]
     torch.testing.assert_close(network.greedy(inputs), written, rtol=1e-5, atol=1e-4)
 
@@ -102,9 +90,9 @@ def test_writing_with_a_cache_is_reading_all_that_was_written_again_each_time(se
 @every_variant
 def test_a_path_is_the_same_whatever_the_batch_and_its_order(settings):
     network, inputs = follower(EVERYTHING, **settings), make_inputs(EVERYTHING, batch=5)
-    paths = network.predict(inputs, keys(5)).paths
+    paths = network.predict(inputs, keys(5), PATHS).paths
     for rows in ([3], [4, 0], [1, 2, 3, 4, 0]):
-        alone = network.predict(rows_of(inputs, rows), keys(5)[rows]).paths
+        alone = network.predict(rows_of(inputs, rows), keys(5)[rows], PATHS).paths
         torch.testing.assert_close(alone, paths[rows], rtol=1e-5, atol=1e-4)
 
 
@@ -112,17 +100,18 @@ def test_more_paths_begin_with_the_same_ones_and_another_key_gives_others():
     network, inputs = follower(PLAIN), make_inputs(PLAIN)
     few, more = (network.predict(inputs, keys(3), count).paths for count in (3, 8))
     torch.testing.assert_close(more[:, :3], few, rtol=1e-5, atol=1e-5)
-    assert not torch.isclose(network.predict(inputs, keys(3) + 1).paths, more[:, :PATHS]).any()
+    assert not torch.isclose(network.predict(inputs, keys(3) + 1, PATHS).paths, more[:, :PATHS]).any()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_patch_ignores_everything_after_it(size):
     network, inputs = follower(EVERYTHING, decoder_patch=size), make_inputs(EVERYTHING)
-    paths = network.predict(inputs, keys(3)).paths
+    paths = network.predict(inputs, keys(3), PATHS).paths
     for patch in range(1, -(-HORIZON // size)):
         known = inputs.known.clone()
         known[:, CONTEXT + patch * size :] = 50.0
-        other = network.predict(replace(inputs, known=known, known_observed=~known.isnan()), keys(3))
+        other = replace(inputs, known=known, known_observed=~known.isnan())
+        other = network.predict(other, keys(3), PATHS)
         assert torch.equal(other.paths[:, :, : patch * size], paths[:, :, : patch * size])
         assert not torch.equal(other.paths[:, :, patch * size :], paths[:, :, patch * size :])
 
@@ -132,11 +121,11 @@ def test_a_token_is_told_of_the_patch_before_it_alone():
     network, inputs = follower(PLAIN), make_inputs(PLAIN)
     memory = network.encode(inputs)
     target = 20 + 3 * torch.randn(3, HORIZON, 2)
-    raw = network.decode(memory, inputs, shifted(inputs, target, 3))
+    raw = network.decode(memory, inputs, previous_values(inputs, target, 3))
     for first in range(HORIZON):
         other = target.clone()
         other[:, first:] += 5.0
-        changed = network.decode(memory, inputs, shifted(inputs, other, 3))
+        changed = network.decode(memory, inputs, previous_values(inputs, other, 3))
         after = 3 * (first // 3 + 1)
         assert torch.equal(changed[:, :after], raw[:, :after])
         assert after > HORIZON - 1 or not torch.equal(changed[:, after:], raw[:, after:])
@@ -149,10 +138,10 @@ def test_what_comes_before_a_patch_by_hand():
     hidden = inputs.observed.clone()
     hidden[0, -3:, 0] = torch.tensor([True, False, True])
     target = torch.tensor([[1.0, torch.nan, 3.0, 4.0]])[..., None].expand(-1, -1, 2)
-    found = shifted(replace(inputs, observed=hidden), target, 3)[0, :, 0]
+    found = previous_values(replace(inputs, observed=hidden), target, 3)[0, :, 0]
     assert found.tolist() == pytest.approx([7, torch.nan, 9, 1, torch.nan, 3], nan_ok=True)
-    assert shifted(inputs, target[:, :0], 12).shape == (1, 12, 2)
-    assert shifted(inputs, target[:, :0], 12)[:, :2].isnan().all()
+    assert previous_values(inputs, target[:, :0], 12).shape == (1, 12, 2)
+    assert previous_values(inputs, target[:, :0], 12)[:, :2].isnan().all()
 
 
 @pytest.mark.parametrize("settings", [{}, VARIANTS["words"]], ids=["numbers", "words"])
@@ -160,12 +149,13 @@ def test_a_missing_previous_value_is_a_learned_token(settings):
     network, inputs = follower(PLAIN, **settings), make_inputs(PLAIN)
     network.requires_grad_(True)
     memory = network.encode(inputs)
-    previous = shifted(inputs, torch.full((3, HORIZON, 2), torch.nan), network.decoder_patch)
+    missing = torch.full((3, HORIZON, 2), torch.nan)
+    previous = previous_values(inputs, missing, network.config.decoder_patch)
     network.decode(memory, inputs, previous)[:, 3:].square().sum().backward()
-    if network.words is None:
-        assert network.previous_patch.bias.grad.abs().sum() > 0
+    if network.embedding.values is None:
+        assert network.embedding.previous_patch.bias.grad.abs().sum() > 0
     else:
-        assert network.words.embedding.weight.grad[-1].abs().sum() > 0
+        assert network.embedding.values.weight.grad[-1].abs().sum() > 0
 
 
 def test_quantiles_and_mean_are_those_of_the_paths():
@@ -176,22 +166,22 @@ def test_quantiles_and_mean_are_those_of_the_paths():
     np.testing.assert_allclose(found.quantiles, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.mean, paths.numpy().mean(axis=1), rtol=1e-5, atol=1e-6)
     network, inputs = follower(PLAIN), make_inputs(PLAIN)
-    said = network.predict(inputs, keys(3))
+    said = network.predict(inputs, keys(3), PATHS)
     assert torch.equal(
         said.quantiles, prediction_from_paths(said.paths, network.config.quantile_levels).quantiles
     )
-    assert torch.equal(network(inputs, keys(3)), said.quantiles)
+    assert torch.equal(network(inputs, keys(3)), network.predict(inputs, keys(3), 100).quantiles)
 
 
 @pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 5.0), (1000.0, -40000.0)])
 @pytest.mark.parametrize("head", ["quantile", "student_t"])
 @pytest.mark.parametrize("decoder", ["direct", "autoregressive"])
 def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(a, b, head, decoder):
-    network = make_network(EVERYTHING, head=head, decoder=decoder, paths=PATHS)
+    network = make_network(EVERYTHING, head=head, decoder=decoder)
     inputs = make_inputs(EVERYTHING)
     moved = replace(inputs, context=a * inputs.context + b)
     scale = a * network.encode(inputs).scale.scale[:, None, :, None]
-    said, other = network.predict(inputs, keys(3)), network.predict(moved, keys(3))
+    said, other = network.predict(inputs, keys(3), PATHS), network.predict(moved, keys(3), PATHS)
     assert ((other.quantiles - (a * said.quantiles + b)).abs() <= 1e-4 * scale).all()
     if said.mean is not None:
         assert ((other.mean - (a * said.mean + b)).abs() <= 1e-4 * scale[..., 0]).all()
@@ -199,7 +189,7 @@ def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(a, b, head, dec
 
 def test_a_horizon_beyond_the_trained_one_continues_the_paths():
     """Three horizons of decoder patches of one step: the first is the trained one's."""
-    network = follower(Shape(horizon=HORIZON, channels=2), decoder_patch=1, attention_window=2)
+    network = follower(Shape(horizon=HORIZON, channels=2), decoder_patch=1)
     longer = make_inputs(Shape(horizon=3 * HORIZON, channels=2))
     short = replace(
         longer,
@@ -208,28 +198,30 @@ def test_a_horizon_beyond_the_trained_one_continues_the_paths():
             for name in ("known", "known_observed", "known_category", "phase", "elapsed")
         },
     )
-    paths = network.predict(longer, keys(3)).paths
+    paths = network.predict(longer, keys(3), PATHS).paths
     assert paths.shape == (3, PATHS, 3 * HORIZON, 2) and paths.isfinite().all()
-    begun = network.predict(short, keys(3)).paths
+    begun = network.predict(short, keys(3), PATHS).paths
     torch.testing.assert_close(paths[:, :, :HORIZON], begun, rtol=1e-5, atol=1e-5)
 
 
 def test_the_paths_of_an_ensemble_are_the_means_of_its_members_paths():
     inputs = make_inputs(PLAIN)
     first, second = follower(PLAIN), follower(PLAIN, encoder_layers=2)
-    said = Ensemble([first, second], [0.25, 0.75]).predict(inputs, keys(3))
-    parts = [member.predict(inputs, keys(3)).paths for member in (first, second)]
+    said = Ensemble([first, second], [0.25, 0.75]).predict(inputs, keys(3), PATHS)
+    parts = [member.predict(inputs, keys(3), PATHS).paths for member in (first, second)]
     torch.testing.assert_close(said.paths, 0.25 * parts[0] + 0.75 * parts[1])
     torch.testing.assert_close(said.mean, said.paths.mean(dim=1))
 
 
 def ar1_network(phi):
     """A decoder that says N(φ·previous, 1), scaled units: no layers, no positions, weights by hand."""
-    network = follower(Shape(horizon=7, channels=1), decoder_patch=1, positions="rotary")
+    network = follower(Shape(horizon=7, channels=1), decoder_patch=1)
     network.decoder, network.decoder_norm = torch.nn.ModuleList(), torch.nn.Identity()
-    for weight in (*network.previous_patch.parameters(), network.output.weight):
+    embedding = network.embedding
+    embedding.time.forward = lambda elapsed, phase, first: elapsed.new_zeros((*elapsed.shape, 8))
+    for weight in (*embedding.previous_patch.parameters(), network.output.weight):
         weight.zero_()
-    network.previous_patch.weight[0, 0] = 1.0  # the token's first number is the previous value
+    embedding.previous_patch.weight[0, 0] = 1.0  # the token's first number is the previous value
     network.output.weight[network.head.median, 0] = phi
     network.output.bias.copy_(network.head.initial_bias())
     return network
@@ -276,8 +268,7 @@ def test_random_numbers_are_a_function_of_key_path_lead_and_channel():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"decoder_mask": "full"}, "decoder_mask full shows a token what comes after it"),
-        ({"decoder_attention": "sparse"}, "decoder_attention sparse ranks tokens anew"),
+        ({"decoder_mask": "full"}, "decoder_mask full shows a token the tokens after it"),
         ({"quantile_levels": (0.5,)}, r"quantile_levels \[0.5\] is one level, paths are drawn from"),
         ({"head": "binned", "patch": 7, "decoder_patch": 7}, "patch 7, decoder_patch 7: an auto"),
     ],

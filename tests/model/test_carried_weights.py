@@ -8,9 +8,8 @@ from small_networks import EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.errors import ConfigError
 from forecaster.model.attention import MultiHeadAttention
-from forecaster.model.embedding import shifted
+from forecaster.model.embedding import Shape, previous_values
 from forecaster.model.layers import FeedForward
-from forecaster.model.shape import Shape
 from forecaster.model.transfer import KINDS, Adapted, Meaning, adapt, carry, freeze_encoder, merge
 from forecaster.windows.batch import Inputs
 
@@ -49,11 +48,11 @@ WIDER = Shape(
 )
 SETTINGS = [
     {},
-    {"activation": "swiglu", "normalization": "rms", "stem_kernel": 2, "positions": "learned"},
-    {"positions": "rotary", "attention": "low_rank", "head": "student_t"},
+    {"conv_kernel": 2, "positions": "learned"},
+    {"attention": "low_rank", "head": "student_t"},
     {"decoder": "autoregressive"},
-    {"decoder": "autoregressive", "head": "binned", "bins": 8, "patch": 1, "decoder_patch": 1},
-    {"decoder_patch": 5, "scale_inputs": True},
+    {"decoder": "autoregressive", "head": "binned", "patch": 1, "decoder_patch": 1},
+    {"decoder_patch": 5, "style": "vaswani2017"},
 ]
 
 
@@ -87,7 +86,7 @@ def said(network, inputs):
     previous = None
     if network.config.decoder == "autoregressive":
         truth = torch.linspace(15, 25, HORIZON)[None, :, None].expand(3, -1, inputs.context.shape[2])
-        previous = shifted(inputs, truth, network.decoder_patch)
+        previous = previous_values(inputs, truth, network.config.decoder_patch)
     return network.decode(memory, inputs, previous)
 
 
@@ -135,8 +134,8 @@ def test_new_columns_learn():
     for name, parameter in new.named_parameters():
         assert parameter.grad is not None, name
     # Columns of "e", which is the first number of a step of the past, after value and mark.
-    assert (new.context_patch.weight[:, 2] == 0).all()
-    assert (new.context_patch.weight.grad[:, 2] != 0).any()
+    assert (new.embedding.context_patch.weight[:, 2] == 0).all()
+    assert (new.embedding.context_patch.weight.grad[:, 2] != 0).any()
 
 
 def test_another_horizon_and_context_keep_the_weights():
@@ -154,20 +153,18 @@ def test_learned_positions_go_by_the_distance_from_the_cutoff():
     new = make_network(replace(PLAIN, horizon=4), positions="learned", context_length=8)  # 2 + 2
     plain = Meaning(dict.fromkeys(KINDS, ()), dict.fromkeys(KINDS, ()), {}, ("one", "two"), ("week",))
     carry(old, new, plain, plain)
-    assert torch.equal(new.time.learned, old.time.learned[1:5])
+    assert torch.equal(new.embedding.time.learned, old.embedding.time.learned[1:5])
     with pytest.raises(ConfigError, match=r"cover 2 \+ 2 tokens of context and horizon, 3 \+ 3 are"):
         carry(new, old, plain, plain)
 
 
 def test_weights_of_another_shape_are_refused_with_the_numbers():
-    old, new = make_network(PLAIN), make_network(PLAIN, feed_forward=16, quantile_levels=[0.5])
+    old, new = make_network(PLAIN), make_network(PLAIN, width=16, quantile_levels=(0.5,))
     plain = Meaning(dict.fromkeys(KINDS, ()), dict.fromkeys(KINDS, ()), {}, ("one", "two"), ("week",))
     with pytest.raises(ConfigError) as caught:
         carry(old, new, plain, plain)
-    assert "encoder.0.feed_forward.expand.weight: expected weights [16, 8], found [8, 8]" in str(
-        caught.value
-    )
-    assert "output.weight: expected weights [3, 8], found [27, 8]" in str(caught.value)
+    assert "decoder_norm.weight: expected weights [16], found [8]" in str(caught.value)
+    assert "output.weight: expected weights [3, 16], found [27, 8]" in str(caught.value)
 
 
 def test_what_is_carried_new_and_left_is_told_by_name():
@@ -176,29 +173,29 @@ def test_what_is_carried_new_and_left_is_told_by_name():
     parts = {p.name: p for p in carry(make_network(EVERYTHING), make_network(shape), OLD, channels)}
     assert parts["past covariates"].carried == ["a", "p"]
     assert parts["past covariates"].new == ["e", "q"]
-    assert parts["words of p"].new == ["w", "v"]
-    assert parts["channels told apart"].left == ["one", "two"]
+    assert parts["categories of p"].new == ["w", "v"]
+    assert parts["channel embeddings"].left == ["one", "two"]
     assert parts["cycles"].left == ["week"]
 
 
 def test_a_covariate_that_seems_another_thing_is_pointed_out():
     old, new = make_network(EVERYTHING), make_network(EVERYTHING)
-    new.past_scaler.loc += 4 * old.past_scaler.scale
-    new.known_scaler.scale[1] *= 10
+    new.embedding.past_scaler.loc += 4 * old.embedding.past_scaler.scale
+    new.embedding.known_scaler.scale[1] *= 10
     notes = {part.name: part.notes for part in carry(old, new, OLD, OLD)}
     assert len(notes["past covariates"]) == len(notes["known covariates"]) == 1
     assert notes["past covariates"][0].startswith("'a' lies +4.0 spreads from where")
     assert "its spread is 10 of theirs" in notes["known covariates"][0]
-    assert torch.equal(new.past_scaler.loc, old.past_scaler.loc)
+    assert torch.equal(new.embedding.past_scaler.loc, old.embedding.past_scaler.loc)
 
 
 def test_merged_adapters_are_plain_matrices_that_say_the_same():
-    network, inputs = make_network(EVERYTHING, activation="swiglu"), make_inputs(EVERYTHING)
+    network, inputs = make_network(EVERYTHING), make_inputs(EVERYTHING)
     names, before = list(network.state_dict()), said(network, inputs)
     network.requires_grad_(True)
     adapt(network, 3)
     changes = [part for part in network.modules() if isinstance(part, Adapted)]
-    assert len(changes) == (4 + 3) + (4 + 4 + 3)
+    assert len(changes) == (4 + 2) + (4 + 4 + 2)
     torch.testing.assert_close(said(network, inputs), before, rtol=0, atol=0)
     for change in changes:
         torch.nn.init.normal_(change.up.weight)
@@ -215,7 +212,7 @@ def test_adapters_leave_attention_and_feed_forward_as_they_are():
     adapt(network, 2)
     learns = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
     assert not any(name.startswith("encoder") for name in learns)
-    assert {"context_patch.weight", "output.weight", "decoder_norm.weight"} <= learns
+    assert {"embedding.context_patch.weight", "output.weight", "decoder_norm.weight"} <= learns
     inside = [p for p in network.decoder.modules() if isinstance(p, MultiHeadAttention | FeedForward)]
     assert all(
         n.split(".")[1] in ("up", "down")

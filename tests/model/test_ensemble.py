@@ -60,7 +60,7 @@ def test_nothing_is_said_beyond_the_bounds_of_the_target_and_whole_numbers_are_w
 
 
 def test_paths_are_bounded_too_and_calibration_leaves_them_alone():
-    inputs, network = make_inputs(PLAIN), make_network(PLAIN, decoder="autoregressive", paths=8)
+    inputs, network = make_inputs(PLAIN), make_network(PLAIN, decoder="autoregressive")
     key = torch.arange(3)
     free = Ensemble([network], [1.0]).predict(inputs, key)
     target = TargetConfig(lower=20.0, integer=True)

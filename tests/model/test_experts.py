@@ -18,7 +18,6 @@ from small_networks import (
 
 from forecaster.config import ModelConfig
 from forecaster.errors import ConfigError
-from forecaster.model.heads import QuantileHead
 
 BESIDE = {"linear": "blend", "lookbacks": (3, 8), "linear_lags": (2, 9), "linear_calendar": True}
 SHAPES = {
@@ -76,7 +75,7 @@ def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_ob
 
 def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
-    known = network.known_scaler(inputs.known, inputs.known_observed)
+    known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
     others = network.linear.others(inputs, known)
     codes = torch.cat(
         [torch.eye(size + 1)[inputs.known_category[..., n]][..., 1:] for n, size in enumerate((2, 4))],
@@ -153,15 +152,8 @@ def test_many_known_covariates_enter_as_means_of_horizon_patches_then_not_at_all
     assert sizes == {5: 5 * 300, 10: 10 * 100, 900: 0}
 
 
-def test_the_raw_numbers_of_quantiles_give_them_back():
-    head = QuantileHead((0.1, 0.3, 0.5, 0.9))
-    quantiles = torch.randn(5, 7, 2, 4).sort(dim=-1).values
-    torch.testing.assert_close(head(head.inverse(quantiles)), quantiles, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["skip", "blend"])
-def test_the_share_leads_from_the_linear_forecast_to_attention(kind):
-    network, inputs = make(EVERYTHING, linear=kind), make_inputs(EVERYTHING)
+def test_the_network_weight_leads_from_the_linear_forecast_to_the_networks():
+    network, inputs = make(EVERYTHING), make_inputs(EVERYTHING)
     straight = network(inputs)
     network.network_weight.fill_(1.0)
     attention = network(inputs)
@@ -170,15 +162,7 @@ def test_the_share_leads_from_the_linear_forecast_to_attention(kind):
     assert not torch.allclose(straight, attention)
 
 
-def test_a_closed_gate_says_what_the_linear_forecast_says():
-    network, inputs = make(EVERYTHING, linear="skip"), make_inputs(EVERYTHING)
-    torch.nn.init.zeros_(network.gate)
-    straight = network(inputs)
-    network.network_weight.fill_(1.0)
-    torch.testing.assert_close(network(inputs), straight, rtol=1e-5, atol=1e-4)
-
-
-def test_with_no_share_attention_is_not_computed():
+def test_with_network_weight_0_the_network_is_not_computed():
     network = make(EVERYTHING)
     network.encoder[0].forward = None
     assert network(make_inputs(EVERYTHING)).isfinite().all()
@@ -186,7 +170,7 @@ def test_with_no_share_attention_is_not_computed():
 
 def test_attention_reads_the_end_of_the_context_alone():
     network, inputs = make_network(EVERYTHING, attention_length=6), make_inputs(EVERYTHING)
-    assert network.context_tokens == 2
+    assert network.embedding.context_tokens == 2
     context, past = inputs.context.clone(), inputs.past.clone()
     # Two cells are exchanged: the mean and spread of the context stay as they are.
     context[:, [0, 3]], past[:, :4] = context[:, [3, 0]], 9.0
@@ -201,13 +185,8 @@ def test_attention_reads_the_end_of_the_context_alone():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"linear": "skip", "head": "student_t"}, "head student_t with decoder direct has no place"),
-        ({"linear": "blend", "decoder": "autoregressive"}, "decoder autoregressive has no place"),
-        (
-            {"linear": "skip", "lookbacks": [5, 30], "context_length": 20},
-            r"lookbacks \[5, 30\] reach further back than context_length 20",
-        ),
-        ({"attention_length": 30, "context_length": 20}, "attention_length 30 is longer than"),
+        ({"linear": "blend", "head": "student_t"}, "does not go with head student_t"),
+        ({"linear": "blend", "decoder": "autoregressive"}, "and decoder autoregressive"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_numbers(settings, words):

@@ -7,15 +7,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelPlan
 from forecaster.evaluation.metrics import pinball
-from forecaster.model.densities import NegativeBinomialHead, StudentTHead
-from forecaster.model.heads import QuantileHead, make_head
+from forecaster.model.heads import (
+    BinnedHead,
+    QuantileHead,
+    StudentTHead,
+    Vocabulary,
+    make_head,
+)
 from forecaster.model.scaling import Scale
-from forecaster.model.vocabulary import BinnedHead, Vocabulary
 
 LEVELS = (0.1, 0.25, 0.5, 0.9)
+PLAN = ModelPlan(context_length=2, patch=1, decoder_patch=1)
+OUTER = (0.001, 0.1, 0.25, 0.5, 0.9, 0.99, 0.999)
+UNIT = Scale(torch.zeros(1, 1), torch.ones(1, 1))
+FOUR = Vocabulary(4, 2.0)  # bins [−2, −1), [−1, 0), [0, 1), [1, 2]
 NINE = tuple(k / 10 for k in range(1, 10))
 
 
@@ -69,7 +78,6 @@ def test_the_loss_of_the_median_is_the_absolute_error():
 HEADS = {
     "quantile": QuantileHead(LEVELS),
     "student_t": StudentTHead(LEVELS),
-    "negative_binomial": NegativeBinomialHead(LEVELS),
     "binned": BinnedHead(LEVELS, Vocabulary(12, 3.0), 0.1),
 }
 every_head = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
@@ -145,9 +153,104 @@ def test_draws_through_the_quantiles_of_a_normal_are_normal_with_its_tails():
 
 @pytest.mark.parametrize("name", HEADS)
 def test_the_config_names_a_head(name):
-    assert type(make_head(ModelConfig(head=name))) is type(HEADS[name])
+    assert type(make_head(PLAN.model_copy(update={"head": name}))) is type(HEADS[name])
 
 
 def test_the_levels_are_settings_and_not_weights():
     assert QuantileHead(LEVELS).state_dict() == {}
     assert all(head.state_dict() == {} for head in HEADS.values())
+
+
+def softplus(x):
+    return np.logaddexp(0.0, np.asarray(x, dtype=np.float64))
+
+
+def drawn(size, seed=0, spread=2.0):
+    """Raw numbers [6, 5, 1, P] and a scale of loc 7, scale 3."""
+    raw = spread * torch.randn((6, 5, 1, size), generator=torch.Generator().manual_seed(seed))
+    return raw, Scale(torch.full((6, 1), 7.0), torch.full((6, 1), 3.0))
+
+
+def test_the_student_t_loss_is_the_negative_log_density_of_scipy():
+    raw, scale = drawn(3)
+    target = torch.randn(6, 5, 1, generator=torch.Generator().manual_seed(1)) * 9
+    loc, spread, freedom = (
+        raw[..., 0],
+        softplus(raw[..., 1]),
+        2 + softplus(raw[..., 2]),
+    )
+    expected = -stats.t.logpdf((target - 7) / 3, freedom, loc, spread)
+    loss = StudentTHead(OUTER).loss(raw, scale, target)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spread", [0.1, 2.0, 10.0])
+def test_student_t_quantiles_are_exact(spread):
+    """From two degrees of freedom to ten thousand."""
+    raw, scale = drawn(3, spread=spread)
+    raw[0, :, :, 2], raw[1, :, :, 2] = 1e4, -30.0
+    loc, width, freedom = (
+        raw[..., 0],
+        softplus(raw[..., 1]),
+        2 + softplus(raw[..., 2]),
+    )
+    quantiles = StudentTHead(OUTER).quantiles(raw, scale)
+    for number, level in enumerate(OUTER):
+        expected = 7 + 3 * stats.t.ppf(level, freedom, loc, width + 1.2e-7)
+        np.testing.assert_allclose(quantiles[..., number], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_the_initial_student_t_has_the_contexts_mean_and_spread():
+    head = StudentTHead(OUTER)
+    raw = head.initial_bias()
+    variance = softplus(raw[1]) ** 2 * stats.t.var(2 + softplus(raw[2].item()))
+    assert (raw[0].item(), variance.item()) == pytest.approx((0.0, 1.0), abs=1e-5)
+
+
+def test_values_fall_into_equal_bins_and_what_is_beyond_into_the_outermost():
+    values = torch.tensor([-9.0, -2.0, -1.01, -1.0, 0.0, 0.99, 1.0, 2.0, torch.inf, torch.nan])
+    assert FOUR.tokens(values).tolist() == [0, 0, 0, 1, 2, 2, 3, 3, 3, 4]
+    assert FOUR.values(torch.arange(4)).tolist() == [-1.5, -0.5, 0.5, 1.5]
+
+
+@given(st.integers(2, 5000), st.floats(0.5, 50))
+def test_a_word_means_a_value_of_its_own_bin(bins, limit):
+    vocabulary = Vocabulary(bins, limit)
+    numbers = torch.arange(bins)
+    assert torch.equal(vocabulary.tokens(vocabulary.values(numbers)), numbers)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_the_cross_entropy_with_the_label_shared_out(smoothing):
+    """(1 − ε)·(−log p of the word) + ε·(mean of −log p over all words)."""
+    torch.manual_seed(0)
+    raw, target = torch.randn(3, 5, 2, 4), 1.5 * torch.randn(3, 5, 2)
+    scale = Scale(torch.full((3, 2), 1.0), torch.full((3, 2), 2.0))
+    loss = BinnedHead((0.5,), FOUR, smoothing).loss(raw, scale, 1 + 2 * target)
+    surprise = -raw.double().log_softmax(-1).numpy()
+    word = np.clip(np.floor(target.numpy() + 2), 0, 3).astype(int)[..., None]
+    chosen = np.take_along_axis(surprise, word, axis=-1)[..., 0]
+    expected = (1 - smoothing) * chosen + smoothing * surprise.mean(axis=-1)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_quantiles_mean_mode_and_draws_of_a_histogram_by_hand():
+    """Probabilities ⅛, ⅛, ½, ¼ of the bins from −2 on: the cdf is 0, ⅛, ¼, ¾, 1 at −2, −1, 0, 1, 2.
+
+    0.1 lies 0.8 of the way through the first bin, 0.5 half-way through the third (0.25 + 0.25), 0.9 at
+    0.6 of the last. The mean is −1.5/8 − 0.5/8 + 0.5/2 + 1.5/4 = 0.375.
+    """
+    head = BinnedHead((0.1, 0.5, 0.9), FOUR, 0.0)
+    raw = torch.tensor([0.125, 0.125, 0.5, 0.25]).log()[None, None, None]
+    assert head.quantiles(raw, UNIT)[0, 0, 0].tolist() == pytest.approx([-1.2, 0.5, 1.6], abs=1e-6)
+    assert head.mean(raw, UNIT).item() == pytest.approx(0.375)
+    assert head.mode(raw, UNIT).item() == 0.5
+    uniform = torch.tensor([[[[0.1, 0.9]]]], dtype=torch.float64)
+    assert head.sample(raw, UNIT, uniform).item() == pytest.approx(-1.2)
+
+
+def test_the_initial_binned_distribution_is_a_standard_normal():
+    head = BinnedHead((0.1, 0.5, 0.9), Vocabulary(1000, 6.0), 0.0)
+    raw = head.initial_bias()[None, None, None]
+    expected = [-1.2815516, 0.0, 1.2815516]
+    assert head.quantiles(raw, UNIT)[0, 0, 0].tolist() == pytest.approx(expected, abs=1e-3)

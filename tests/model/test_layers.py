@@ -5,22 +5,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from forecaster.config import ModelConfig
+from forecaster.config import ModelPlan
+from forecaster.model.attention import Memory, MultiHeadAttention
 from forecaster.model.layers import (
-    ChannelAttention,
     ConvStem,
     DecoderLayer,
+    Dropout,
     EncoderLayer,
-    FeedForward,
-    Memory,
-    Residual,
-    make_norm,
+    attend_across_channels,
 )
 from forecaster.model.scaling import Scale
 
 
 def make_config(**settings):
-    return ModelConfig(**({"width": 8, "heads": 2, "feed_forward": 12, "dropout": 0.0} | settings))
+    small = {"width": 8, "heads": 2, "dropout": 0.0}
+    small |= {"context_length": 5, "patch": 1, "decoder_patch": 1}
+    return ModelPlan(**small | settings)
 
 
 def copy_attention(theirs, ours):
@@ -34,17 +34,22 @@ def make_memory(batch, length, width, seen=None):
     tokens = torch.randn(batch, length, width)
     seen = torch.ones(batch, length, dtype=torch.bool) if seen is None else seen
     one = torch.ones(batch, 1)
-    return Memory(tokens, seen, None, torch.zeros(batch, 1, width), Scale(one, one))
+    return Memory(tokens, seen, torch.zeros(batch, 1, width), Scale(one, one))
 
 
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_an_encoder_layer_is_torchs_with_the_same_weights(norm_first, activation):
+STYLES = {
+    "modern": (16, 0.0, F.gelu, 1e-5, True, True),
+    "vaswani2017": (32, 0.0, F.relu, 1e-5, True, False),
+}
+"""Feed-forward size, dropout, activation, epsilon, batch first and norm first of torch's layers."""
+every_style = pytest.mark.parametrize("style", STYLES)
+
+
+@every_style
+def test_an_encoder_layer_is_torchs_with_the_same_weights(style):
     torch.manual_seed(0)
-    ours = EncoderLayer(make_config(norm_first=norm_first, activation=activation), 1, 5)
-    theirs = nn.TransformerEncoderLayer(
-        8, 2, 12, 0.0, activation, batch_first=True, norm_first=norm_first
-    )
+    ours = EncoderLayer(make_config(style=style), 5)
+    theirs = nn.TransformerEncoderLayer(8, 2, *STYLES[style])
     copy_attention(theirs.self_attn, ours.attention)
     theirs.norm1.load_state_dict(ours.attention_norm.state_dict())
     theirs.norm2.load_state_dict(ours.feed_forward_norm.state_dict())
@@ -55,11 +60,11 @@ def test_an_encoder_layer_is_torchs_with_the_same_weights(norm_first, activation
     torch.testing.assert_close(ours(tokens, seen), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_a_decoder_layer_is_torchs_with_the_same_weights(norm_first):
+@every_style
+def test_a_decoder_layer_is_torchs_with_the_same_weights(style):
     torch.manual_seed(0)
-    ours = DecoderLayer(make_config(norm_first=norm_first, activation="relu"), 2, 4, 5)
-    theirs = nn.TransformerDecoderLayer(8, 2, 12, 0.0, batch_first=True, norm_first=norm_first)
+    ours = DecoderLayer(make_config(style=style))
+    theirs = nn.TransformerDecoderLayer(8, 2, *STYLES[style])
     copy_attention(theirs.self_attn, ours.attention)
     copy_attention(theirs.multihead_attn, ours.cross)
     norms = (ours.attention_norm, ours.cross_norm, ours.feed_forward_norm)
@@ -75,52 +80,24 @@ def test_a_decoder_layer_is_torchs_with_the_same_weights(norm_first):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_swiglu_gates_the_hidden_numbers():
-    torch.manual_seed(0)
-    layer, tokens = FeedForward(make_config(activation="swiglu")), torch.randn(2, 3, 8)
-    gate = layer.gate(tokens)
-    hidden = gate / (1 + torch.exp(-gate)) * layer.expand(tokens)
-    torch.testing.assert_close(layer(tokens), layer.contract(hidden))
-
-
-def test_rms_norm_divides_by_the_root_of_the_mean_square_and_takes_no_mean_away():
-    tokens = torch.randn(2, 3, 8) + 5
-    expected = tokens / tokens.square().mean(dim=-1, keepdim=True).sqrt()
-    torch.testing.assert_close(make_norm(make_config(normalization="rms"))(tokens), expected)
-    assert isinstance(make_norm(make_config()), nn.LayerNorm)
-
-
-def test_stochastic_depth_rises_linearly_and_is_off_outside_training():
-    config = make_config(stochastic_depth=0.6, encoder_layers=2, decoder_layers=1)
-    assert [Residual(config, layer).skip for layer in (1, 2, 3)] == pytest.approx([0.2, 0.4, 0.6])
-    torch.manual_seed(0)
-    residual, tokens = Residual(config, 3), torch.randn(2000, 1, 8)
-    made = residual(tokens, nn.Identity(), torch.ones_like) - tokens
-    left_out = (made.abs() < 1e-6).all(dim=-1)
-    assert left_out.float().mean().item() == pytest.approx(0.6, abs=0.04)
-    torch.testing.assert_close(made[~left_out], torch.full_like(made[~left_out], 1 / 0.4))
-    residual.eval()
-    assert torch.equal(residual(tokens, nn.Identity(), torch.ones_like), tokens + 1)
-
-
 def test_channels_attend_to_each_other_at_the_same_token_alone():
     """Twin: each token of each window by itself, its channels a little sequence of their own."""
     torch.manual_seed(0)
-    layer = ChannelAttention(make_config())
+    attention = MultiHeadAttention(8, 2)
     tokens, seen = torch.randn(2 * 3, 4, 8), torch.rand(2 * 3, 4) < 0.6
     seen[:3, 1] = False  # nobody is there
-    found = layer(tokens, seen, channels=3)
+    found = attend_across_channels(attention, tokens, seen, 3)
     for window in range(2):
         rows = slice(3 * window, 3 * window + 3)
         for n in range(4):
             beside = tokens[rows, n][None]
-            expected = layer.attention(beside, beside, seen[rows, n][None])[0]
+            expected = attention(beside, beside, seen[rows, n][None])[0]
             torch.testing.assert_close(found[rows, n], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_stem_joins_each_token_with_those_before_it_and_skips_what_was_not_seen():
     torch.manual_seed(0)
-    stem, tokens = ConvStem(make_config(), kernel=3), torch.randn(2, 5, 8)
+    stem, tokens = ConvStem(8, kernel=3), torch.randn(2, 5, 8)
     seen = torch.rand(2, 5) < 0.7
     found = stem(tokens, seen)
     for b in range(2):
@@ -132,3 +109,55 @@ def test_a_stem_joins_each_token_with_those_before_it_and_skips_what_was_not_see
                     along += stem.along.weight[:, k] * tokens[b, m]
             expected = tokens[b, n] + stem.across(F.gelu(along))
             torch.testing.assert_close(found[b, n], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.1, 0.5, 0.9])
+def test_the_share_that_is_0_is_the_rate_and_the_mean_stays(rate):
+    torch.manual_seed(0)
+    out = Dropout(rate)(torch.ones(300, 1000))
+    dropped = (out == 0).double()
+    spread = (rate * (1 - rate)) ** 0.5
+    assert abs(dropped.mean() - rate) < 4 * spread / 300_000**0.5 + 1 / 65_536
+    # No place is taken more often than others: not in any row, column, or turn of four.
+    assert (dropped.mean(0) - rate).abs().max() < 5 * spread / 300**0.5
+    assert (dropped.mean(1) - rate).abs().max() < 5 * spread / 1000**0.5
+    turns = dropped.flatten().view(-1, 4).mean(0)
+    assert (turns - rate).abs().max() < 5 * spread / 75_000**0.5
+    torch.testing.assert_close(
+        out[out != 0].unique(), torch.tensor([1 / (1 - rate)]), rtol=1e-3, atol=0
+    )
+    assert abs(out.mean() - 1) < 4 * spread / (1 - rate) / 300_000**0.5 + 1e-4
+
+
+def test_neighbours_are_dropped_independently():
+    torch.manual_seed(0)
+    dropped = (Dropout(0.3)(torch.ones(400_000)) == 0).double() - 0.3
+    for lag in (1, 2, 3, 4, 8):
+        together = (dropped[lag:] * dropped[:-lag]).mean() / 0.21
+        assert abs(together) < 5 / 400_000**0.5
+
+
+def test_gradients_pass_where_values_do_and_nowhere_else():
+    values = torch.randn(37, 5, requires_grad=True)
+    torch.manual_seed(1)
+    out = Dropout(0.4)(values)
+    out.sum().backward()
+    assert torch.equal(values.grad == 0, out == 0)
+    torch.testing.assert_close(out, values.detach() * values.grad)
+
+
+def test_nothing_is_dropped_outside_training_or_at_rate_0():
+    values = torch.randn(6, 3)
+    assert Dropout(0.5).eval()(values) is values
+    assert Dropout(0.0)(values) is values
+
+
+def test_the_same_seed_drops_the_same_and_the_kind_of_number_stays():
+    drop = Dropout(0.2)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        values = torch.ones(1001, dtype=dtype)
+        torch.manual_seed(3)
+        once = drop(values)
+        torch.manual_seed(3)
+        assert torch.equal(once, drop(values))
+        assert once.dtype == dtype

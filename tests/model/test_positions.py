@@ -1,12 +1,12 @@
-"""Sinusoids and rotations as published, one number at a time."""
+"""Sinusoids as published, one number at a time."""
 
 import math
 
 import pytest
 import torch
 
-from forecaster.config import ModelConfig
-from forecaster.model.positions import TimeEncoding, phase_sinusoids, rotated, sinusoids
+from forecaster.config import ModelPlan
+from forecaster.model.positions import HARMONICS, TimeEncoding, phase_sinusoids, sinusoids
 
 
 def slow_sinusoid(position, width):
@@ -57,9 +57,10 @@ def test_an_empty_phase_slot_gives_zeros_and_leaves_the_others_alone():
     assert (holed[..., :6] == 0).all() and torch.equal(holed[..., 6:], whole[..., 6:])
 
 
-def make_encoding(positions, cycles=0, context=5, horizon=3, **settings):
+def make_encoding(positions, cycles=0, context=5, horizon=3):
     torch.manual_seed(0)
-    config = ModelConfig(width=8, heads=2, harmonics=3, positions=positions, **settings)
+    settings = {"context_length": 5, "patch": 1, "decoder_patch": 1, "linear": "none"}
+    config = ModelPlan(width=8, heads=2, positions=positions, **settings)
     encoding = TimeEncoding(config, cycles, context, horizon)
     if encoding.learned is not None:
         torch.nn.init.normal_(encoding.learned)
@@ -70,10 +71,11 @@ def test_a_time_encoding_is_the_sinusoid_plus_a_projection_of_phases():
     encoding = make_encoding("elapsed", cycles=2)
     elapsed, phase = torch.randn(2, 5), torch.rand(2, 5, 2)
     added = encoding(elapsed, phase, 0) - sinusoids(elapsed, 8)
-    torch.testing.assert_close(added, encoding.phase(phase_sinusoids(phase, 3)), rtol=0, atol=1e-5)
+    expected = encoding.phase(phase_sinusoids(phase, HARMONICS))
+    torch.testing.assert_close(added, expected, rtol=0, atol=1e-5)
 
 
-def test_a_table_without_cycles_is_told_elapsed_time_alone():
+def test_without_cycles_the_encoding_is_of_elapsed_time_only():
     encoding, elapsed = make_encoding("elapsed"), torch.randn(2, 5)
     assert torch.equal(encoding(elapsed, torch.zeros(2, 5, 0), 0), sinusoids(elapsed, 8))
     assert not list(encoding.parameters())
@@ -83,7 +85,7 @@ def test_an_empty_slot_among_the_phases_adds_nothing():
     encoding = make_encoding("elapsed", cycles=2)
     elapsed, phase = torch.randn(2, 5), torch.rand(2, 5, 2)
     phase[..., 1] = torch.nan
-    encoding.phase.weight.data[:, 6:] = 1e6  # the slot's own columns
+    encoding.phase.weight.data[:, 2 * HARMONICS :] = 1e6  # the slot's own columns
     assert encoding(elapsed, phase, 0).abs().max() < 100
 
 
@@ -113,32 +115,3 @@ def test_learned_positions_give_every_token_of_context_and_horizon_its_own_vecto
     horizon = encoding(torch.randn(2, 3), torch.zeros(2, 3, 0), 5)
     for row in range(2):
         assert torch.equal(torch.cat([context[row], horizon[row]]), table)
-    assert make_encoding("learned", learned_positions=11).learned.shape == (11, 8)
-
-
-def test_rotary_positions_add_nothing_and_turn_pairs_by_the_published_angles():
-    encoding, elapsed = make_encoding("rotary"), torch.tensor([[-3.5, 0.0, 2.0]])
-    assert (encoding(elapsed, torch.zeros(1, 3, 0), 0) == 0).all()
-    heads = torch.randn(1, 2, 3, 4)
-    turned = rotated(heads, encoding.angles(elapsed))
-    for a in range(2):
-        for n, time in enumerate((-3.5, 0.0, 2.0)):
-            for i in range(2):
-                angle = time / 10000 ** (2 * i / 4)
-                x, y = heads[0, a, n, 2 * i : 2 * i + 2].tolist()
-                expected = (complex(x, y)) * complex(math.cos(angle), math.sin(angle))
-                found = turned[0, a, n, 2 * i : 2 * i + 2].tolist()
-                assert found == pytest.approx([expected.real, expected.imag], abs=1e-5)
-    assert make_encoding("elapsed").angles(elapsed) is None
-
-
-def test_turned_queries_and_keys_meet_by_the_difference_of_their_times_alone():
-    encoding = make_encoding("rotary")
-    query, key = torch.randn(1, 1, 4, 4), torch.randn(1, 1, 4, 4)
-    times = torch.tensor([[-7.0, -2.25, 0.0, 3.5]])
-    products = []
-    for shift in (0.0, 11.0):
-        angles = encoding.angles(times + shift)
-        products.append(rotated(query, angles) @ rotated(key, angles).transpose(-1, -2))
-    torch.testing.assert_close(*products, rtol=0, atol=1e-5)
-    assert not torch.allclose(products[0], query @ key.transpose(-1, -2))

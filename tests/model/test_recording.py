@@ -4,24 +4,18 @@ import pytest
 import torch
 from model.small_networks import CONTEXT, EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
-from forecaster.config import ModelConfig
 from forecaster.model.attention import MultiHeadAttention
-from forecaster.model.local_attention import local_mask
+from forecaster.model.kernels import local_mask, make_kernel
 from forecaster.model.recording import record_attention
 
-KINDS = {
-    "full": {},
-    "local": {"attention_window": 3},
-    "strided": {"attention_window": 2, "attention_stride": 4},
-    "sparse": {"attention_factor": 1},
-    "low_rank": {"attention_rank": 5},
-}
+KINDS = {"full": None, "local": 3, "sparse": 1, "low_rank": 5}
+"""Sizes of the kernels."""
 TOKENS = 13
 
 
 def attention(kind):
     torch.manual_seed(0)
-    module = MultiHeadAttention(ModelConfig(width=8, heads=2, **KINDS[kind]), kind, TOKENS)
+    module = MultiHeadAttention(8, 2, make_kernel(kind, KINDS[kind], TOKENS))
     tokens = torch.randn(3, TOKENS, 8)
     seen = torch.rand(3, TOKENS) > 0.3
     seen[0], seen[1, 0] = True, True
@@ -46,15 +40,14 @@ def test_weights_times_values_projected_are_the_output(kind, causal, masked):
     torch.testing.assert_close(mixed, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["full", "local", "strided"])
+@pytest.mark.parametrize("kind", ["full", "local"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_are_the_softmax_over_allowed_keys_and_nothing_elsewhere(kind, causal):
     module, tokens, seen = attention(kind)
     found = module.weights(tokens, tokens, seen, causal=causal)
-    window, stride = {"full": (TOKENS, None), "local": (3, None), "strided": (2, 4)}[kind]
-    mask = local_mask(TOKENS, TOKENS, causal=causal, window=window, stride=stride)
+    mask = local_mask(TOKENS, TOKENS, causal=causal, window=3 if kind == "local" else TOKENS)
     allowed = mask & seen[:, None, None]
-    query, (key, _) = module.ask(tokens, None), module.remember(tokens, None)
+    query, (key, _) = module.queries(tokens), module.keys_and_values(tokens)
     scores = (query.double() @ key.double().transpose(-1, -2)) / 2.0  # √4
     expected = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1).nan_to_num()
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
@@ -74,17 +67,17 @@ def test_rows_of_sparse_weights_sum_to_one_over_the_keys_they_may_meet(causal):
     assert stands.any() and not stands.all(), "some stand out, the others take a mean"
 
 
-def test_looking_into_a_network_neither_changes_it_nor_leaves_anything_behind():
+def test_recording_leaves_forecast_and_network_as_they_are():
     network, inputs = make_network(EVERYTHING, channel_attention=True), make_inputs(EVERYTHING)
     before = network(inputs)
-    looks = record_attention(network, inputs)
+    records = record_attention(network, inputs)
     assert torch.equal(network(inputs), before)
     assert not any(module._forward_pre_hooks for module in network.modules())
     parts = ["encoder", "encoder channels", "decoder", "decoder channels", "cross"]
-    assert [look.part for look in looks] == parts and {look.layer for look in looks} == {1}
+    assert [one.part for one in records] == parts and {one.layer for one in records} == {1}
     among, ahead = -(-CONTEXT // 4), -(-HORIZON // 3)
     channels, horizon_channels = 2 + 4 + 2, 2 + 4  # targets, known, past
-    assert [tuple(look.weights.shape) for look in looks] == [
+    assert [tuple(one.weights.shape) for one in records] == [
         (3 * channels, 2, among, among),
         (3 * among, 2, channels, channels),
         (3 * horizon_channels, 2, ahead, ahead),
@@ -97,12 +90,12 @@ def test_looking_into_a_network_neither_changes_it_nor_leaves_anything_behind():
 def test_no_token_of_a_causal_decoder_takes_from_a_later_one(decoder):
     network, inputs = make_network(PLAIN, decoder=decoder), make_inputs(PLAIN)
     forecast = None if decoder == "direct" else torch.full((3, HORIZON, 2), 20.0)
-    (own,) = [look for look in record_attention(network, inputs, forecast) if look.part == "decoder"]
+    (own,) = [one for one in record_attention(network, inputs, forecast) if one.part == "decoder"]
     assert (own.weights.triu(1) == 0).all()
     torch.testing.assert_close(own.weights.sum(dim=-1), torch.ones(own.weights.shape[:-1]))
 
 
-def test_an_error_while_looking_leaves_no_hooks():
+def test_an_error_while_recording_leaves_no_hooks():
     network, inputs = make_network(PLAIN), make_inputs(PLAIN)
     network.output = None
     with pytest.raises(TypeError):

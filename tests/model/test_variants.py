@@ -15,25 +15,21 @@ from small_networks import (
     with_other_future,
 )
 
-from forecaster.model.embedding import CovariateChannels
+from forecaster.model.channels import CovariateChannels
 
-FEW = {"attention_window": 1, "attention_stride": 3, "attention_factor": 1, "attention_rank": 2}
-BOTH = {kind: {"attention": kind, "decoder_attention": kind} for kind in ("local", "strided", "sparse")}
 TOGETHER = {"channel_attention": True}
 VARIANTS = {
-    **BOTH,
-    "low_rank": {"attention": "low_rank", "cross_attention": "low_rank"},
+    "local": {"attention": "local", "attention_size": 1},
+    "sparse": {"attention": "sparse", "attention_size": 1},
+    "low_rank": {"attention": "low_rank", "attention_size": 2},
     "sinusoidal": {"positions": "sinusoidal"},
     "learned": {"positions": "learned"},
-    "rotary": {"positions": "rotary"},
-    "rotary and local": {"positions": "rotary", **BOTH["local"]},
-    "post-norm": {"norm_first": False, "activation": "relu"},
-    "rms": {"normalization": "rms", "activation": "swiglu", "stem_kernel": 2},
-    "skip": {"linear": "skip", "lookbacks": (4, 9), "linear_lags": (3,), "linear_phases": 3},
-    "blend": {"linear": "blend", "lookbacks": (9,), "linear_calendar": True, "attention_length": 5},
-    "channels": TOGETHER,
-    "channels, rotary": {**TOGETHER, "positions": "rotary", "stem_kernel": 3},
-    "channels, sparse": {**TOGETHER, **BOTH["sparse"], "norm_first": False},
+    "vaswani2017": {"style": "vaswani2017"},
+    "convolution": {"conv_kernel": 2},
+    "blend": {"linear": "blend", "lookbacks": (4, 9), "linear_lags": (3,), "linear_phases": 3},
+    "calendar": {"linear": "blend", "lookbacks": (9,), "linear_calendar": True, "attention_length": 5},
+    "channels": {**TOGETHER, "conv_kernel": 3},
+    "channels, sparse": {**TOGETHER, "attention": "sparse", "attention_size": 1},
 }
 IRREGULAR = replace(EVERYTHING, regular=False)
 SHAPES = {"plain": PLAIN, "everything": EVERYTHING, "irregular": IRREGULAR}
@@ -43,7 +39,7 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIAN
 
 def make(shape, variant, **settings):
     """Small enough patches that every kind has something to leave out."""
-    return make_network(shape, **{"patch": 1, "decoder_patch": 1, **FEW, **variant, **settings})
+    return make_network(shape, **{"patch": 1, "decoder_patch": 1, **variant, **settings})
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -149,7 +145,8 @@ def test_a_channel_that_was_never_observed_changes_nothing_for_the_others():
 
 
 def test_covariates_enter_as_channels_or_in_the_patches_never_both():
-    apart, mixed = make(EVERYTHING, TOGETHER, patch=4), make(EVERYTHING, {}, patch=4)
+    apart = make(EVERYTHING, TOGETHER, patch=4).embedding
+    mixed = make(EVERYTHING, {}, patch=4).embedding
     assert apart.context_patch.in_features == 4 * 2 < mixed.context_patch.in_features
     assert apart.horizon_patch is None and mixed.horizon_patch is not None
     # Two known and one past number, two known and one past category.
@@ -171,16 +168,3 @@ def test_with_channel_attention_every_covariate_matters_and_so_does_its_future(n
     lead = max(0, step - CONTEXT)
     assert torch.equal(other[:, :lead], forecast[:, :lead])
     assert not torch.equal(other[:, lead], forecast[:, lead])
-
-
-def test_turning_by_elapsed_time_knows_real_gaps():
-    network, inputs = make(IRREGULAR, {"positions": "rotary"}), make_inputs(IRREGULAR)
-    later = replace(inputs, elapsed=inputs.elapsed * 2)
-    assert not torch.equal(network(later), network(inputs))
-
-
-def test_dropping_layers_is_for_training_alone():
-    network, inputs = make(PLAIN, {"stochastic_depth": 0.5}, dropout=0.0), make_inputs(PLAIN)
-    assert torch.equal(network(inputs), make(PLAIN, {}, dropout=0.0)(inputs))
-    torch.manual_seed(0)
-    assert not torch.equal(network.train()(inputs), network(inputs))

@@ -81,7 +81,7 @@ def test_a_budget_that_is_no_duration_is_refused(told):
 
 
 TINY = {
-    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8},
+    "model": {"width": 8, "heads": 2, "encoder_layers": 1},
     "fit": {"steps": 60, "batch_size": 8, "checkpoint_every": 1},
     "tracking": {"enabled": False},
 }

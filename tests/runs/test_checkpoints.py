@@ -21,19 +21,16 @@ from forecaster.runs.transfer import Start
 STEPS = 5
 TRICKS = {
     "noise": {
-        "model": {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.4},
-        "fit": {"noise": 0.3, "patch_masking": 0.4, "lead_decay": 0.9},
+        "model": {"dropout": 0.3},
     },
     "no validation": {"fit": {"validation": None}},
     "late validation": {"fit": {}},
     "patience": {"fit": {"learning_rate": 0.5, "patience": 1}},
     "draws": {
         "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
-        "fit": {"scheduled_sampling": 0.7},
     },
     "linear": {
-        "model": {"linear": "skip", "lookbacks": (4, 12), "dropout": 0.2},
-        "fit": {"linear_rate": 1e-3},
+        "model": {"linear": "blend", "lookbacks": (4, 12), "dropout": 0.2},
     },
     "members": {
         "model": {"dropout": 0.2},

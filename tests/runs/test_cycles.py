@@ -10,7 +10,7 @@ from forecaster.panel.build import open_panel
 from forecaster.runs.fit import with_found_cycles
 
 TINY = {
-    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8, "context_length": 24},
+    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 24},
     "fit": {"steps": 2, "batch_size": 8},
     "tracking": {"enabled": False},
 }

@@ -24,7 +24,7 @@ from forecaster.runs.train import TrainingContext
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"
 TINY = """
-model: {width: 8, heads: 2, encoder_layers: 1, feed_forward: 8, dropout: 0.0}
+model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0}
 fit: {steps: 12, batch_size: 32, learning_rate: 0.001}
 tracking: {enabled: false}
 """
@@ -135,7 +135,7 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
     """Also in a notebook, and where they see unlike numbers of observed cells; without dropout."""
     monkeypatch.setattr(accelerator_connector, "_IS_INTERACTIVE", True)
     panel = make_panel(3, 60, missing=0.5, known=1, categories=True)
-    fit = {"steps": 7, "lead_decay": 0.9}
+    fit = {"steps": 7}
     config = make_config(4, fit=fit)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for name, weight in weights(one).items():
@@ -314,8 +314,8 @@ def stop(self, trainer, learner, batch, batch_index):
         os.killpg(0, signal.SIGKILL)
 
 def fit(out):
-    model = {"width": 8, "heads": 2, "encoder_layers": 1, "feed_forward": 8, "dropout": 0.3}
-    fit = {"steps": 40, "batch_size": 32, "patience": None, "noise": 0.1}
+    model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3}
+    fit = {"steps": 40, "batch_size": 32, "patience": None}
     config = {"model": model, "fit": fit | {"checkpoint_every": 1}, "tracking": {"enabled": False}}
     fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2)
 

@@ -44,7 +44,7 @@ def linear_of(panel, config, **chosen):
 def windows_of(panel, split, network, horizon):
     """Yields, per training row, its context, known covariates, targets in scaled units and cutoff."""
     series, channel, cutoff = split.train.locate(np.arange(len(split.train)))
-    length, targets = network.context_length, panel.n_channels
+    length, targets = network.config.context_length, panel.n_channels
     for s, c, at in zip(series, channel, cutoff, strict=True):
         rows = np.arange(at - length + 1, at + horizon + 1)
         own = (rows >= panel.indptr[s]) & (rows < panel.indptr[s + 1])
@@ -68,8 +68,11 @@ def seasonal_distance(context, steps):
 def slow_ridge(rows, network, lookback, lead, alpha, seen_known, apart=None):
     """The maps of one lead: one equation per window whose target is there, solved at once."""
     features, targets, weights = [], [], []
-    loc, scale = network.known_scaler.loc.numpy(), network.known_scaler.scale.numpy()
-    length = network.context_length
+    loc, scale = (
+        network.embedding.known_scaler.loc.numpy(),
+        network.embedding.known_scaler.scale.numpy(),
+    )
+    length = network.config.context_length
     for context, known, target in rows:
         tail = context[-lookback:]
         level = np.nanmean(tail) if not np.isnan(tail).all() else 0.0

@@ -89,26 +89,26 @@ def test_other_channels_another_frequency_and_another_horizon_are_welcome():
     was, now = _weights(old), _weights(new)
     own = ("linear.", "network_weight", "scaler.")  # of each table
     for name, weight in was.items():
-        if name != "time.phase.weight" and not name.startswith(own):
+        if name != "embedding.time.phase.weight" and not name.startswith(own):
             assert torch.equal(now[name], weight), name
     # An hour's cycles are the day's, the week's and the year's; a day has the last two.
-    assert now["time.phase.weight"][:, :8].abs().max() < 1e-20
-    assert torch.equal(now["time.phase.weight"][:, 8:], was["time.phase.weight"])
+    assert now["embedding.time.phase.weight"][:, :8].abs().max() < 1e-20
+    assert torch.equal(now["embedding.time.phase.weight"][:, 8:], was["embedding.time.phase.weight"])
 
 
 def test_periods_are_carried_where_a_step_is_as_long():
     config = tiny.TINY | {"data": {"periods": [5, 9]}}
     old = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
-    was = _weights(old)["time.phase.weight"]  # week, year, 5 steps, 9 steps
+    was = _weights(old)["embedding.time.phase.weight"]  # week, year, 5 steps, 9 steps
     config = {"data": {"periods": [9, 4]}, "fit": UNTRAINED, "tracking": {"enabled": False}}
     new = fc.fit(tiny.plain(), horizon=7, config=config, warm_start=old, quiet=True)
-    now = _weights(new)["time.phase.weight"]
+    now = _weights(new)["embedding.time.phase.weight"]
     at = [16 + 8 * new.artifact.schema.periods.index(period) for period in (9, 4)]
     assert torch.equal(now[:, :16], was[:, :16])
     assert torch.equal(now[:, at[0] : at[0] + 8], was[:, 24:32])
     assert now[:, at[1] : at[1] + 8].abs().max() < 1e-20
     other = fc.fit(_hourly(), horizon=7, config=config, warm_start=old, quiet=True)
-    now = _weights(other)["time.phase.weight"]  # day, week, year, 9 steps of an hour, 4
+    now = _weights(other)["embedding.time.phase.weight"]  # day, week, year, 9 steps of an hour, 4
     assert torch.equal(now[:, 8:24], was[:, :16]) and now[:, 24:].abs().max() < 1e-20
 
 
@@ -133,12 +133,13 @@ def test_a_model_that_knew_gaps_between_rows_still_does_on_a_regular_table():
     assert not old.artifact.shape.regular
     new = _fit(tiny.plain(), old, known=(), **UNTRAINED)
     assert new.artifact.schema.regular and not new.artifact.shape.regular
-    assert torch.equal(_weights(new)["context_patch.weight"], _weights(old)["context_patch.weight"])
+    was, now = (_weights(model)["embedding.context_patch.weight"] for model in (old, new))
+    assert torch.equal(now, was)
 
 
 def test_settings_left_alone_are_the_models_and_some_may_differ():
     new = _fit(tiny.shop(), tiny.model(), model={"dropout": 0.3, "context_length": 14, "width": 16})
-    assert new.config.model.heads == 2 and new.config.model.feed_forward == 16
+    assert new.config.model.heads == 2
     assert new.config.model.dropout == 0.3 and new.artifact.context_length == 14
 
 

@@ -52,21 +52,21 @@ def test_a_path_that_cannot_be_searched_is_named_with_the_nearest(path, said):
         (
             "model.head",
             {"choice": ["quantil"]},
-            "Input should be 'quantile', 'student_t', 'negative_binomial' or 'binned' (got 'quantil')",
+            "Input should be 'quantile', 'student_t' or 'binned' (got 'quantil')",
         ),
         ("model.width", {"float": [8.5, 16.0]}, "Input should be a valid integer"),
         ("model.width", {"choice": [32, 32]}, "choice: 32 is there twice"),
         ("model.width", {"choice": []}, "choice: expected a list of values, found []"),
         ("model.width", {"choice": [[8]]}, "choice: [8] is not a single value"),
         ("model.heads", {"choice": [None]}, "Input should be a valid integer (got None)"),
-        ("fit.noise", {"float": [0, 1], "log": True}, "log: there is no logarithm of 0"),
+        ("fit.weight_decay", {"float": [0, 1], "log": True}, "log: there is no logarithm of 0"),
         ("fit.batch_size", {"int": [8, 64], "step": 8, "log": True}, "step 8 and log exclude"),
         ("fit.batch_size", {"int": [8, 64], "step": 0}, "step: expected a whole number of at least 1"),
-        ("fit.noise", {"float": [0.1, 1], "step": 2}, "unknown option 'step' beside float; known are"),
-        ("fit.noise", {"float": ["5e-4", 1]}, "YAML takes 5e-4 for text, write 0.0005"),
-        ("fit.noise", [0.1, 0.2], "expected one of {float: [low, high]}, {int: [low, high]}"),
-        ("fit.noise", {"float": [0, 1], "choice": [1]}, "expected one of {float: [low, high]}"),
-        ("fit.noise", {"float": [0, 1], "when": 3}, "when: expected values by path"),
+        ("fit.weight_decay", {"float": [0.1, 1], "step": 2}, "unknown option 'step' beside float"),
+        ("fit.weight_decay", {"float": ["5e-4", 1]}, "YAML takes 5e-4 for text, write 0.0005"),
+        ("fit.weight_decay", [0.1, 0.2], "expected one of {float: [low, high]}, {int: [low, high]}"),
+        ("fit.weight_decay", {"float": [0, 1], "choice": [1]}, "expected one of {float: [low, high]}"),
+        ("fit.weight_decay", {"float": [0, 1], "when": 3}, "when: expected values by path"),
     ],
 )  # fmt: skip
 def test_an_entry_that_the_schema_or_the_form_refuses_says_why(path, form, said):
@@ -75,16 +75,19 @@ def test_an_entry_that_the_schema_or_the_form_refuses_says_why(path, form, said)
 
 
 def test_a_condition_on_what_is_not_there_or_never_so_is_refused():
-    bins = {"choice": [64]}
-    head = {"choice": ["quantile", "student_t"]}
-    assert _faults(model__bins=bins | {"when": {"model.head": "binned"}}) == [
-        "model.bins: when: 'model.head' is no entry above this one"
+    path, size = "model.attention_size", {"choice": [64]}
+    kind = {"choice": ["full", "sparse"]}
+    wrong, never = (
+        {**size, "when": {name: "local"}} for name in ("model.attentions", "model.attention")
+    )
+    assert _faults(model__attention_size=never) == [
+        f"{path}: when: 'model.attention' is no entry above this one"
     ]
-    assert _faults(model__head=head, model__bins=bins | {"when": {"model.heads": "binned"}}) == [
-        "model.bins: when: 'model.heads' is no entry above this one, did you mean 'model.head'?"
+    assert _faults(model__attention=kind, model__attention_size=wrong) == [
+        f"{path}: when: 'model.attentions' is no entry above this one, did you mean 'model.attention'?"
     ]
-    assert _faults(model__head=head, model__bins=bins | {"when": {"model.head": "binned"}}) == [
-        "model.bins: when: 'model.head' is never 'binned'"
+    assert _faults(model__attention=kind, model__attention_size=never) == [
+        f"{path}: when: 'model.attention' is never 'local'"
     ]
 
 
@@ -125,23 +128,25 @@ def test_whatever_a_sweep_proposes_the_schema_takes(path, seed):
 def test_a_conditional_entry_is_proposed_where_it_applies_and_nowhere_else():
     space = Space(
         {
-            "model.head": {"choice": ["quantile", "binned"]},
-            "model.bins": {"choice": [64, 128], "when": {"model.head": "binned"}},
-            "model.bin_limit": {"float": [3.0, 6.0], "when": {"model.bins": [64]}},
+            "model.attention": {"choice": ["full", "local"]},
+            "model.attention_size": {"choice": [64, 128], "when": {"model.attention": "local"}},
+            "fit.weight_decay": {"float": [0.1, 0.2], "when": {"model.attention_size": [64]}},
         }
     )
     many = _proposed(space, seed=0, count=60)
     for values in many:
-        assert ("model.bins" in values) == (values["model.head"] == "binned")
-        assert ("model.bin_limit" in values) == (values.get("model.bins") == 64)
+        assert ("model.attention_size" in values) == (values["model.attention"] == "local")
+        assert ("fit.weight_decay" in values) == (values.get("model.attention_size") == 64)
     assert {len(values) for values in many} == {1, 2, 3}
 
 
 def test_numbers_end_where_they_are_said_to_and_steps_are_kept():
-    space = Space({"fit.batch_size": {"int": [8, 31], "step": 8}, "fit.noise": {"float": [0.1, 0.2]}})
+    space = Space(
+        {"fit.batch_size": {"int": [8, 31], "step": 8}, "fit.weight_decay": {"float": [0.1, 0.2]}}
+    )
     many = _proposed(space, seed=1, count=80)
     assert {values["fit.batch_size"] for values in many} == {8, 16, 24}
-    assert all(0.1 <= values["fit.noise"] <= 0.2 for values in many)
+    assert all(0.1 <= values["fit.weight_decay"] <= 0.2 for values in many)
 
 
 def test_the_preset_is_the_config_where_the_space_holds_it():
@@ -150,16 +155,18 @@ def test_the_preset_is_the_config_where_the_space_holds_it():
             "model.width": {"choice": [32, 64]},
             "model.patch": {"choice": [None, 8]},
             "fit.learning_rate": {"float": [0.01, 0.02]},
-            "model.bins": {"int": [16, 512], "when": {"model.width": 32}},
+            "fit.patience": {"int": [2, 512], "when": {"model.width": 32}},
         }
     )
     assert space.preset(Config()) == {"model.width": 64, "model.patch": None}
     narrow = Config().replaced(model={"width": 32})
-    assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "model.bins": 256}
+    assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "fit.patience": 5}
 
 
 def test_true_is_not_one():
-    space = Space({"model.norm_first": {"choice": [True, False]}, "fit.batch_size": {"choice": [1, 2]}})
+    space = Space(
+        {"model.channel_attention": {"choice": [True, False]}, "fit.batch_size": {"choice": [1, 2]}}
+    )
     assert space.preset(Config().replaced(fit={"batch_size": 1}))["fit.batch_size"] == 1
     assert not space.entries[0].holds(1) and space.entries[0].holds(True)
 
