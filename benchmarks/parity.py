@@ -47,6 +47,7 @@ class Task:
     preset: str = "default"
     target: str | None = None
     known: tuple[str, ...] = ()
+    layout: str | None = None
     unseen: int = 0
     """Last rows that nothing reads."""
     scored: int = 0
@@ -66,7 +67,7 @@ TASKS = {
         unseen=728 * 24,
         scored=364 * 24,
     ),
-    "M4 Hourly": Task("M4-Hourly-train.csv", 48, "m4"),
+    "M4 Hourly": Task("M4-Hourly-train.csv", 48, "m4", layout="rows"),
     "vic": Task(
         "vic_electricity.csv", 48, target="Demand", known=("Temperature", "Holiday"), unseen=50 * 48
     ),
@@ -85,7 +86,7 @@ import forecaster as fc
 from forecaster.config import load_config
 job = json.load(sys.stdin)
 config = load_config(job["config"], [*job["overrides"], "tracking.enabled=false"])
-options = {name: job[name] for name in ("future", "known", "target", "out") if job.get(name)}
+options = {name: job[name] for name in ("future", "known", "target", "layout", "out") if job.get(name)}
 model = fc.fit(job["data"], horizon=job["horizon"], config=config, quiet=True, **options)
 found = {"curves": model.metrics["curves"], "validation": model.metrics["validation"]["scores"]["forecaster"]}
 if job.get("future"):
@@ -139,6 +140,7 @@ def accuracy(tree: Path, datasets: Path, task: Task, old: bool) -> dict[str, flo
             "horizon": task.horizon,
             "known": task.known,
             "target": task.target,
+            "layout": task.layout,
             "scored": str(scored) if task.scored else None,
             "windows": task.scored // task.horizon,
         }
@@ -147,14 +149,18 @@ def accuracy(tree: Path, datasets: Path, task: Task, old: bool) -> dict[str, flo
 
 
 def record(tree: Path, datasets: Path | None) -> None:
-    """Writes the figures of a tree."""
+    """Writes the figures of a tree that are not recorded yet."""
     found = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     found["commit"] = RECORDED_COMMIT
     for preset, overrides in PRESETS.items():
+        if preset in found.get("demo", {}):
+            continue
         print(f"fitting {preset}", flush=True)
         found.setdefault("demo", {})[preset] = run_python(tree, FIT, demo_job(tree, preset, overrides))
         RECORD.write_text(json.dumps(found, indent=1) + "\n")
     for name, task in TASKS.items() if datasets else ():
+        if name in found.get("accuracy", {}):
+            continue
         print(f"fitting {name}", flush=True)
         found.setdefault("accuracy", {})[name] = accuracy(tree, datasets, task, old=True)
         RECORD.write_text(json.dumps(found, indent=1) + "\n")
