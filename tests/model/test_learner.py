@@ -195,7 +195,7 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
     from small_networks import EVERYTHING, make_network
 
     network = make_network(EVERYTHING)
-    groups = Learner(network, Config().fit, ["s"]).configure_optimizers()["optimizer"].param_groups
+    groups = Learner(network, FitPlan(steps=400), ["s"]).configure_optimizers()["optimizer"].param_groups
     decayed = {id(parameter) for parameter in groups[0]["params"]}
     names = {name for name, parameter in network.named_parameters() if id(parameter) in decayed}
     assert groups[0]["weight_decay"] == 0.05 and groups[1]["weight_decay"] == 0.0
