@@ -50,6 +50,7 @@ def test_a_sweep_is_searched_on_the_demo_data(path, tmp_path):
         refit=False,
         quiet=True,
     )
-    assert study.trials["state"].to_list() == ["finished"] * 2
+    states = study.trials["state"].to_list()
+    assert states[0] == "finished" and states[1] in ("finished", "pruned")
     assert study.best_value <= study.preset_value
     assert isinstance(study.best, Config)

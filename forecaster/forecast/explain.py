@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import ModelConfig as ModelPlan
+from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact, network_line
 from forecaster.forecast.forecast import Forecast

@@ -130,15 +130,17 @@ class Trainings:
         split = split_panel(self._panel, plan.with_fit(validation=None))
         trained = []
         for number, member in enumerate(before):
-            name, own = f"refit-{number:02d}", of_member(plan, number)
-            own, weight = own.with_fit(steps=member.best_step), member.network.network_weight
-            if member.network.linear is not None and float(weight) == 0:
+            name = f"refit-{number:02d}"
+            own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
+            if before_refit.linear is None:
+                trained.append(self._trained(name, own, split))
+                continue
+            if float(before_refit.network_weight) == 0:
                 network = self.network(own, split).requires_grad_(False).eval()
                 again = Trained(name, network, own.fit.seed, 0, 0, curves={}, ended=False)
             else:
                 again = self._trained(name, own, split)
-            if member.network.linear is not None:
-                again.network.network_weight.copy_(weight)
+            again.network.network_weight.copy_(before_refit.network_weight)
             trained.append(again)
         return trained
 

@@ -306,7 +306,7 @@ def test_paths_share_their_random_numbers_among_variants():
     model = fc.fit(
         tiny.plain(60),
         horizon=3,
-        config=tiny.config_with(decoder="autoregressive", paths=4, decoder_patch=1),
+        config=tiny.config_with(decoder="autoregressive", patch=1),
         quiet=True,
     )
     found = model.explain(tiny.plain(60), series="a")

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import forecaster as fc
-from forecaster.config import ModelPlan, load_config
+from forecaster.config import load_config
 from forecaster.model.embedding import Shape
 from forecaster.model.size import check_memory, count_parameters
 
@@ -67,18 +67,17 @@ def test_many_faults_are_counted_not_listed(tmp_path):
     [{}, {"encoder_layers": 7, "decoder_layers": 4}, {"head": "student_t"}, {"positions": "learned"}],
     ids=str,
 )
-def test_what_is_counted_is_what_is_built(make_config, chosen):
+def test_what_is_counted_is_what_is_built(make_plan, chosen):
     from forecaster.model.network import Network
 
-    config = ModelPlan.of(make_config(4, model=chosen).model)
+    config = make_plan(4, model=chosen).model
     shape = Shape(4, 1, past=2, known=1, static_categories=(3,), cycles=2)
     built = sum(tensor.numel() for tensor in Network(config, shape).state_dict().values())
     assert count_parameters(config, shape) == built
 
 
-def test_a_training_that_no_machine_holds_is_refused_with_its_numbers(make_config):
-    wide = make_config(4, model={"width": 65536, "heads": 1, "encoder_layers": 1000}).model
-    wide = ModelPlan.of(wide)
+def test_a_training_that_no_machine_holds_is_refused_with_its_numbers(make_plan):
+    wide = make_plan(4, model={"width": 65536, "heads": 1, "encoder_layers": 1000}).model
     with pytest.raises(fc.ConfigError, match=r"model: [\d,]+ weights \(width 65536, 1000 \+ 1 layers"):
         check_memory(wide, Shape(4, 1))
 

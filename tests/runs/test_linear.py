@@ -322,7 +322,7 @@ def test_recent_years_are_chosen_after_a_change_of_regime(make_panel, make_linea
         sign = 0.9 if step > panel.n_rows // 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
     panel = replace(panel, values=value.astype(np.float32)[:, None])
-    assert resolve(panel, make_linear())[0].model.linear_spans == (8766,)
+    assert resolve(panel, make_linear())[0].model.linear_spans == (8766, 17532, None)
 
 
 def test_without_validation_quarters_of_the_training_choose(make_panel, make_linear):

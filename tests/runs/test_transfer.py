@@ -182,7 +182,7 @@ def test_a_horizon_beyond_learned_positions_is_refused():
 @pytest.mark.parametrize("setting", [{"freeze_encoder": True}, {"adapters": 4}], ids=str)
 def test_what_needs_learned_weights_is_refused_without_them(setting):
     ((name, value),) = setting.items()
-    with pytest.raises(ConfigError, match=f"fit.{name} {str(value).lower()}: only weights that have"):
+    with pytest.raises(ConfigError, match=f"fit.{name} {str(value).lower()}: only trained weights can"):
         _fit(tiny.shop(), **setting)
 
 
