@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl_lightning
 import torch
 
-from forecaster.config import Config, DataConfig, FitPlan
+from forecaster.config import DataConfig, FitPlan
 from forecaster.errors import FitError
 from forecaster.forecast.predictor import Predictor
 from forecaster.model import learner as learner_module
