@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers.logger import Logger
 
+from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
 from forecaster.runs.fit import fit_panel, resolve
@@ -158,9 +159,10 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_pane
 @pytest.mark.parametrize("fit", [{}, {"freeze_encoder": True}, {"adapters": 2}], ids=str)
 def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     start = fit_panel(*_prepared(make_panel, make_config, known=0))
-    panel, config, _ = _prepared(make_panel, make_config)
-    config, split = resolve(panel, config.replaced(fit=fit), start)
-    warm = partial(fit_panel, panel, config, split, start=Start(start, lambda parts: None))
+    panel, plan, _ = _prepared(make_panel, make_config)
+    config = plan.as_config(TrackingConfig(enabled=False)).replaced(fit=fit)
+    plan, split = resolve(panel, config, start)
+    warm = partial(fit_panel, panel, plan, split, start=Start(start, lambda parts: None))
     resumed, _ = _stopped_at_every_step(tmp_path, warm)
     _assert_same(resumed, warm())
 
