@@ -6,7 +6,7 @@ from polars.testing import assert_frame_equal
 import forecaster as fc
 from forecaster.config import Config, parse_config
 from forecaster.errors import ConfigError
-from forecaster.runs.fit import resolve_config
+from forecaster.runs.fit import resolve
 
 
 def refused(**model):
@@ -31,8 +31,8 @@ def test_a_patch_longer_than_the_context_is_refused_and_never_chosen(make_panel)
     panel = make_panel(2, 200)
     given = Config().replaced(horizon=4, model={"context_length": 10, "patch": 12})
     with pytest.raises(ConfigError, match=r"patch 12 is longer than model.context_length 10"):
-        resolve_config(given, panel)
-    chosen = resolve_config(Config().replaced(horizon=4, model={"context_length": 10}), panel)
+        resolve(panel, given)
+    chosen, _ = resolve(panel, Config().replaced(horizon=4, model={"context_length": 10}))
     assert chosen.model.patch == 10
 
 

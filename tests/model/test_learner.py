@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl_lightning
 import torch
 
-from forecaster.config import Config, DataConfig, FitPlan
+from forecaster.config import DataConfig, FitPlan
 from forecaster.errors import FitError
 from forecaster.forecast.predictor import Predictor
 from forecaster.model import learner as learner_module
@@ -195,7 +195,9 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
     from small_networks import EVERYTHING, make_network
 
     network = make_network(EVERYTHING)
-    groups = Learner(network, Config().fit, ["s"]).configure_optimizers()["optimizer"].param_groups
+    groups = (
+        Learner(network, FitPlan(steps=400), ["s"]).configure_optimizers()["optimizer"].param_groups
+    )
     decayed = {id(parameter) for parameter in groups[0]["params"]}
     names = {name for name, parameter in network.named_parameters() if id(parameter) in decayed}
     assert groups[0]["weight_decay"] == 0.05 and groups[1]["weight_decay"] == 0.0
@@ -206,16 +208,16 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
 
 def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
     panel = make_panel(2, 60)
-    config, split = resolve(panel, make_config(4, fit={"steps": 7}))
+    config, split = resolve(panel, make_config(4, fit={"steps": 19, "patience": None}))
     artifact = fit_panel(panel, config, split)
-    assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [5, 7]
+    assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [*range(2, 19, 2), 19]
 
 
 def test_a_validation_loss_that_is_not_finite_names_the_series(make_panel, make_config):
     panel = make_panel(3, 60)
     late = panel.indptr[2] - 5  # the last rows of the second series: validated, never trained on
     panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
-    expected = r"the validation loss is not finite at step 3: 1 of 3 series in the batch, s1"
+    expected = r"the validation loss is not finite at step 1: 1 of 3 series in the batch, s1"
     with pytest.raises(FitError, match=expected):
         fitted(panel, make_config(4, fit={"steps": 3}))
 
