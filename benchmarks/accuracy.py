@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from forecaster.config import Config
+from forecaster.config import Config, TrackingConfig
 from forecaster.errors import DataError
 from forecaster.evaluation.baselines import seasonal_naive
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.metrics import pinball
 from forecaster.evaluation.scales import scales_at
 from forecaster.forecast.artifact import Artifact
@@ -32,12 +33,11 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
-from forecaster.runs.linear import fit_floor
 from forecaster.runs.progress import TrainingBar
 from forecaster.runs.tracking import curve_points, log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
 
-MODEL, FLOOR, NAIVE = "forecaster", "floor", "seasonal_naive"
+NAIVE = "seasonal_naive"
 _BLOCK_CELLS = 1 << 21  # quantiles scored at a time, 16 MB in float64
 
 Floats = NDArray[np.float64]
@@ -150,7 +150,7 @@ def compare(
             }
             for name, scores in mine.items():
                 parts.setdefault(name, []).append(scores)
-            record(task, models[MODEL], mine, stage)
+            record(task, models[MODEL], config.tracking, mine, stage)
         for name, several in parts.items():
             joined = {m: np.concatenate([scores[m] for scores in several]) for m in metrics}
             found[dataset, horizon, seed, name] = joined
@@ -178,12 +178,10 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     assert last is None or seen.row_at(split.split).tolist() == [last]
     watched = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, resolved, split, watched)
-    floor = artifact.ensemble.floor()
-    if floor is None:
+    linear = artifact.ensemble.linear_only()
+    if linear is None:
         return {MODEL: artifact}
-    if resolved.fit.linear_rate is not None:  # the model's maps are no longer the closed form
-        return {MODEL: artifact, FLOOR: fit_floor(seen, resolved, split)}
-    return {MODEL: artifact, FLOOR: replace(artifact, ensemble=floor)}
+    return {MODEL: artifact, RIDGE: replace(artifact, ensemble=linear)}
 
 
 def says(task: Task, artifact: Artifact) -> Says:
@@ -245,7 +243,13 @@ def value(pairs: Floats) -> float:
     return float(error / weight) if weight > 0 else float("nan")
 
 
-def record(task: Task, artifact: Artifact, scores: Mapping[str, Scores], stage: str) -> None:
+def record(
+    task: Task,
+    artifact: Artifact,
+    tracking: TrackingConfig,
+    scores: Mapping[str, Scores],
+    stage: str,
+) -> None:
     """Records the scores of a fit's models as one MLflow run; the config says where.
 
     Args:
@@ -257,7 +261,7 @@ def record(task: Task, artifact: Artifact, scores: Mapping[str, Scores], stage: 
     seed = artifact.plan.fit.seed // artifact.plan.fit.ensemble_size
     name = f"{task.dataset} {task.horizon} steps, seed {seed}"
     figures = {model: {m: value(pairs) for m, pairs in mine.items()} for model, mine in scores.items()}
-    with open_run(artifact.plan.tracking, name, kind="benchmark") as run:
+    with open_run(tracking, name, kind="benchmark") as run:
         if run.recorded:
             log_artifact(run, artifact, None)
             run.log_metrics(curve_points(artifact) + score_points(figures, f"benchmark_{stage}"))

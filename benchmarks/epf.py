@@ -20,7 +20,7 @@ from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import FLOOR, MODEL, NAIVE, Found, compared, last_windows, value
+from accuracy import MODEL, NAIVE, RIDGE, Found, compare, last_windows, value
 from accuracy_report import Row
 
 from forecaster.config import Config
@@ -90,7 +90,7 @@ def measured(dataset: str, panel: Panel, config: Config, seeds: int, spans: int 
         last_windows(dataset, panel, HORIZON, WINDOWS, (SEASON,), earlier)
         for earlier in range(1, spans + 1) or [0]
     ]
-    return compared(tasks, config, seeds, METRICS, "validation" if spans else "test")
+    return compare(tasks, config, seeds, METRICS, "validation" if spans else "test")
 
 
 def market(dataset: str) -> str:
@@ -147,7 +147,7 @@ def written(found: Found, published: Mapping[str, float], validation: bool) -> s
     datasets, models = datasets_of(found), {model for *_, model in found}
     seeds = sorted({seed for _, _, seed, _ in found})
     lines = []
-    for model in (name for name in (NAIVE, FLOOR, MODEL) if name in models):
+    for model in (name for name in (NAIVE, RIDGE, MODEL) if name in models):
         cells = []
         for dataset in datasets:
             of_seeds = [found[dataset, HORIZON, seed, model] for seed in seeds]

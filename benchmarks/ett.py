@@ -18,7 +18,7 @@ from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import FLOOR, MODEL, NAIVE, Found, Task, compared, followed
+from accuracy import MODEL, NAIVE, RIDGE, Found, Task, compare, followed
 
 from forecaster.config import Config, DataConfig
 from forecaster.errors import ConfigError, DataError
@@ -121,7 +121,7 @@ def measured(
     for horizon in horizons:
         tasks = [task_of(path.stem, table, horizon, part) for part in used]
         stage = "validation" if spans else "test"
-        found |= compared(tasks, config, seeds, ("mse", "mae"), stage)
+        found |= compare(tasks, config, seeds, ("mse", "mae"), stage)
     return found
 
 
@@ -180,7 +180,7 @@ def written(found: Found, dataset: str, validation: bool) -> str:
         "average",
     ]
     lines, models = [], {row.model for row in rows}
-    for model in (name for name in (NAIVE, FLOOR, MODEL) if name in models):
+    for model in (name for name in (NAIVE, RIDGE, MODEL) if name in models):
         cells = []
         for horizon in [*horizons, None]:
             pair = []

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import FLOOR, MODEL, NAIVE, Floats, Found, Task, compared, scored, value
+from accuracy import MODEL, NAIVE, RIDGE, Floats, Found, Task, compare, scored, value
 from accuracy_report import Row
 
 from forecaster.config import Config
@@ -61,7 +61,7 @@ def main() -> None:
     config = config.replaced(data={"layout": "rows", "season_length": given.season})
     tasks = tasks_of(given.train, given.test, given.season, given.horizon, config, given.validation)
     naive2 = tuple(given.naive2 or naive2_scores(tasks))
-    found = compared(tasks, config, given.seeds, METRICS, "validation" if given.validation else "test")
+    found = compare(tasks, config, given.seeds, METRICS, "validation" if given.validation else "test")
     rows = report.rows_of(found) + owas(found, naive2)
     rows += [
         Row(tasks[0].dataset, "naive2", given.horizon, 0, metric, figure)
@@ -203,7 +203,7 @@ def written(rows: Sequence[Row], validation: bool) -> str:
     dataset, metrics = rows[0].dataset, (*METRICS, "owa")
     lines = [
         [model, *(report.cell(report.wanted(rows, model=model, metric=metric)) for metric in metrics)]
-        for model in ("naive2", NAIVE, FLOOR, MODEL)
+        for model in ("naive2", NAIVE, RIDGE, MODEL)
         if report.wanted(rows, model=model)
     ]
     known = PUBLISHED.get(dataset.removeprefix("M4-"), {})

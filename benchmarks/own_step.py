@@ -14,11 +14,11 @@ import numpy as np
 import polars
 import pytorch_lightning as pl
 import torch
-from forecaster.model.memory import Memory
 from torch import Tensor, nn
 
 from forecaster.config import Config, DataConfig
 from forecaster.forecast.artifact import shape_of
+from forecaster.model.attention import Memory
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
@@ -36,7 +36,7 @@ class EncoderOnly(Network):
 
     def __init__(self, *made_of: object) -> None:
         super().__init__(*made_of)  # type: ignore[arg-type]
-        self.decoder_layers = nn.ModuleList()
+        self.decoder = nn.ModuleList()
         width, levels = self.config.width, len(self.config.quantile_levels)
         self.flat = nn.Linear(CONTEXT // 16 * width, HORIZON * levels)
 
@@ -49,17 +49,17 @@ def main() -> None:
     torch.set_num_threads(1)
     alone = sys.argv[1] == "2 layers"
     model = {"width": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 1}
-    sizes = {"context_length": CONTEXT, "patch": 16, "decoder_patch": 16}
+    sizes = {"context_length": CONTEXT, "patch": 16}
     levels = {"quantile_levels": [0.5]} if alone else {}
     fit = {"steps": STEPS, "batch_size": 256, "validation": None}
     panel = make_panel()
     config = Config().replaced(horizon=HORIZON, model=model | sizes | levels, fit=fit)
-    config, split = resolve(panel, config)
-    network = (EncoderOnly if alone else Network)(config.model, shape_of(panel, HORIZON))
+    plan, split = resolve(panel, config)
+    network = (EncoderOnly if alone else Network)(plan.model, shape_of(panel, HORIZON))
     clock = Clock()
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
-    learner = Learner(network, config.fit, panel.labels)
-    train(learner, store, split, config, TrainingContext(callbacks=(clock,)))
+    learner = Learner(network, plan.fit, panel.labels)
+    train(learner, store, split, plan, TrainingContext(callbacks=(clock,)))
     print(json.dumps(clock.milliseconds))
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import FLOOR, MODEL, NAIVE, Found, compared, last_windows, value
+from accuracy import MODEL, NAIVE, RIDGE, Found, compare, last_windows, value
 from accuracy_report import Row
 
 from forecaster.config import Config
@@ -110,7 +110,7 @@ def measured(
         last_windows(path.stem, panel, setting.horizon, windows, setting.seasons, earlier)
         for earlier in range(1, spans + 1) or [0]
     ]
-    found = compared(tasks, config, seeds, METRICS, "validation" if spans else "test")
+    found = compare(tasks, config, seeds, METRICS, "validation" if spans else "test")
     names = [name for name in dict.fromkeys(model for *_, model in found) if name.startswith(NAIVE)]
     better = min(names, key=lambda name: value(found[path.stem, setting.horizon, 0, name]["wql"]))
     # The one to beat has the plain name beside its own.
@@ -128,7 +128,7 @@ def skills(found: Found) -> list[Row]:
             dataset, model, horizon, seed, "wql_skill", _skill(found, (dataset, horizon), model, [seed])
         )
         for dataset, horizon, seed, model in found
-        if model in (FLOOR, MODEL)
+        if model in (RIDGE, MODEL)
     ]
 
 
@@ -162,7 +162,7 @@ def written(found: Found, validation: bool) -> str:
         of_seeds = [found[*table, seed, model] for seed in seeds]
         cells = [report.cell([value(s[m]) for s in of_seeds], 4) for m in METRICS]
         skill = "–"
-        if model in (FLOOR, MODEL):
+        if model in (RIDGE, MODEL):
             low, high = report.interval(
                 lambda d, t=table, m=model: _skill(found, t, m, seeds, d[0]), [len(of_seeds[0]["wql"])]
             )

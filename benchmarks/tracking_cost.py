@@ -26,16 +26,16 @@ ROOT = Path(__file__).parents[1]
 LIMITS = {"loop": 0.5, "wall": 3.0}
 FIT = """
 import sys, time
-from forecaster.runs import fit
+from forecaster.runs import members
 from forecaster.cli import main
-real = fit.train
+real = members.train
 def timed(*told, **named):
     begun = time.perf_counter()
     try:
         return real(*told, **named)
     finally:
         print("loop", time.perf_counter() - begun, file=sys.stderr)
-fit.train = timed
+members.train = timed
 main()
 """
 

@@ -32,8 +32,8 @@ from torch.utils.data import DataLoader, Dataset
 from forecaster.config import Config, DataConfig
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
+from forecaster.runs.fit import resolve
 from forecaster.windows.datamodule import TrainingStream
-from forecaster.windows.split import split_panel
 from forecaster.windows.store import WindowStore
 
 CONTEXT, HORIZON = 96, 24
@@ -79,9 +79,9 @@ def make_panel(n_series: int, n_rows: int) -> Panel:
 def measure(panel: Panel) -> dict[str, float]:
     """Returns microseconds per window by stage."""
     config = Config().replaced(
-        horizon=HORIZON, model={"context_length": CONTEXT, "patch": 24, "decoder_patch": 24}
+        horizon=HORIZON, model={"context_length": CONTEXT, "patch": 24, "linear": "none"}
     )
-    index = split_panel(panel, config).train
+    index = resolve(panel, config)[1].train
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
     rng = np.random.default_rng(1)
     figures = {}
