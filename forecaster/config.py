@@ -354,7 +354,7 @@ class Config(Section):
             >>> Config().replaced(horizon=28, fit={"steps": 10}).fit.steps
             10
         """
-        # What nobody has set stays unset, so that what was told can be told from a default.
+        # Unset fields stay unset, so explicit values stay distinguishable from defaults.
         merged = _merge(self.model_dump(mode="json", exclude_unset=True), sections)
         return parse_config(merged, source="config")
 

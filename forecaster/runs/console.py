@@ -1,7 +1,4 @@
-"""What is said before, during and after work, so that nobody has to guess what was inferred.
-
-What comes in: a plan, an artifact, scores. What goes out: lines and small tables on a console.
-"""
+"""Console output of fits, backtests and searches: inferred roles, plan, scores, findings."""
 
 from __future__ import annotations
 
@@ -86,7 +83,7 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)
 
 
-_MOST_LINES = 32  # more cutoffs than that are told by the first and the last
+_MOST_LINES = 32  # of more cutoffs only the first and the last are listed
 
 
 def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None:
@@ -127,9 +124,10 @@ def print_start(console: Console, panel: Panel, split: Split, old: Artifact, par
     """Says what of an artifact's weights is carried over, and what its past means for the scores."""
     from forecaster.runs.transfer import ancestry, comparable
 
-    told = ancestry(old)
+    source = ancestry(old)
     print_line(
-        console, f"starts from weights fitted to {told['data']} ({told['freq']}) until {told['until']}"
+        console,
+        f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}",
     )
     table = Table(box=None, pad_edge=False)
     for heading in ("part", "carried over", "new, from zero", "left behind"):
@@ -146,14 +144,14 @@ def print_start(console: Console, panel: Panel, split: Split, old: Artifact, par
         for note in part.notes:
             print_line(console, f"{part.name}: {note}", style="yellow")
     if not comparable(panel.schema, old.schema):
-        said = "they tell time in another way, so a backtest cannot know what those weights have seen"
-        print_line(console, f"{said} of these rows", style="yellow")
+        note = "their time axis is not comparable, so a backtest cannot know which of these rows they have seen"
+        print_line(console, note, style="yellow")
     elif old.trained_until > split.split and len(split.validation_windows):
         text = panel.calendar.text
         print_line(
             console,
             f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
-            f"after {text(split.split)}: its scores are no proof for times that weights have not seen",
+            f"after {text(split.split)}: these scores overlap the training data",
             style="yellow",
         )
 
@@ -184,8 +182,8 @@ def print_scores(console: Console, artifact: Artifact) -> None:
             f"(skill {100 * mine['skill']:+.1f} %)"
         )
     print_line(console, line)
-    if told := calibration_line(artifact):
-        print_line(console, told)
+    if line := calibration_line(artifact):
+        print_line(console, line)
 
 
 def print_report(console: Console, path: Path | None, made: bool) -> None:

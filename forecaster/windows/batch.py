@@ -1,7 +1,6 @@
 """The one hand-over from data to model: `Inputs` for the network, `Batch` for the learner.
 
-What comes in: nothing. What goes out: two frozen records of tensors; the network receives `Inputs`
-and can therefore not see a target.
+The network receives `Inputs` and therefore cannot see a target.
 
 Axes: B batch of windows · L context · H horizon · C channel · P past covariate · K known covariate ·
 S static covariate · N calendar cycle. Cells that are not observed hold NaN (numbers) or code 0

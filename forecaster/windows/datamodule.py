@@ -1,9 +1,7 @@
 """The LightningDataModule: whole batches, in the order of the keyed permutation.
 
-What comes in: a panel's window store and its split. What goes out: two iterables of `Batch`. There
-are no worker processes: a batch is one gather, faster than handing it over between processes.
-Promised: on several devices batch k of all ranks together holds the windows that batch k of one device
-would, each once.
+There are no worker processes: a batch is one gather, faster than a transfer between processes. On several
+devices batch k of all ranks together holds the windows of batch k on one device, each once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Window number ↔ (series, channel, cutoff), and the order in which windows are met.
+"""Window number ↔ (series, channel, cutoff), and the shuffled order of windows.
 
-What comes in: for each series its first cutoff and how many follow. What goes out: integers, by
-arithmetic alone — memory grows with the number of series, never with the number of windows.
-Promised: each window of an epoch is met exactly once, for any number of ranks; window k of epoch e
-is a function of (seed, e, k), so resuming is one integer.
+Integer arithmetic alone: memory grows with the number of series, never with the number of windows. Each
+window of an epoch occurs exactly once, for any number of ranks; window k of epoch e is a function of
+(seed, e, k), so the state to resume from is one integer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""All cutoff arithmetic: which windows train, which are validated, and which of these calibrate.
+"""All cutoff arithmetic: training, validation and calibration windows.
 
-What comes in: a panel. What goes out: two window indices and the dates that separate them.
-Promised: one date splits all series, so no series trains on days on which another is validated;
-a training window ends on or before it, a validation window starts after it. The same holds for a
-second date, between validation windows that are watched and those that calibrate.
+One date splits all series, so no series trains on days on which another is validated; a training window
+ends on or before it, a validation window starts after it. A second date separates the validation windows
+of early stopping from the calibration windows.
 
                          split                     last observed target
     rows of a series       │                          │
@@ -16,16 +15,15 @@ Cutoffs are counted back from each series' last row, `stride` steps apart: a str
 validates at the hour of the day at which the series is then forecast.
 
 A window's context may reach back before the split, and before the series' first row, where cells
-are masked. `patch` rows of the series must lie in the context of a training window,
-or `least_history` where that is more.
+are masked. At least `patch` rows of the series lie in the context of a training window.
 
-The validated rows in turn, where the last share of their cutoffs is left to calibration:
+The rows after the split, where the last share of their cutoffs is left to calibration:
 
                     split                calibrated from              last observed target
     ─────────────────┤────────────────────────┤─────────────────────────────────┤
-           [ context ]c[ horizon ]            │              first watched window:            c = split
-                 [ context ]c[ horizon ]      │              last watched window:  c + horizon ≤ from
-                     │              [ context ]c[ horizon ]  first calibrating window:         c = from
+           [ context ]c[ horizon ]            │              first validation window:         c = split
+                 [ context ]c[ horizon ]      │              last validation window: c + horizon ≤ from
+                     │              [ context ]c[ horizon ]  first calibration window:        c = from
 
 What early stopping has chosen by watched targets is then measured on targets it has not seen. The
 cutoffs between the two are nobody's. They are at most half of all: where there are few, watched

@@ -1,8 +1,8 @@
 """Windows cut out of a panel: (series, channel, cutoff) in, one `Batch` out, by one gather.
 
-What comes in: a panel whose every wanted window has its horizon rows (`Panel.reaching`). What goes
-out: batches whose tensors are views of one gathered block. Promised: a cell outside a series' own
-rows is masked, never read; the values of a window do not depend on the windows beside it.
+Every requested window has its horizon rows (`Panel.reaching`). The tensors of a batch are views of one
+gathered block. A cell outside a series' own rows is masked, never read; the values of a window do not
+depend on the other windows of the batch.
 
 Axes: B batch of windows · W = L context + H horizon rows · C channel · X column.
 
