@@ -110,7 +110,7 @@ class WindowDataModule(pl.LightningDataModule):
         )
 
     def val_dataloader(self) -> WindowSequence | list[Batch]:
-        """Returns this rank's share of those watched; an empty list switches validation off."""
+        """Returns this rank's share of the validation windows; an empty list switches validation off."""
         if len(self.split.validation_windows) == 0:
             return []
         return WindowSequence(

@@ -11,7 +11,7 @@ of early stopping from the calibration windows.
                 [ context ]c[ horizon ]               │   first validation window:           c = split
                            │  [ context ]c[ horizon ]     last validation window: c + horizon ≤ last
 
-Cutoffs are counted back from each series' last row, `stride` steps apart: a stride of a day trains and
+Cutoffs are counted back from each series' last row, `stride` steps gap: a stride of a day trains and
 validates at the hour of the day at which the series is then forecast.
 
 A window's context may reach back before the split, and before the series' first row, where cells
@@ -25,11 +25,9 @@ The rows after the split, where the last share of their cutoffs is left to calib
                  [ context ]c[ horizon ]      │              last validation window: c + horizon ≤ from
                      │              [ context ]c[ horizon ]  first calibration window:        c = from
 
-What early stopping has chosen by watched targets is then measured on targets it has not seen. The
-cutoffs between the two are nobody's. They are at most half of all: where there are few, watched
-horizons may reach past the second date. That is a choice of little harm — what is watched picks a few
-numbers, as when to stop, so the errors measured there shrink by a few numbers' worth — and the
-alternative is to watch next to nothing.
+Calibration measures errors on targets that early stopping has not seen. The cutoffs between the two are
+not used; they are at most half of all: where there are few cutoffs, validation horizons may reach past the
+second date, which biases only the few numbers chosen there, such as the number of steps.
 """
 
 from __future__ import annotations
@@ -57,10 +55,10 @@ class Split:
     validation: WindowIndex
     """Without windows when validation is off, or the table too short for one."""
     validation_windows: Int64
-    """[n] numbers of the validation windows that are watched: an even draw where there are many."""
+    """[n] numbers of the validation windows of early stopping: an even draw where there are many."""
     calibration_windows: Int64
     """[n] numbers of the validation windows left to the calibration of quantiles, drawn alike; none
-    where that is off, or there are too few. Each cutoff lies after those watched."""
+    where that is off, or there are too few. Each cutoff lies after theirs."""
     split: int
     """Time of the last row that trains."""
     end: int
@@ -119,13 +117,15 @@ def split_time(panel: Panel, horizon: int, validation: float | None) -> int:
 def _shared_out(
     panel: Panel, plan: Plan, validation: WindowIndex, split: int, end: int
 ) -> tuple[Int64, Int64]:
-    """Returns the numbers of the windows that are watched, and of those that calibrate."""
+    """Returns the numbers of the validation windows, and of the calibration windows."""
     share, horizon = plan.fit.calibration, plan.horizon
     everything = _drawn(validation, validation)
     steps = round((end - split) / panel.calendar.step)
     cutoffs = steps - horizon + 1
-    apart = min(horizon, (cutoffs + 1) // 2)  # steps from the last watched cutoff to the first after it
-    kept = cutoffs - (apart - 1)
+    gap = min(
+        horizon, (cutoffs + 1) // 2
+    )  # steps from the last validation cutoff to the first after it
+    kept = cutoffs - (gap - 1)
     if share is None or kept < 2:
         return everything, everything[:0]
     calibrating = min(max(1, round(share * kept)), kept - 1)
@@ -133,12 +133,12 @@ def _shared_out(
     at = panel.row_at(since)
     stride = validation.stride
     final = validation.first + (validation.count - 1) * stride
-    watched = _between(validation.first, np.minimum(at - apart, final), stride, validation.channels)
+    early = _between(validation.first, np.minimum(at - gap, final), stride, validation.channels)
     first = _same_phase(np.maximum(at, validation.first), final, stride)
     later = _between(first, final, stride, validation.channels)
-    if len(watched) == 0 or len(later) < FEWEST * validation.channels:
+    if len(early) == 0 or len(later) < FEWEST * validation.channels:
         return everything, everything[:0]
-    return _drawn(watched, validation), _drawn(later, validation)
+    return _drawn(early, validation), _drawn(later, validation)
 
 
 def _drawn(index: WindowIndex, among: WindowIndex) -> Int64:
