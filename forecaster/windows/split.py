@@ -11,7 +11,7 @@ of early stopping from the calibration windows.
                 [ context ]c[ horizon ]               │   first validation window:           c = split
                            │  [ context ]c[ horizon ]     last validation window: c + horizon ≤ last
 
-Cutoffs are counted back from each series' last row, `stride` steps gap: a stride of a day trains and
+Cutoffs are counted back from each series' last row, `stride` steps apart: a stride of a day trains and
 validates at the hour of the day at which the series is then forecast.
 
 A window's context may reach back before the split, and before the series' first row, where cells
