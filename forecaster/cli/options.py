@@ -99,7 +99,9 @@ def _flag(option: Parameter, text: str) -> Parameter:
     elif declared.startswith("bool"):
         kind = bool
     elif declared.startswith("int"):
-        kind, more["min"] = int, 0 if name == "seed" else 1
+        kind = int
+        if name not in data_options():  # the config checks these, and names the value
+            more["min"] = 0 if name == "seed" else 1
     elif declared.startswith("float"):
         kind = float
     elif "Path" in declared and name not in _METAVARS:
