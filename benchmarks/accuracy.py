@@ -1,9 +1,8 @@
 """What the accuracy benchmarks share: tasks, fits, and scores window by window.
 
-What comes in: tasks, each a table that ends before anything scored, and the windows to forecast. What
-goes out: scores of our model, of its linear part alone (the floor) and of seasonal naive, and an MLflow
-run of each fit. Promised: a fit is given the rows before the first scored one and no others; no window
-is dropped; every model is scored on the same cells.
+Scored are our model, its linear forecast alone (ridge) and seasonal naive; each fit is an MLflow run. A
+fit reads only the rows before the first scored one; no window is dropped; every model is scored on the
+same cells.
 
 A score is kept window by window as a pair (error, weight). Its value is Σ error / Σ weight, so that
 means, sums over counts and ratios of sums are one thing, and any windows can be drawn and scored again.
@@ -42,7 +41,7 @@ _BLOCK_CELLS = 1 << 21  # quantiles scored at a time, 16 MB in float64
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
-Says = Callable[[slice], NDArray[np.float32]]
+ForecastPart = Callable[[slice], NDArray[np.float32]]
 """A part of a task's windows → quantiles [n, H, C, Q], data units."""
 Scores = dict[str, Floats]
 """By metric, (error, weight) of each window: [N, 2]."""
@@ -52,7 +51,7 @@ Found = dict[tuple[str, int, int, str], Scores]
 
 @dataclass(frozen=True)
 class Task:
-    """What a model is fitted to, and what it is then asked."""
+    """The rows a model is fitted to, and the windows it then forecasts."""
 
     dataset: str
     """Its name in rows and tables."""
@@ -146,7 +145,8 @@ def compare(
         for task, its in zip(tasks, naive, strict=True):
             models = fitted(task, config, seed)
             mine = its | {
-                name: scored(task, says(task, one), metrics, levels) for name, one in models.items()
+                name: scored(task, forecaster_of(task, one), metrics, levels)
+                for name, one in models.items()
             }
             for name, scores in mine.items():
                 parts.setdefault(name, []).append(scores)
@@ -163,40 +163,40 @@ def compare(
 
 
 def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
-    """Returns the model of a task and, where it has a linear part, the floor: that part alone.
+    """Returns the model of a task and, where it has one, its linear forecast alone.
 
     Args:
         task: whose `seen` rows it is fitted to.
         config: with everything but horizon and seed.
-        seed: number of the fit. Members have seeds that count on, so those of two fits never meet.
+        seed: number of the fit; members have consecutive seeds, different in every fit.
     """
     config = config.replaced(horizon=task.horizon, fit={"seed": seed * config.fit.ensemble_size})
     seen, last = with_found_cycles(task.seen, config), task.trains_until
     if last is not None:
         config = config.replaced(fit={"validation": 1 - (last + 1) / seen.n_rows})
-    resolved, split = resolve(seen, config)
+    plan, split = resolve(seen, config)
     assert last is None or seen.row_at(split.split).tolist() == [last]
-    watched = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))
-    artifact = fit_panel(seen, resolved, split, watched)
+    context = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))
+    artifact = fit_panel(seen, plan, split, context)
     linear = artifact.ensemble.linear_only()
     if linear is None:
         return {MODEL: artifact}
     return {MODEL: artifact, RIDGE: replace(artifact, ensemble=linear)}
 
 
-def says(task: Task, artifact: Artifact) -> Says:
-    """Returns what a model forecasts for parts of a task's windows."""
+def forecaster_of(task: Task, artifact: Artifact) -> ForecastPart:
+    """Returns a function that forecasts parts of a task's windows."""
     schema, predictor = artifact.schema, Predictor(artifact)
     panel = recoded(task.panel.with_cycles(schema.season_length, schema.periods), schema.categories)
     return lambda part: predictor.quantiles(panel, task.series[part], task.cutoff[part])
 
 
-def naives(task: Task, levels: Sequence[float]) -> dict[str, Says]:
+def naives(task: Task, levels: Sequence[float]) -> dict[str, ForecastPart]:
     """Returns the seasonal naive of each season, by the name of its row."""
     panel, horizon = task.panel, task.horizon
     values = panel.values[:, : panel.n_channels]
 
-    def repeats(season: int) -> Says:
+    def repeats(season: int) -> ForecastPart:
         return lambda part: seasonal_naive(
             values, panel.indptr, task.cutoff[part], task.series[part], horizon, season, levels
         )
@@ -206,7 +206,9 @@ def naives(task: Task, levels: Sequence[float]) -> dict[str, Says]:
     return {f"{NAIVE}_{season}": repeats(season) for season in task.seasons}
 
 
-def scored(task: Task, forecast: Says, metrics: Iterable[str], levels: Sequence[float]) -> Scores:
+def scored(
+    task: Task, forecast: ForecastPart, metrics: Iterable[str], levels: Sequence[float]
+) -> Scores:
     """Returns the scores of a forecast, window by window.
 
     Args:
@@ -268,7 +270,7 @@ def record(
 
 
 def say(text: str) -> None:
-    """Says how far the work is."""
+    """Prints progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 

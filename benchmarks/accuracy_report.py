@@ -1,8 +1,7 @@
-"""What the accuracy benchmarks print and write: flags in, rows, intervals and Markdown tables out.
+"""Output of the accuracy benchmarks: flags, rows, intervals, Markdown tables.
 
-What comes in: scores window by window (`accuracy.Found`). What goes out: a table with means and spreads
-over seeds, the command it came from, and a JSON file that is a list of rows {dataset, model, horizon,
-seed, metric, value}.
+Scores of windows (`accuracy.Found`) become a table with means and spreads over seeds, the command that
+made it, and a JSON list of rows {dataset, model, horizon, seed, metric, value}.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def rows_of(found: Found) -> list[Row]:
 
 def wanted(rows: Iterable[Row], **fields: Any) -> list[float]:
     """Returns the values of the rows that have these fields."""
-    return [r.value for r in rows if all(getattr(r, name) == told for name, told in fields.items())]
+    return [r.value for r in rows if all(getattr(r, name) == wanted for name, wanted in fields.items())]
 
 
 def cell(values: Sequence[float], digits: int = 3) -> str:
@@ -102,7 +101,7 @@ def flags(description: str, config: str) -> argparse.ArgumentParser:
 
     Args:
         description: first line of the help.
-        config: file of settings, where none is told.
+        config: default file of settings.
     """
     parser = argparse.ArgumentParser(description=description)
     default = ROOT / "configs" / config
@@ -125,7 +124,7 @@ def flags(description: str, config: str) -> argparse.ArgumentParser:
 
 
 def settled(given: argparse.Namespace) -> Config:
-    """Returns the config that flags ask for, once it is sure that rows can be written.
+    """Returns the config of the flags, after a check that rows can be written.
 
     Raises:
         ConfigError: a setting or a flag is wrong.
@@ -150,8 +149,8 @@ def finish(given: argparse.Namespace, rows: Sequence[Row], table: str, began: fl
         table: in Markdown.
         began: when, by `time.monotonic`.
     """
-    script, *told = sys.argv
-    command = shlex.join(["python", f"benchmarks/{Path(script).name}", *told])
+    script, *flags_given = sys.argv
+    command = shlex.join(["python", f"benchmarks/{Path(script).name}", *flags_given])
     minutes = (time.monotonic() - began) / 60
     seeds = f"seeds 0 … {given.seeds - 1}" if given.seeds > 1 else "seed 0"
     machine = f"{os.cpu_count()} cores ({platform.machine()})"

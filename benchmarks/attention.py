@@ -4,7 +4,7 @@
     python benchmarks/attention.py --device cuda --dtype bfloat16 [--compile]
 
 One multi-head layer of the default width on one sequence, the oldest eighth of it padding; the window
-is 32 tokens, the stride √N, the factor 5, the rank 64. On a CPU: one thread, processor time, and how
+is 32 tokens, the factor 5, the rank 64. On a CPU: one thread, processor time, and how
 far the process grows above what it held before, each measurement in a fork of its own. On a GPU: time
 between events, and the allocator's peak. Figures are the least of several rounds: what else a machine
 does only adds to them.

@@ -2,8 +2,8 @@
 
     python benchmarks/autoregressive.py [--windows 256] [--horizon 64] [--context 128] [--device cpu]
 
-One greedy path per window, a token per step (patch 1), written three ways: with the cache; by decoding
-the prefix anew at each step, as a decoder without one has to; and by teacher forcing on the values
+One greedy path per window, a token per step (patch 1), generated three ways: with the cache; by decoding
+the prefix again at each step, as a decoder without one has to; and by teacher forcing on the values
 found, all leads in one pass, which shows what the steps themselves cost. Medians of repeats, one thread
 on a CPU.
 """
@@ -40,11 +40,11 @@ def main() -> None:
     torch.set_num_threads(1)
     network, inputs = task(given.windows, given.horizon, given.context, given.device)
     with torch.inference_mode():
-        path, again = network.greedy(inputs), rewritten(network, inputs)
+        path, again = network.greedy(inputs), without_cache(network, inputs)
         apart = float((path - again).abs().max())
         cached = seconds(lambda: network.greedy(inputs), given.device)
-        anew = seconds(lambda: rewritten(network, inputs), given.device)
-        at_once = seconds(lambda: taught(network, inputs, path), given.device)
+        anew = seconds(lambda: without_cache(network, inputs), given.device)
+        at_once = seconds(lambda: teacher_forced(network, inputs, path), given.device)
     table = Table(title=f"{given.windows} windows, {given.horizon} steps one by one, {given.device}")
     for column in ("how", "seconds", "times the cached"):
         table.add_column(column, justify="left" if column == "how" else "right")
@@ -85,7 +85,7 @@ def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network
     return network, inputs.to(device)
 
 
-def rewritten(network: Network, inputs: Inputs) -> Tensor:
+def without_cache(network: Network, inputs: Inputs) -> Tensor:
     """Returns the greedy path, the whole prefix decoded at each step."""
     memory = network.encode(inputs)
     written = inputs.context[:, :0]
@@ -105,8 +105,8 @@ def rewritten(network: Network, inputs: Inputs) -> Tensor:
     return written
 
 
-def taught(network: Network, inputs: Inputs, path: Tensor) -> Tensor:
-    """Returns the raw numbers of all leads, told the path."""
+def teacher_forced(network: Network, inputs: Inputs, path: Tensor) -> Tensor:
+    """Returns the raw numbers of all leads of a given path."""
     return network.decode(network.encode(inputs), inputs, previous_values(inputs, path, 1))
 
 

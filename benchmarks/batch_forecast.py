@@ -242,8 +242,8 @@ def _environment() -> dict[str, str]:
 def _memory(status: Path) -> tuple[float, float]:
     """Returns the highest resident size and the present one without mapped files, in MB."""
     try:
-        told = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return tuple(int(told[name].split()[0]) * 1024 / 1e6 for name in ("VmHWM", "RssAnon"))  # type: ignore[return-value]
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return tuple(int(fields[name].split()[0]) * 1024 / 1e6 for name in ("VmHWM", "RssAnon"))  # type: ignore[return-value]
     except (OSError, KeyError):  # it has ended
         return 0.0, 0.0
 

@@ -4,11 +4,11 @@
     python benchmarks/coverage.py sales.csv --target units --known price promo --horizon 28
 
 A model is fitted once, on all rows before the first cutoff; then its quantiles are compared with what
-followed at so many cutoffs, one horizon apart, with the widths of calibration and without them. A
+followed at so many cutoffs, one horizon apart, with and without the conformal offsets. A
 window is a cutoff of one series. Width and pinball loss are in units of the window's own scale, so that
 large series do not drown small ones; the last column has the pinball loss in units of the data too. The
 interval holds 95 % of the coverages of cutoffs drawn anew in blocks. Some tables have their settings
-here; any other is told by flags. `--until` cuts rows off
+here; others need flags. `--until` cuts rows off
 first, and `--validation` leaves the last windows out: choose on those.
 """
 
@@ -100,13 +100,13 @@ def setting_of(path: Path, given: Namespace) -> Setting:
     """Returns what is known of a table, with what flags say on top.
 
     Raises:
-        ConfigError: nobody says how far to forecast.
+        ConfigError: the horizon is unknown.
     """
     known = vars(SETTINGS[path.stem]) if path.stem in SETTINGS else {}
-    told = {name: getattr(given, name) for name in ("target", "known", "horizon")}
+    flags = {name: getattr(given, name) for name in ("target", "known", "horizon")}
     merged = known | {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in told.items()
+        for name, value in flags.items()
         if value is not None
     }
     if "horizon" not in merged:
@@ -136,11 +136,11 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
     plain = replace(artifact, ensemble=artifact.ensemble.with_offsets(None))
     both = [[counted(one, panel, cutoff) for cutoff in times] for one in (plain, artifact)]
     sums = Sums(*(np.array([counts for counts, _ in one]) for one in both), sum(n for _, n in both[0]))
-    told = artifact.metrics.get("calibration", {})
+    calibration = artifact.metrics.get("calibration", {})
     say(
         f"{path.stem} · {setting.horizon} steps · seed {seed} · {sums.windows:,} windows · "
         f"{time.monotonic() - begun:.0f} s · coverage {coverage(sums.before):.3f} → "
-        f"{coverage(sums.after):.3f}, calibrated on {told.get('cutoffs', 0):,} cutoffs"
+        f"{coverage(sums.after):.3f}, calibrated on {calibration.get('cutoffs', 0):,} cutoffs"
     )
     return sums
 
@@ -175,10 +175,7 @@ def forecastable(panel: Panel, cutoff: int, horizon: int) -> Rows:
 def counted(artifact: Artifact, panel: Panel, cutoff: int) -> tuple[Floats, int]:
     """Returns the sums of one cutoff over all series that can be forecast, and how many these are."""
     horizon, levels = artifact.horizon, artifact.plan.model.quantile_levels
-    at, first = panel.row_at(cutoff), panel.first_observed
-    series = np.flatnonzero(
-        (at >= 0) & (first >= 0) & (first <= at) & (at + horizon < panel.indptr[1:])
-    )
+    at, series = panel.row_at(cutoff), forecastable(panel, cutoff, horizon)
     predictor, total = Predictor(artifact), np.zeros(len(COUNTS))
     for start in range(0, len(series), _BATCH):
         own = series[start : start + _BATCH]

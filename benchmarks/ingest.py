@@ -5,7 +5,7 @@
 Two files of the same rows are made in a temporary folder (seed 0): 500 hourly stamps per series,
 sorted by series and time, and shuffled. The panel is `open_panel` with nothing declared: delimiter,
 kinds, format of the times, roles, order, step and gaps are found. The plain reads only read the
-columns and parse the times with a format that they are told; the fastest of them is the measure.
+columns and parse the times with a given format; the fastest of them is the measure.
 
 Time: all variants take turns in this process after one round to warm up. Figures are the minimum and
 the median of the rounds, in wall time, with all cores; the verdict is on the minima, which what else a

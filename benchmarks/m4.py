@@ -6,7 +6,7 @@
 Both files have one row per series: its name, then its values. A model is trained on the training file
 alone and forecasts what follows its series' ends. sMAPE = 200/h Σ |y − f| / (|y| + |f|); MASE = mean
 |y − f| / mean |y_t − y_{t−m}| of the whole training series; both averaged over series. OWA is the mean
-of both, each divided by Naive2's, which is computed here unless it is told. `--validation`: the last
+of both, each divided by Naive2's, which is computed here unless given. `--validation`: the last
 `horizon` steps of the training series are held out and forecast; the test file is not opened.
 """
 

@@ -6,7 +6,7 @@
 The last 50 windows that do not overlap are scored; a model is trained once, on all that comes before
 them. It stands beside a seasonal naive of each season; the better of them is the one to beat. Skill is
 1 − WQL / that one's WQL, and its interval holds 95 % of the skills of windows drawn anew in blocks.
-The two tables above have their settings here; any other table is told by flags. `--validation`: the 50
+The two tables above have their settings here; any other table needs flags. `--validation`: the 50
 windows before the test span, of which no row is read.
 """
 
@@ -74,11 +74,11 @@ def setting_of(path: Path, given: argparse.Namespace) -> Setting:
     """Returns what is known of a table, with what flags say on top.
 
     Raises:
-        ConfigError: something is neither known nor told, or below 1.
+        ConfigError: a setting is missing, or below 1.
     """
     known = vars(SETTINGS[path.stem]) if path.stem in SETTINGS else {}
-    told = {name: getattr(given, name) for name in ("target", "horizon", "known", "seasons")}
-    found = known | {name: value for name, value in told.items() if value is not None}
+    flags = {name: getattr(given, name) for name in ("target", "horizon", "known", "seasons")}
+    found = known | {name: value for name, value in flags.items() if value is not None}
     lacking = [f"--{name}" for name in ("target", "horizon", "seasons") if name not in found]
     if lacking:
         raise ConfigError(f"{path}: expected {', '.join(lacking)}, found no setting of this table")

@@ -125,8 +125,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--predictions", type=int, default=300)
     parser.add_argument("--fits", type=int, default=50)
-    told = parser.parse_args()
-    for work, calls in ((predictions, told.predictions), (fits, told.fits)):
+    given = parser.parse_args()
+    for work, calls in ((predictions, given.predictions), (fits, given.fits)):
         with tempfile.TemporaryDirectory() as folder:
             found = work(Path(folder), calls)
         print(f"{calls} {work.__name__}: {1000 * found.slope:+.1f} kB per call")

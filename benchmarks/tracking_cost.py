@@ -29,10 +29,10 @@ import sys, time
 from forecaster.runs import members
 from forecaster.cli import main
 real = members.train
-def timed(*told, **named):
+def timed(*words, **named):
     begun = time.perf_counter()
     try:
-        return real(*told, **named)
+        return real(*words, **named)
     finally:
         print("loop", time.perf_counter() - begun, file=sys.stderr)
 members.train = timed

@@ -34,9 +34,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="times each program runs")
     parser.add_argument("--cache", type=Path, default=peers.CACHE, help="folder of the environments")
     given = parser.parse_args()
-    rival = peers.installed(given.cache.expanduser() / "neuralforecast", peers.PEERS["neuralforecast"])
+    python = peers.installed(given.cache.expanduser() / "neuralforecast", peers.PEERS["neuralforecast"])
     here = Path(__file__)
-    programs = {PEER: [str(rival), str(here.with_name("peer_step.py"))]}
+    programs = {PEER: [str(python), str(here.with_name("peer_step.py"))]}
     programs |= {name: [sys.executable, str(here.with_name("own_step.py")), name] for name in TARGETS}
     rounds = [
         {name: milliseconds(command) for name, command in programs.items()} for _ in range(given.rounds)

@@ -102,8 +102,8 @@ def fitted(panel: Panel, settings: list[str], parent: Artifact | None = None) ->
     curve = Curve()
     config, split = resolve(panel, load_config(None, settings), parent)
     start = None if parent is None else Start(parent)
-    watched = TrainingContext(callbacks=(curve,))
-    return fit_panel(panel, config, split, watched, start), curve
+    context = TrainingContext(callbacks=(curve,))
+    return fit_panel(panel, config, split, context, start), curve
 
 
 def report(seeds: list[int], cold: list[Curve], warm: dict[str, list[Curve]]) -> None:
@@ -132,10 +132,10 @@ def report(seeds: list[int], cold: list[Curve], warm: dict[str, list[Curve]]) ->
         if len(found) < len(steps):
             print(f"reached by {len(found)} of {len(steps)} seeds (target: all)")
             continue
-        share = statistics.fmean(found) / wanted
-        verdict = "met" if share <= TARGET else "not met"
+        ratio = statistics.fmean(found) / wanted
+        verdict = "met" if ratio <= TARGET else "not met"
         print(
-            f"reached at step {statistics.fmean(found):.0f} of {wanted:.0f} in the mean: {share:.2f} "
+            f"reached at step {statistics.fmean(found):.0f} of {wanted:.0f} in the mean: {ratio:.2f} "
             f"(target {TARGET:g}, {verdict})"
         )
 
