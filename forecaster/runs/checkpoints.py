@@ -6,6 +6,7 @@ and saves before the validation that belongs to its step, so that a resumed fit 
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,8 +84,11 @@ class Checkpoints(CheckpointIO):
         """Writes a checkpoint, and removes all but it and the one before."""
         path = Path(path)
         try:
-            with atomic_file(path) as partial, partial.open("wb") as file:
-                torch.save(checkpoint | {IDENTITY: self.identity}, file)
+            # Through memory: on a full disk torch.save into a file raises RuntimeError, not OSError.
+            content = io.BytesIO()
+            torch.save(checkpoint | {IDENTITY: self.identity}, content)
+            with atomic_file(path) as partial:
+                partial.write_bytes(content.getbuffer())
         except OutputError as error:
             if not self._fails:
                 self._say(f"no checkpoint: {error}; the training goes on without")

@@ -190,14 +190,14 @@ CATALOGUE = {
             *("fit", "plain.csv", "--horizon", 7, "--set", "model.decoder=autoregressive"),
             *("--set", "model.decoder_mask=full", *FIT),
         ],
-        ["model: decoder_mask full shows a token what comes after it", "take decoder_mask causal"],
+        ["model: decoder_mask full shows a token the tokens after it", "take decoder_mask causal"],
     ),
     "words of several steps": (
         [
             *("fit", "plain.csv", "--horizon", 7, "--set", "model.decoder=autoregressive"),
             *("--set", "model.head=binned", "--set", "model.patch=7", *FIT),
         ],
-        ["patch 7: an autoregressive binned head reads one word per step, patch 1"],
+        ["patch 7: an autoregressive binned head reads one value per token, patch 1"],
     ),
     "a covariate that is not there": (
         ["predict", "model", "unvisited.csv", "--future", "prices.csv", "--out", "new.csv"],
@@ -416,7 +416,7 @@ def test_a_full_disk_leaves_no_half_model_and_the_old_one(folder, shell, there_b
     if there_before:
         tiny.model().save("new")
     before = tiny.tree(folder)
-    with files_of_at_most(4096):
+    with files_of_at_most(1024):
         answer = shell("fit", "plain.csv", "--horizon", 7, *FIT)
     assert _is_refused(answer, ["new.run", "cannot be written: File too large"])
     assert tiny.tree(folder) == before

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -73,7 +72,9 @@ def test_a_run_has_the_resolved_config_as_dotted_parameters(tracked):
     assert params["data.known"] == "['price']" and params["data.freq"] == "1d"
     sections = ("data", "target", "model", "fit")
     wanted = {
-        f"{part}.{name}" for part in sections for name in getattr(model.config, part).model_dump()
+        f"{part}.{name}"
+        for part in sections
+        for name in getattr(model.artifact.plan, part).model_dump()
     }
     assert set(params) == wanted | {"horizon"}
 
@@ -109,7 +110,7 @@ def test_a_run_has_curves_with_their_steps(tracked):
     for name, points in curves.items():
         history = client.get_metric_history(run.info.run_id, name)
         assert [(point.step, point.value) for point in history] == [tuple(point) for point in points]
-        assert [step for step, _ in points] == [10, 20]
+        assert [step for step, _ in points] == list(range(2, 21, 2))
 
 
 def test_a_run_has_the_validation_scores_of_both_models(tracked):
@@ -340,8 +341,7 @@ def test_ctrl_c_ends_the_run_as_killed_with_code_130_and_is_heard_again(place, m
 
 
 def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
-    config = tiny.plain_model().config.replaced(tracking={"enabled": True})
-    model = fc.Forecaster(replace(tiny.plain_model().artifact, config=config))
+    model = fc.Forecaster(tiny.plain_model().artifact)
     backtest = model.backtest(tiny.plain(), windows=2)
     client, (run,) = _runs(place)
     assert run.info.status == "FINISHED" and run.info.run_name.startswith("backtest ")
