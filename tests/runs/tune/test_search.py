@@ -128,7 +128,7 @@ def test_the_holdout_is_no_part_of_the_study(folder):
         ),
         ({"timeout": "soon"}, "--timeout soon: expected a duration, as 90s, 45m or 2h"),
         ({"study": "a/b"}, "--study 'a/b': expected letters, digits"),
-        ({"metric": "WQL"}, "tune: unknown option 'metric', did you mean 'metrics'?"),
+        ({"metric": "WQL"}, "data.metric: unknown setting"),
         ({"space": "nowhere.yaml"}, "space nowhere.yaml: cannot be read"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_config_that_does_not_fit_the_table_is_refused_before_anything_is_crea
 
 
 def test_results_are_printed_with_the_preset_beside_them(folder):
-    study = _tune("plain.csv", 3, refit=False)
+    study = _tune("plain.csv", 3, pruner="none", refit=False)
     console = Console(width=200, record=True, file=StringIO())
     print_results(console, study._outcome)
     said = console.export_text()
