@@ -15,7 +15,7 @@ from test_hostile_artifacts import GOLDEN, _bounded
 import forecaster as fc
 
 ARRAYS = ("values", "codes", "time", "indptr", "static", "static_codes", "observed_ends")
-ROLES = {"known": ["price", "promo", "ad"], "categorical": ["ad", "category"]}
+ROLES = {"known": ["price", "promo", "ad"], "categorical": ["promo", "ad", "category"]}
 
 
 class Bomb:
