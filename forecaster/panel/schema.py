@@ -221,6 +221,9 @@ def _check_sound(schema: Schema) -> None:
     lacking = set(schema.categorical) - set(schema.categories)
     if odd or lacking:
         raise ValueError(f"categories of unknown columns, or none: {', '.join(odd | lacking)[:200]}")
+    twice = [name for name, words in schema.categories.items() if len(set(words)) < len(words)]
+    if twice:
+        raise ValueError(f"categories that occur twice: {', '.join(twice)[:200]}")
     kinds = {
         "time_dtype": ("date", "datetime", "integer", "string", "digits"),
         "time_unit": (None, "ms", "us", "ns"),
