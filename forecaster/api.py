@@ -750,4 +750,4 @@ class Study:
         """
         if self._artifact is None:
             raise ConfigError("refit was False, so there is no model: fit(data, config=study.best)")
-        return Forecaster(self._artifact)
+        return Forecaster(self._artifact, self._outcome.plan.config.tracking)
