@@ -113,44 +113,8 @@ def test_no_screen_has_to_be_scrolled_sideways(page, address, width):
     assert page.run(font) >= 8
 
 
-def test_dark_is_dark_and_both_can_be_read(page, address):
-    seen = {}
-    for scheme in ("light", "dark"):
-        _open(page, address, scheme=scheme)
-        colours = [
-            page.run(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color")
-        ]
-        seen[scheme] = [_luminance(colour) for colour in colours]
-    assert seen["light"][0] > 0.9 and seen["dark"][0] < 0.05
-    for paper, ink in seen.values():
-        light, dark = max(paper, ink), min(paper, ink)
-        assert (light + 0.05) / (dark + 0.05) > 7  # WCAG 2.1, contrast of level AAA
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_lines_stand_out_from_paper(page, address, scheme):
-    _open(page, address, scheme=scheme)
-    paper = _luminance(page.run("getComputedStyle(document.body).backgroundColor"))
-    for name in ("blue", "orange", "green", "purple", "brown"):
-        colour = page.run(
-            "(() => { const p = document.createElement('p'); document.body.append(p);"
-            f"p.style.color = 'var(--{name})'; const c = getComputedStyle(p).color;"
-            "p.remove(); return c })()"
-        )
-        light, dark = sorted((paper, _luminance(colour)), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) > 3, name  # WCAG 2.1, graphics
-
-
-def test_on_paper_everything_is_shown_and_dark_is_light(page, address):
-    _open(page, address, scheme="dark", media="print")
-    assert _luminance(page.run("getComputedStyle(document.body).color")) < 0.05
+def test_on_paper_everything_is_shown(page, address):
+    _open(page, address, media="print")
     assert page.run("getComputedStyle(document.querySelector('nav')).display") == "none"
     # Collapsed on the screen, the config is open on paper.
     assert page.run("document.querySelector('#config pre').getBoundingClientRect().height") > 500
-
-
-def _luminance(colour):
-    """Relative luminance of "rgb(r, g, b)", WCAG 2.1."""
-    parts = [float(part) / 255 for part in colour.strip("rgba()").split(",")[:3]]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
