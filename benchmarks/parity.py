@@ -199,6 +199,10 @@ def compare_accuracy(recorded: dict[str, Any], datasets: Path) -> bool:
     """Prints and judges validation accuracy."""
     good = True
     for name, task in TASKS.items():
+        if name not in recorded:
+            print(f"{name:10} not recorded: run --record with a checkout of {RECORDED_COMMIT}")
+            good = False
+            continue
         found, wanted = accuracy(ROOT, datasets, task, old=False), recorded[name]
         worse = max(found[metric] / wanted[metric] - 1 for metric in wanted)
         good &= worse <= ACCURACY_TOLERANCE

@@ -1,7 +1,7 @@
 """Search for better settings: run trials up to a total, report, fit the best settings.
 
 This process asks and tells the Optuna study; worker processes only evaluate. A trial whose process
-has ended is told as failed and enqueued again, so that on one machine exactly `trials` trials count.
+has ended is marked as failed and enqueued again, so that on one machine exactly `trials` trials count.
 Several machines can share a storage; together they may exceed the total by one trial for each further
 machine.
 """
@@ -333,7 +333,7 @@ class _Trials:
     def _enqueue_again(self, trial: FrozenTrial, died: bool) -> None:
         """Enqueues the settings of a trial, unless too many processes have died of them.
 
-        Before the trial is told as failed: interrupted in between, nothing is lost and nothing doubled.
+        Called before the trial is marked as failed: an interruption in between loses and doubles nothing.
         """
         attributes: dict[str, Any] = {"retry_of": trial.number, "process": self._process}
         if deaths := trial.user_attrs.get("deaths", 0) + died:

@@ -1,7 +1,7 @@
 """Worker processes: what they receive, what they send back, how they start and end.
 
 A worker evaluates one trial at a time and never opens the study. While it fits, it reports validation
-losses and is told whether the trial is pruned.
+losses and receives whether the trial is pruned.
 
     parent                                     worker
     (plan, "module:function")      ──▶         makes an evaluator
