@@ -116,7 +116,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     if start is not None:
         check_start(panel, plan, start)
     check_memory(plan.model, shape_of(panel, plan.horizon))
-    return choose_linear(with_categories(panel, split.train_end), plan, split), split
+    return choose_linear(panel, plan, split), split
 
 
 def fit_panel(

@@ -104,12 +104,13 @@ def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
     alone, because the quarters before a span are forecast by what came later.
 
     Args:
-        panel: with the categories of its training rows.
+        panel: the table.
         plan: settled but for this.
         split: of the panel.
     """
     if plan.model.linear == "none":
         return plan
+    panel = with_categories(panel, split.train_end)
     plain = plan.with_model(
         linear_phases=1, linear_calendar=False, linear_period=None, linear_spans=None
     )
