@@ -194,11 +194,12 @@ def _changing(
 
 def _leaps(before: Floats, after: Floats) -> Bools:
     one, other = np.abs(before), np.abs(after)
-    return (other > 2**_NEAREST * one) | (one > 2**_NEAREST * other)
+    leaps: Bools = np.maximum(one, other) > 2**_NEAREST * np.minimum(one, other)
+    return leaps
 
 
 def _sign_changes(before: Floats, after: Floats) -> Bools:
-    return np.asarray(before * after < 0)
+    return before * after < 0
 
 
 def _level_shift(values: Floats) -> tuple[int, float] | None:
