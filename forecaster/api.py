@@ -216,7 +216,7 @@ def tune(
         space: YAML file of the settings to search. Or a mapping. None = configs/sweeps/default.yaml.
         config: YAML file of settings, those of the first trial. Or a mapping, or a Config.
         study: Name of the study. None = from the table and the horizon.
-        storage: Journal file, database address or grpc://HOST:PORT. None = a journal in studies/.
+        storage: Journal file or database address. None = a journal in studies/.
         workers: Number of processes, one device each.
         sampler: Proposes the settings of a trial.
         pruner: Stops trials that fall behind. None = asha where losses are comparable.
