@@ -118,8 +118,8 @@ def fit(
         checkpoint_every: Steps between checkpoints. None = one every 10 minutes.
         devices: Processes on each machine that train together. None = one.
         nodes: Machines that train together, under torchrun. None = one.
-        precision: Precision of matrix products in training. None = as in the config.
-        compile: Compile the network with torch before training.
+        precision: Matrix products in training: full (float32) or bf16. None = full.
+        compile: Compile the training loss with torch; pays on a GPU in a long fit.
         budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
         report: HTML page about the validation windows; `out` has one anyway.
         quiet: Print nothing.
@@ -143,17 +143,27 @@ def fit(
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
+    from forecaster.runs.train import TrainingContext
 
-    training = {
-        "checkpoint_every": checkpoint_every,
-        "precision": precision,
-        "compile": compile or None,
-        "budget_seconds": parse_duration(budget, "--budget"),
-    }
-    changed = {name: value for name, value in training.items() if value is not None}
-    settings = config_from(config, horizon, data_options).replaced(fit=changed)
+    settings = config_from(config, horizon, data_options)
+    if budget is not None:
+        settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
+    if precision not in (None, "full", "bf16"):
+        raise ConfigError(f"precision {precision!r}: expected full or bf16")
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ConfigError(f"checkpoint_every {checkpoint_every}: expected 1 or more")
     distributed = find_distributed_context(devices, nodes)
-    request = FitRequest(settings, data, future, covariates, until, warm_start)
+    request = FitRequest(
+        settings,
+        data,
+        future,
+        covariates,
+        until,
+        warm_start,
+        precision=precision,
+        compile=compile,
+        checkpoint_every=checkpoint_every,
+    )
     page = _checked_page(report, data)
     if out is None and resume is None and (checkpoint_every is not None or restart):
         raise ConfigError("checkpoint_every and restart need out, a folder to save to")
@@ -174,7 +184,10 @@ def fit(
         settings, panel = _open(request)
         folder = None if run is None else run.folder.out
         console = Console(quiet=quiet or not distributed.is_main)
-        artifact = run_fit(panel, settings, folder, console, start, run, distributed, report=page)
+        context = TrainingContext(
+            distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
+        )
+        artifact = run_fit(panel, settings, folder, console, start, run, context, report=page)
         return Forecaster(artifact, settings.tracking)
 
 

@@ -173,11 +173,9 @@ class ModelConfig(Section):
     ridge_alpha: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None = None
     """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
-    """Steps per token of the context; null = chosen from the season."""
+    """Steps per token of the context and of the horizon; null = chosen from the season."""
     decoder: Literal["direct", "autoregressive"] = "direct"
     """direct: all leads in one pass; autoregressive: patch after patch, as sample paths."""
-    decoder_patch: int | None = Field(None, ge=1, le=LONGEST)
-    """Steps per token of the horizon; 1 makes the decoder causal per lead; null = `patch`."""
     decoder_mask: Literal["causal", "full"] = "causal"
     """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
     head: Literal["quantile", "student_t", "binned"] = "quantile"
@@ -242,12 +240,9 @@ class ModelConfig(Section):
                 f"quantile_levels {list(self.quantile_levels)} is one level, paths are drawn from "
                 "at least two; add some, or take another head"
             )
-        patches = {"patch": self.patch, "decoder_patch": self.decoder_patch}
-        longer = {name: size for name, size in patches.items() if size not in (None, 1)}
-        if self.tokenizes_values and longer:
-            found = ", ".join(f"{name} {size}" for name, size in longer.items())
+        if self.tokenizes_values and self.patch not in (None, 1):
             raise ValueError(
-                f"{found}: an autoregressive binned head reads one value per token, patch 1"
+                f"patch {self.patch}: an autoregressive binned head reads one value per token, patch 1"
             )
 
 
@@ -281,14 +276,6 @@ class FitConfig(Section):
     """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
     """Share of the validation cutoffs, at their end, that calibrates quantiles; null = off."""
-    precision: Literal["full", "bf16"] = "full"
-    """full: float32; bf16: products of matrices in bfloat16."""
-    compile: bool = False
-    """Let torch compile the network before training; pays on a GPU in a long fit."""
-    checkpoint_minutes: float | None = Field(10.0, gt=0)
-    """Minutes between checkpoints, which `--resume` goes on from; null = none."""
-    checkpoint_every: int | None = Field(None, ge=1, le=MANY)
-    """Steps between checkpoints, in place of minutes."""
     freeze_encoder: bool = False
     """Keep the encoder of the weights that a fit starts from (`--from`) as it is."""
     adapters: int | None = Field(None, ge=1, le=WIDEST)
@@ -369,6 +356,7 @@ class ModelPlan(ModelConfig):
     """Steps before the cutoff that attention reads; None = all."""
     patch: int = Field(ge=1, le=LONGEST)
     decoder_patch: int = Field(ge=1, le=LONGEST)
+    """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
     linear: Literal["blend", "none"] = "none"
     linear_units: Literal["window", "training"] | int = "window"
     linear_lags: tuple[int, ...] = ()

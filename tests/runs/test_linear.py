@@ -93,7 +93,7 @@ def slow_ridge(rows, network, lookback, lead, alpha, seen_known, apart=None):
 @pytest.mark.parametrize("known", [0, 2])
 def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_linear, missing, known):
     panel = make_panel(3, 80, known=known, missing=missing, ragged=True)
-    artifact, split = linear_of(panel, make_linear(decoder_patch=2))
+    artifact, split = linear_of(panel, make_linear(patch=2))
     network = artifact.ensemble.members[0]
     rows = list(windows_of(panel, split, network, 4))
     found = network.linear.maps[0][0].double().numpy()
@@ -347,7 +347,7 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, 
 
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
     long, short = make_panel(1, 1200), make_panel(5, 90)
-    open_ = {"linear": "blend", "context_length": None, "patch": None, "decoder_patch": None}
+    open_ = {"linear": "blend", "context_length": None, "patch": None}
     model = resolve(long, make_config(8, model=open_))[0].model
     assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
     model = resolve(short, make_config(8, model=open_))[0].model
