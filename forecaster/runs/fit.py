@@ -40,7 +40,8 @@ from forecaster.runs.members import (
     member_metrics,
 )
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
-from forecaster.runs.transfer import (
+from forecaster.runs.versions import versions
+from forecaster.runs.warm_start import (
     Start,
     ancestry,
     check_start,
@@ -48,7 +49,6 @@ from forecaster.runs.transfer import (
     started_config,
     with_words_of,
 )
-from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64
 from forecaster.windows.split import Split, split_panel, split_time

@@ -31,10 +31,10 @@ from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import DistributedContext, Training, broadcast_from_rank_zero
-from forecaster.runs.linear import solve_linear
-from forecaster.runs.scales import learn_scales
+from forecaster.runs.moments import learn_scales
+from forecaster.runs.ridge import solve_linear
 from forecaster.runs.train import TrainingContext, train
-from forecaster.runs.transfer import Start, started_shape, take_weights
+from forecaster.runs.warm_start import Start, started_shape, take_weights
 from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex

@@ -57,7 +57,7 @@ from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import OpenFit, ResumableFit
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
-from forecaster.runs.transfer import Start
+from forecaster.runs.warm_start import Start
 from forecaster.windows.split import split_panel
 
 if TYPE_CHECKING:

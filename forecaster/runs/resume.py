@@ -125,7 +125,7 @@ class FitRecord:
             for name, value in _flat(now.config.model_dump(mode="json", exclude_unset=True))
             if had[name] != value
         ]
-        tables = {}
+        tables: dict[str, Any] = {}
         for name, flag in _SOURCES.items():
             given, before = getattr(now, name), self.sources[name]
             if given is None and before == _IN_MEMORY:

@@ -18,7 +18,7 @@ from forecaster.runs import checkpoints
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.transfer import Start
+from forecaster.runs.warm_start import Start
 
 STEPS = 5
 TRICKS = {

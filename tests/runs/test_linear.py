@@ -10,7 +10,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.network import Network
-from forecaster.runs import linear as linear_runs
+from forecaster.runs import ridge
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.linear import choose_linear, fit_linear
 
@@ -127,7 +127,7 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
 ):
     panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
     period, lookback = 5, 12
-    settled = {"lookbacks": [lookback], "decoder_mask": "full"}
+    settled = {"lookbacks": [lookback], "decoder_mask": "full", "patch": 4}
     alone, split = linear_of(panel, make_linear(horizon, **settled))
     both, _ = linear_of(panel, make_linear(horizon, **settled), linear_period=period)
     network = alone.ensemble.members[0]
@@ -188,7 +188,7 @@ def test_blocks_of_any_size_give_the_same_maps_and_offsets(
     panel = make_panel(3, 60, targets=2, known=1, missing=missing)
     config = make_linear(lookbacks=[4, 8])
     whole = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
-    monkeypatch.setattr(linear_runs, "_BLOCK_CELLS", 100)
+    monkeypatch.setattr(ridge, "_BLOCK_CELLS", 100)
     parts = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
     for name, numbers in whole.items():
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
