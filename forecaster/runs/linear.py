@@ -14,9 +14,8 @@ from forecaster.config import ModelConfig, ModelPlan, Plan
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.panel.calendar import Calendar
+from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.categories import with_categories
-from forecaster.panel.freq import DAY
 from forecaster.panel.panel import Panel
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.ridge import (
