@@ -62,7 +62,9 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
         for windows in spans:
             sums = without_quarters(summed(windows), range(FOLDS), whole)
             whole = whole or [one.whole for one in sums[FOLDS]]
-            solved = {fold: [solution(linear, one, alphas) for one in own] for fold, own in sums.items()}
+            solved = {
+                fold: [solution(linear, one, alphas) for one in own] for fold, own in sums.items()
+            }
             solved[FOLDS] = _refined(windows, sums[FOLDS], solved[FOLDS], alphas)
             maps.append(
                 {
