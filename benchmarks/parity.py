@@ -107,6 +107,7 @@ def run_python(tree: Path, program: str, job: dict[str, Any]) -> Any:
         input=json.dumps(job),
         env=env,
         text=True,
+        cwd=tree,
         stdout=subprocess.PIPE,
     )
     if done.returncode:
