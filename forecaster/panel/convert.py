@@ -41,15 +41,7 @@ from forecaster.panel.roles import (
 )
 from forecaster.panel.rows import SERIES, Rows, main_rows
 from forecaster.panel.schema import Schema
-from forecaster.panel.store import (
-    CARD,
-    KIND,
-    StoreWriter,
-    is_store,
-    open_store,
-    write_store,
-    writing,
-)
+from forecaster.panel.store import CARD, KIND, StoreWriter, is_store, open_store, write_store, writing
 from forecaster.panel.timestamps import parse_times
 
 WHOLE = 1 << 22
