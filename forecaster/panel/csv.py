@@ -405,7 +405,7 @@ def _is_even(content: Path | bytes, dialect: Dialect) -> bool:
             return False
         separators += int(np.count_nonzero(block == ord(dialect.separator)))
         lines += int(np.count_nonzero(block == ord(dialect.eol)))
-    lines += data[-1] != ord(dialect.eol)
+    lines += int(data[-1] != ord(dialect.eol))
     return separators == lines * (len(dialect.header) - 1)
 
 
