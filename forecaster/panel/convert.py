@@ -106,7 +106,11 @@ def convert_table(
         # Rows can only be partitioned by series that a column names.
         if schema.series and not schema.melted:
             # Scratch lies within the store: a kill leaves one thing, which the next run removes.
-            with writing(folder) as store, tempfile.TemporaryDirectory(dir=store.folder) as scratch:
+            # Threads of a writer that failed may still add files: the folder goes all the same.
+            with (
+                writing(folder) as store,
+                tempfile.TemporaryDirectory(dir=store.folder, ignore_cleanup_errors=True) as scratch,
+            ):
                 conversion = _Conversion(scan, data, others[0], others[1], Path(scratch), progress)
                 conversion.run(schema, sample, store)
             return open_store(folder)
