@@ -32,7 +32,7 @@ from forecaster.evaluation.report_data import (
 from forecaster.forecast.artifact import calibration_line
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.writer import html_page
-from forecaster.panel.table import listing
+from forecaster.panel.findings import listing
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest

@@ -11,10 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from forecaster.panel.findings import SEVERITIES, Finding, worst_first
+from forecaster.panel.findings import SEVERITIES, Finding, listing, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.panel.table import listing
 
 if TYPE_CHECKING:
     from forecaster.config import Plan
@@ -122,7 +121,7 @@ def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None
 
 def print_start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
     """Says what of an artifact's weights is carried over, and what its past means for the scores."""
-    from forecaster.runs.transfer import ancestry, comparable
+    from forecaster.runs.warm_start import ancestry, comparable
 
     source = ancestry(old)
     print_line(
