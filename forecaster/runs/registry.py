@@ -27,7 +27,7 @@ from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
 from forecaster.runs.tracking import connect, database, experiment_id, first_line, probe, tracking_uri
-from forecaster.runs.transfer import ancestry, comparable
+from forecaster.runs.warm_start import ancestry, comparable
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

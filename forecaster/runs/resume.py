@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from safetensors.torch import save as save_tensors
 
@@ -32,6 +32,7 @@ _SUFFIX = ".run"
 _IN_MEMORY = "(in memory)"
 _NOT_IDENTITY = ("resolved", "folder", "uri", "run")  # may differ between ranks
 _SOURCES = {"data": "DATA", "future": "--future", "covariates": "--covariates", "start": "--from"}
+_OPTIONS = ("precision", "compile", "checkpoint_every")
 _RESTART = "begin anew with --restart"
 
 
@@ -50,6 +51,12 @@ class FitRequest:
     """Date; later rows are held out."""
     start: object = None
     """Model, or its folder, whose weights the training starts from."""
+    precision: Literal["full", "bf16"] | None = None
+    """Of matrix products in training; None = full."""
+    compile: bool = False
+    """Compile the training loss with torch."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None = a fixed number of minutes."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,8 @@ class FitRecord:
     """Of the MLflow store."""
     run: str
     """Key of the MLflow run; empty = none."""
+    options: dict[str, Any]
+    """Precision, compilation and interval of checkpoints."""
 
     @classmethod
     def of(cls, request: FitRequest, resolved: Plan, panel: Panel, start: Artifact | None) -> FitRecord:
@@ -90,6 +99,7 @@ class FitRecord:
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
             uri="",
             run="",
+            options={name: getattr(request, name) for name in _OPTIONS},
         )
 
     @property
@@ -115,7 +125,7 @@ class FitRecord:
             for name, value in _flat(now.config.model_dump(mode="json", exclude_unset=True))
             if had[name] != value
         ]
-        tables = {}
+        tables: dict[str, Any] = {}
         for name, flag in _SOURCES.items():
             given, before = getattr(now, name), self.sources[name]
             if given is None and before == _IN_MEMORY:
@@ -125,12 +135,18 @@ class FitRecord:
             tables[name] = self._path(before) if given is None else given
         if now.until not in (None, self.until):
             faults.append(f"--until {now.until}: the fit to resume has {self.until or 'none'}")
+        for name, before in self.options.items():
+            given = getattr(now, name)
+            if given and given != before:
+                flag = f"--{name.replace('_', '-')}" + f" {given}" * (given is not True)
+                faults.append(f"{flag}: the fit to resume has {before or 'none'}")
         if faults:
             hint = f"a resumed fit keeps what it was begun with: leave this out, or {_RESTART}"
             raise ConfigError("\n".join([*faults, hint]))
         # The number of steps that the budget allowed is not measured again.
         settings = self.config | {"fit": self.resolved["fit"]}
-        return FitRequest(config=parse_config(settings, "run.json"), until=self.until, **tables)
+        config = parse_config(settings, "run.json")
+        return FitRequest(config, until=self.until, **tables, **self.options)
 
     def check(self, now: FitRecord) -> None:
         """Raises if the table, the settings chosen from it, or the model to start from has changed."""
@@ -281,8 +297,7 @@ class ResumableFit:
         tracking = tracking.model_copy(update={"uri": record.uri} if record.uri else {})
         if not self.folder.is_main:
             tracking = tracking.model_copy(update={"enabled": False})
-        fit, folder = plan.fit, self.folder
-        wanted = fit.checkpoint_minutes is not None or fit.checkpoint_every is not None
+        folder, every = self.folder, self.asked.checkpoint_every
         try:
             with open_run(tracking, folder.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
@@ -293,8 +308,7 @@ class ResumableFit:
                     resolved = record.resolved | {"fit": fit.model_dump(mode="json")}
                     folder.write(replace(record, resolved=resolved))
 
-                files = Checkpoints(folder.path, record.identity, say) if wanted else None
-                yield OpenFit(run, files, settle)
+                yield OpenFit(run, Checkpoints(folder.path, record.identity, every, say), settle)
         except BaseException as error:
             if (step := folder.step) is not None:
                 if isinstance(error, Exception):

@@ -14,10 +14,11 @@ from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError
+from forecaster.runs import checkpoints
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.transfer import Start
+from forecaster.runs.warm_start import Start
 
 STEPS = 5
 TRICKS = {
@@ -99,7 +100,7 @@ class _Told(Logger):
 
 def _prepared(make_panel, make_config, known=1, **sections):
     panel = make_panel(3, 60, past=1, known=known)
-    fit = {"steps": STEPS, "checkpoint_every": 1} | sections.pop("fit", {})
+    fit = {"steps": STEPS} | sections.pop("fit", {})
     config, split = resolve(panel, make_config(4, fit=fit, **sections))
     return panel, config, split
 
@@ -115,7 +116,7 @@ def _assert_same(one, other):
 def _stopped_at_every_step(folder, fit):
     """Returns the artifact of a fit that was stopped before each of its steps, and how many it took."""
     for processes in range(1, 10 * STEPS):
-        files = Checkpoints(folder, "this fit", say=lambda text: None)
+        files = Checkpoints(folder, "this fit", every=1)
         with suppress(_Stopped):
             around = TrainingContext(callbacks=(_OneStep(),), checkpoints=files)
             return fit(context=around), processes
@@ -139,7 +140,7 @@ def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     _assert_same(resumed, whole)
     assert processes == _steps(whole)
     # The last checkpoints hold all of it: nothing is trained again.
-    files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+    files = Checkpoints(tmp_path, "this fit", every=1)
     again = fit(context=TrainingContext(callbacks=(_Never(),), checkpoints=files))
     _assert_same(again, whole)
 
@@ -150,7 +151,7 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_pane
     told = []
     for _ in range(2):
         told.append(_Told())
-        files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+        files = Checkpoints(tmp_path, "this fit", every=1)
         fit(context=TrainingContext(logger=told[-1], checkpoints=files))
     assert told[0].points and told[1].points == told[0].points
     assert told[1].finished
@@ -168,13 +169,13 @@ def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
 
 
 def test_stops_between_checkpoints_are_made_up_for(tmp_path, make_panel, make_config):
-    fit = partial(fit_panel, *_prepared(make_panel, make_config, fit={"checkpoint_every": 3}))
+    fit = partial(fit_panel, *_prepared(make_panel, make_config))
     for step in (1, 4, 4):
-        files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+        files = Checkpoints(tmp_path, "this fit", every=3)
         with pytest.raises(_Stopped):
             fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
         assert [step_of(path) for path in checkpoints_in(tmp_path)] == list(range(3, step + 1, 3))
-    files = Checkpoints(tmp_path, "this fit", say=lambda text: None)
+    files = Checkpoints(tmp_path, "this fit", every=3)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), fit())
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, STEPS]
 
@@ -187,7 +188,7 @@ def small(make_panel, make_config):
 
 
 def _run_until(folder, fit, step, say=lambda text: None, identity="this fit"):
-    files = Checkpoints(folder, identity, say)
+    files = Checkpoints(folder, identity, every=1, say=say)
     with pytest.raises(_Stopped):
         fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
 
@@ -230,7 +231,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, monkey
     assert step_of(newest) == 4
     harm(newest)
     said = []
-    files = Checkpoints(tmp_path, "this fit", said.append)
+    files = Checkpoints(tmp_path, "this fit", every=1, say=said.append)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     assert said == [
         f"{newest}: damaged, or no checkpoint; the one before is taken",
@@ -245,8 +246,8 @@ def test_a_checkpoint_of_another_fit_is_passed_over_and_none_left_is_an_error(tm
     with pytest.raises(
         ArtifactError, match=r"000003\.checkpoint: of another fit.*begin with --restart"
     ):
-        Checkpoints(tmp_path, "this fit", print).newest()
-    assert Checkpoints(tmp_path / "empty", "this fit", print).newest() is None
+        Checkpoints(tmp_path, "this fit").newest()
+    assert Checkpoints(tmp_path / "empty", "this fit").newest() is None
 
 
 def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, small):
@@ -260,7 +261,7 @@ def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, s
         save(content, file)
 
     monkeypatch.setattr(torch, "save", full)
-    files = Checkpoints(tmp_path, "this fit", said.append)
+    files = Checkpoints(tmp_path, "this fit", every=1, say=said.append)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     place = tmp_path / "step-00000002.checkpoint"
     assert said == [
@@ -282,10 +283,10 @@ def test_minutes_are_counted_by_a_clock_that_nobody_sets(
 
     for minutes, expected in ((1e-9, [1, 2, 3, 4, 5]), (60.0, [5])):
         kept.clear()
-        settings = {"checkpoint_every": None, "checkpoint_minutes": minutes}
-        panel, config, split = _prepared(make_panel, make_config, fit=settings)
+        panel, config, split = _prepared(make_panel, make_config)
         monkeypatch.setattr(time, "time", lambda: float(next(past)))
-        files = Steps(tmp_path, "this fit", print)
+        monkeypatch.setattr(checkpoints, "MINUTES", minutes)
+        files = Steps(tmp_path, "this fit")
         fit_panel(panel, config, split, TrainingContext(checkpoints=files))
         assert kept == expected
 
@@ -306,13 +307,13 @@ class _Signal(pl.Callback):
 def test_a_signal_ends_a_training_after_its_step_with_a_checkpoint(tmp_path, small, number, ends, step):
     fit, whole = small
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-    files = Checkpoints(tmp_path, "this fit", lambda text: None)
+    files = Checkpoints(tmp_path, "this fit", every=1)
     with pytest.raises(ends) as left:
         fit(context=TrainingContext(callbacks=(_Signal(number, step),), checkpoints=files))
     assert getattr(left.value, "code", 143) == 143
     assert step_of(checkpoints_in(tmp_path)[-1]) == step
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
-    files = Checkpoints(tmp_path, "this fit", lambda text: None)
+    files = Checkpoints(tmp_path, "this fit", every=1)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
 
 
@@ -324,9 +325,8 @@ def test_the_second_ctrl_c_ends_a_training_at_once(tmp_path, make_panel, make_co
                 signal.raise_signal(signal.SIGINT)
                 pytest.fail("still here")
 
-    settings = {"checkpoint_every": 100}
-    panel, config, split = _prepared(make_panel, make_config, fit=settings)
-    files = Checkpoints(tmp_path, "this fit", lambda text: None)
+    panel, config, split = _prepared(make_panel, make_config)
+    files = Checkpoints(tmp_path, "this fit", every=100)
     with pytest.raises(KeyboardInterrupt):
         fit_panel(panel, config, split, TrainingContext(callbacks=(Twice(),), checkpoints=files))
     assert checkpoints_in(tmp_path) == []

@@ -365,7 +365,7 @@ def first_rung(config: Config) -> int:
 
 def _steps(config: Config) -> int:
     """Returns the steps of a training; if the data chooses them, the default."""
-    steps: int = FitConfig().steps if config.fit.steps is None else config.fit.steps
+    steps: int = config.fit.steps or FitConfig.model_fields["steps"].default
     return steps
 
 
