@@ -167,12 +167,13 @@ def fit(
             run = stack.enter_context(
                 resumable_fit(request, folder, begun, restart, distributed.is_main)
             )
-            request = run.asked
+            assert run.request is not None
+            request = run.request
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
         start = _artifact_of(request.start)
         settings, panel = _open(request)
-        folder = None if run is None else run.folder.out
+        folder = None if run is None else run.out
         console = Console(quiet=quiet or not distributed.is_main)
         artifact = run_fit(panel, settings, folder, console, start, run, distributed, report=page)
         return Forecaster(artifact, settings.tracking)
@@ -216,7 +217,7 @@ def tune(
         space: YAML file of the settings to search. Or a mapping. None = configs/sweeps/default.yaml.
         config: YAML file of settings, those of the first trial. Or a mapping, or a Config.
         study: Name of the study. None = from the table and the horizon.
-        storage: Journal file, database address or grpc://HOST:PORT. None = a journal in studies/.
+        storage: Journal file or database address. None = a journal in studies/.
         workers: Number of processes, one device each.
         sampler: Proposes the settings of a trial.
         pruner: Stops trials that fall behind. None = asha where losses are comparable.
@@ -248,20 +249,32 @@ def tune(
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
-    from forecaster.runs.tune.study import tune_options
+    from forecaster.runs.tune.study import plan_search
 
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        check_target(folder)
     settings = config_from(config, horizon, data_options)
-    options: dict[str, Any] = dict(
-        space=space, study=study, storage=storage, workers=workers, sampler=sampler
+    settings, panel = _open(FitRequest(settings, data, future, covariates, until))
+    plan = plan_search(
+        panel,
+        settings,
+        data,
+        future,
+        covariates,
+        trials=trials,
+        space=space,
+        study=study,
+        storage=storage,
+        workers=workers,
+        sampler=sampler,
+        pruner=pruner,
+        metrics=metrics,
+        timeout=timeout,
+        seed=seed,
+        until=until,
     )
-    options |= dict(pruner=pruner, metrics=metrics, timeout=timeout, seed=seed, until=until)
-    options |= dict(out=out, register=register, refit=refit, command=command)
-    search = tune_options(trials, options)
-    if search.out is not None:
-        check_target(search.out)
-    settings, panel = _open(FitRequest(settings, data, future, covariates, search.until))
-    console = Console(quiet=quiet)
-    outcome, artifact = run_search(panel, settings, search, console, data, future, covariates)
+    outcome, artifact = run_search(panel, plan, Console(quiet=quiet), folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
 
 

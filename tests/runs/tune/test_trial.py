@@ -37,8 +37,10 @@ SPACE = {
 Make = Callable[..., Panel]
 
 
-def _plan(config: Config, space: dict = SPACE, **options: object) -> SweepPlan:
-    return SweepPlan("study", "nowhere", "", config, space, "f", **{"pruner": "none", **options})
+def _plan(config: Config, **options: object) -> SweepPlan:
+    return SweepPlan(
+        "study", "nowhere", None, config, Space(SPACE), "f", **{"pruner": "none", **options}
+    )
 
 
 def _results(evaluator: Evaluator, count: int) -> list[TrialResult]:
@@ -46,7 +48,7 @@ def _results(evaluator: Evaluator, count: int) -> list[TrialResult]:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     config, results = evaluator.plan.config, []
     for number in range(count):
-        values = Space(evaluator.plan.space).suggest(study.ask()) if number else {}
+        values = evaluator.plan.space.suggest(study.ask()) if number else {}
         request = TrialRequest(number, values, apply(config, values))
         results.append(safely(evaluator, request, _never))
     return results
