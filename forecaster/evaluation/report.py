@@ -31,7 +31,7 @@ from forecaster.evaluation.report_data import (
     signed,
 )
 from forecaster.forecast.artifact import calibration_line
-from forecaster.panel.table import listing
+from forecaster.panel.findings import listing
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import DataError, OutputError
+from forecaster.errors import OutputError
 
 Ints = NDArray[np.int64]
 
@@ -39,16 +39,6 @@ def owners(indptr: Ints, rows: slice) -> Ints:
     last = int(np.searchsorted(indptr, rows.stop, side="left"))
     begins = np.clip(indptr[first : last + 1], rows.start, rows.stop)
     return np.repeat(np.arange(first, last), begins[1:] - begins[:-1])
-
-
-def evenly_apart(time: Ints, indptr: Ints, step: int) -> bool:
-    """Returns whether every row comes this far after the one before it in its series."""
-    for rows in blocks(len(time) - 1):
-        odd = np.flatnonzero(time[rows.start + 1 : rows.stop + 1] - time[rows] != step) + rows.start + 1
-        # The first row of a series comes after none.
-        if len(odd) >= len(indptr) or (indptr[np.searchsorted(indptr, odd)] != odd).any():
-            return False
-    return True
 
 
 def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -87,29 +77,6 @@ def add_to(digest: Any, array: NDArray[Any]) -> None:
             # Many bit patterns are NaN.
             block = np.where(np.isnan(block), np.float32(np.nan), block)
         digest.update(block.data)
-
-
-def scattered(array: NDArray[Any], place: Ints, n_rows: int, empty: Any) -> NDArray[Any]:
-    """Returns an array of n rows that holds the given ones at their places, and empty ones."""
-    result = np.full((n_rows, *array.shape[1:]), empty, array.dtype)
-    result[place] = array
-    return result
-
-
-def translated(codes: NDArray[np.int32], tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """Returns codes looked up in one table per column, whose first entry is for code -1."""
-    result: NDArray[np.int32] = empty_beside(codes, codes.shape, np.int32)
-    for rows in blocks(*codes.shape):
-        for k, table in enumerate(tables):
-            place = codes[rows, k].astype(np.int64) + 1
-            # Only in a store that was changed by hand.
-            if place.min() < 0 or place.max() >= len(table):
-                raise DataError(
-                    f"damaged codes of categories: {place.max() - 1}, of {len(table) - 2}; "
-                    "convert again"
-                )
-            result[rows, k] = table[place]
-    return result
 
 
 def resized(

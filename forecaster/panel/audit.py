@@ -6,17 +6,19 @@ count and advice. Rules that need rows again read only those of the series in do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.panel.audit_facts import Facts, facts_of, segments
+from forecaster.panel.audit_facts import Facts, facts_of
 from forecaster.panel.findings import Finding, Severity, worst_first
 from forecaster.panel.panel import Panel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 _STUCK_ROWS, _STUCK_SEASONS = 20, 2
 """Shortest run of one value at the end of a series that counts as stuck."""
@@ -58,8 +60,13 @@ def check_panel(panel: Panel, horizon: int | None = None) -> list[Finding]:
         panel: any panel.
         horizon: steps that will be forecast; None skips rules that depend on it.
     """
-    facts = facts_of(panel, horizon)
-    return worst_first([*panel.notes, *(finding for rule in RULES for finding in rule(facts))])
+    facts, found = facts_of(panel, horizon), [*panel.notes]
+    for rule in TARGET_RULES:
+        for channel, name in enumerate(panel.schema.target):
+            found += rule(facts, channel, name)
+    for table_rule in TABLE_RULES:
+        found += table_rule(facts)
+    return worst_first(found)
 
 
 def _on_series(
@@ -71,17 +78,158 @@ def _on_series(
     return Finding(severity, rule, text.replace("SOME", some), advice, series, where, len(bad))
 
 
-# Targets of single series
+# Single targets
+
+
+def _constant(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+    low, high = facts.low[:, channel], facts.high[:, channel]
+    bad = np.flatnonzero((facts.count[:, channel] > 1) & (low == high))
+    if len(bad):
+        text = f"SOME never change in '{name}' (the first holds {low[bad[0]]:g})"
+        advice = "leave them out if they are not meant to be forecast"
+        yield _on_series(facts, "warning", "constant", bad, text, advice, name)
+
+
+def _stuck(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+    """Series whose last value holds for longer than chance allows: a meter that died."""
+    least = max(_STUCK_ROWS, _STUCK_SEASONS * facts.panel.calendar.season_length)
+    count, run = facts.count[:, channel], facts.run[:, channel]
+    bad, first = [], []
+    for series in np.flatnonzero((run >= least) & (run * 10 >= count) & (run < count)):
+        rows, values = facts.observed(series, channel)
+        held = int(run[series])
+        # Where the value occurred before: how often did another one follow?
+        same = values[:-held] == values[-1]
+        moved = same & (values[1 : len(same) + 1] != values[-1])
+        rate = (moved.sum() + 1) / (same.sum() + 2)
+        if -held * np.log1p(-rate) >= np.log(_STUCK_ODDS * facts.panel.n_series):
+            bad.append(series)
+            first.append((rows[-held], values[-1], held))
+    if bad:
+        row, value, held = first[0]
+        text = (
+            f"SOME hold one value at their end in '{name}' for much longer than before (the first "
+            f"{value:g} for {held:,} steps)"
+        )
+        advice = "empty these cells if the values are not real; then the forecast starts before them"
+        where = f"from {facts.at(row)}"
+        yield _on_series(facts, "warning", "stuck", np.array(bad), text, advice, where)
+
+
+def _outlier_scale(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+    """Series whose level is far from that of the others: often another unit."""
+    size = facts.size[:, channel]
+    real = np.flatnonzero(size > 0)
+    if len(real) < 2:
+        return
+    ratio = size[real] / np.sort(size[real])[(len(real) - 1) // 2]
+    far = (ratio >= _OUTLIER) | (ratio <= 1 / _OUTLIER)
+    if far.any():
+        times = ratio[far][0]
+        text = f"SOME are of another scale in '{name}' (the first: {times:.1g} times the median)"
+        advice = "check their unit; each series is scaled on its own, so they are forecast all the same"
+        yield _on_series(facts, "warning", "scale", real[far], text, advice, name)
+
+
+def _negative_counts(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+    """Counts of which a few are negative."""
+    negative = facts.negative[:, channel]
+    count, cells = int(negative.sum()), int(facts.count[:, channel].sum())
+    if not facts.whole[channel] or not 0 < count <= _NEGATIVE_SHARE * cells:
+        return
+    series = np.flatnonzero(negative)[0]
+    rows, values = facts.observed(series, channel)
+    first = np.flatnonzero(values < 0)[0]
+    text = (
+        f"'{name}' holds whole numbers, and {count:,} of {cells:,} are negative (the first is "
+        f"{values[first]:g})"
+    )
+    advice = "empty these cells if they are no counts; keep them if they are returns or the like"
+    label, where = facts.panel.labels[series], facts.at(rows[first])
+    yield Finding("warning", "negative", text, advice, label, where, count)
+
+
+def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+    """Series whose level changes by a large factor, or whose sign flips, and stays so."""
+    series = np.flatnonzero(facts.count[:, channel] >= 2 * _SIDE)
+    low, high = facts.low[series, channel], facts.high[series, channel]
+    # Extremes and neighbouring values show cheaply which series may have changed.
+    nearest = np.maximum(np.maximum(low, -high), 0)
+    likely = series[np.maximum(np.abs(low), np.abs(high)) >= 2**_JUMP * nearest]
+    shifts = []
+    for leaping in _changing(facts, likely, channel, _leaps):
+        rows, values = facts.observed(leaping, channel, nonzero=True)
+        if (shift := _level_shift(values)) is not None:
+            shifts.append((leaping, rows[shift[0]], shift[1]))
+    if shifts:
+        ratio = float(f"{shifts[0][2]:.1g}")
+        text = f"the level of SOME in '{name}' changes by a factor of about {ratio:,.0f} and stays so"
+        advice = "if the unit changed, bring all rows to one unit"
+        bad, where = np.array([shift[0] for shift in shifts]), facts.at(shifts[0][1])
+        yield _on_series(facts, "warning", "jump", bad, text, advice, where)
+    flips = []
+    for changing in _changing(facts, series[(low < 0) & (high > 0)], channel, _sign_changes):
+        rows, values = facts.observed(changing, channel, nonzero=True)
+        step, at = np.abs(np.diff(values)), np.flatnonzero(values[1:] * values[:-1] < 0)
+        if len(at) == 1 and step[at[0]] >= _FLIP * np.delete(step, at).max(initial=0):
+            flips.append((changing, rows[at[0] + 1]))
+    if flips:
+        text = f"the sign of SOME in '{name}' flips and stays flipped"
+        advice = "if the convention changed, bring all rows to one sign"
+        bad, where = np.array([flip[0] for flip in flips]), facts.at(flips[0][1])
+        yield _on_series(facts, "warning", "jump", bad, text, advice, where)
+
+
+def _changing(
+    facts: Facts, series: Ints, channel: int, changes: Callable[[Floats, Floats], Bools]
+) -> Iterator[int]:
+    """Yields those of some series in which a pair of neighbouring values other than 0 changes so."""
+    for part, rows, number in facts.blocks(series):
+        values = facts.panel.values[rows, channel].astype(np.float64)
+        real = (values == values) & (values != 0)
+        values, number = values[real], number[real]
+        changed = changes(values[:-1], values[1:]) & (number[1:] == number[:-1])
+        yield from part[np.unique(number[1:][changed])]
+
+
+def _leaps(before: Floats, after: Floats) -> Bools:
+    one, other = np.abs(before), np.abs(after)
+    leaps: Bools = np.maximum(one, other) > 2**_NEAREST * np.minimum(one, other)
+    return leaps
+
+
+def _sign_changes(before: Floats, after: Floats) -> Bools:
+    return before * after < 0
+
+
+def _level_shift(values: Floats) -> tuple[int, float] | None:
+    """Returns the first value of a new level, and the ratio of both levels; None where there is none."""
+    level = np.log2(np.abs(values))
+    before = np.arange(1, len(level))
+    after = len(level) - before
+    highest, lowest = (extreme.accumulate(level)[:-1] for extreme in (np.maximum, np.minimum))
+    coming_high, coming_low = (
+        extreme.accumulate(level[::-1])[::-1][1:] for extreme in (np.maximum, np.minimum)
+    )
+    sums = np.cumsum(level)
+    ratio = np.abs((sums[-1] - sums[:-1]) / after - sums[:-1] / before)
+    apart = np.maximum(coming_low - highest, lowest - coming_high)
+    lasting = (before >= _SIDE) & (after >= _SIDE)
+    found = np.flatnonzero((apart >= _NEAREST) & (ratio >= _JUMP) & lasting)
+    return (int(found[0]) + 1, 2.0 ** ratio[found[0]]) if len(found) else None
+
+
+# Ends and bounds
 
 
 def _unobserved(facts: Facts) -> Iterator[Finding]:
     bad, names = np.flatnonzero(facts.cutoff < 0), ", ".join(facts.panel.schema.target)
     if len(bad) == facts.panel.n_series:
-        text = (
-            f"{facts.panel.name}: expected values of {names}, found none in any of {len(bad):,} series"
+        found = f"found none in any of {len(bad):,} series"
+        text, advice = f"{facts.panel.name}: expected values of {names}, {found}", "fill them in, or"
+        yield _on_series(
+            facts, "error", "unobserved", bad, text, f"{advice} pass another --target", names
         )
-        advice = "fill them in, or pass another --target"
-        yield _on_series(facts, "error", "unobserved", bad, text, advice, names)
     elif len(bad):
         text = "SOME have no observed target"
         advice = "drop them, or fill their targets; they are returned with empty forecasts"
@@ -89,10 +237,8 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
 
 
 def _short(facts: Facts) -> Iterator[Finding]:
-    if facts.horizon is None:
-        return
     length = np.where(facts.cutoff < 0, 0, facts.cutoff - facts.start + 1)
-    bad = np.flatnonzero((length <= facts.horizon) & (length > 0))
+    bad = np.flatnonzero((length <= (facts.horizon or 0)) & (length > 0))
     if len(bad):
         text = (
             f"SOME have no more steps than the horizon of {facts.horizon}: none is left to learn from"
@@ -105,56 +251,8 @@ def _short(facts: Facts) -> Iterator[Finding]:
         yield _on_series(facts, "warning", "short", bad, text, advice, where)
 
 
-def _constant(facts: Facts) -> Iterator[Finding]:
-    for channel, name in enumerate(facts.panel.schema.target):
-        low, high = facts.low[:, channel], facts.high[:, channel]
-        bad = np.flatnonzero((facts.count[:, channel] > 1) & (low == high))
-        if len(bad):
-            text = f"SOME never change in '{name}' (the first holds {low[bad[0]]:g})"
-            advice = "leave them out if they are not meant to be forecast"
-            yield _on_series(facts, "warning", "constant", bad, text, advice, name)
-
-
-def _stuck(facts: Facts) -> Iterator[Finding]:
-    """Series whose last value holds for longer than chance allows: a meter that died."""
-    panel = facts.panel
-    least = max(_STUCK_ROWS, _STUCK_SEASONS * panel.calendar.season_length)
-    for channel, name in enumerate(panel.schema.target):
-        count, run = facts.count[:, channel], facts.run[:, channel]
-        likely = np.flatnonzero((run >= least) & (run * 10 >= count) & (run < count))
-        parts = [_stuck_rows(facts, *block, channel) for block in facts.blocks(likely)]
-        rows = np.concatenate(parts or [likely])
-        if len(rows):
-            bad = facts.series_at(rows)
-            text = (
-                f"SOME hold one value at their end in '{name}' for much longer than before (the first "
-                f"{panel.values[rows[0], channel]:g} for {run[bad[0]]:,} steps)"
-            )
-            advice = (
-                "empty these cells if the values are not real; then the forecast starts before them"
-            )
-            where = f"from {facts.at(rows[0])}"
-            yield _on_series(facts, "warning", "stuck", bad, text, advice, where)
-
-
-def _stuck_rows(facts: Facts, series: Ints, rows: Ints, number: Ints, channel: int) -> Ints:
-    """Returns the row from which each series is stuck, for those that are."""
-    values = facts.panel.values[rows, channel]
-    real = values == values
-    rows, number, values = rows[real], number[real], values[real]
-    ptr = np.searchsorted(number, np.arange(len(series) + 1))
-    begin = ptr[1:] - facts.run[series, channel]
-    # Where the value occurred before: how often did another one follow?
-    same = (values == values[ptr[1:] - 1][number]) & (np.arange(len(values)) < begin[number])
-    left = same & (np.append(values[1:], np.nan) != values)
-    occurred, moved = (segments(np.add, part.astype(np.int64), ptr, 0) for part in (same, left))
-    rate = (moved + 1) / (occurred + 2)
-    surprise = -facts.run[series, channel] * np.log1p(-rate)
-    return np.asarray(rows[begin[surprise >= np.log(_STUCK_ODDS * facts.panel.n_series)]])
-
-
-def _ended(facts: Facts) -> Iterator[Finding]:
-    """Series that end long before the others."""
+def _ends(facts: Facts) -> Iterator[Finding]:
+    """Series that end on different dates, or long before the others."""
     panel, seen = facts.panel, np.flatnonzero(facts.cutoff >= 0)
     if len(seen) < 2:
         return
@@ -168,44 +266,11 @@ def _ended(facts: Facts) -> Iterator[Finding]:
         advice = "leave them out if they are closed; otherwise each is forecast from its own end"
         where = f"ends {facts.at(facts.cutoff[bad[0]])}"
         yield _on_series(facts, "warning", "ended", bad, text, advice, where)
-
-
-def _ends(facts: Facts) -> Iterator[Finding]:
-    """Series that end on different dates."""
-    panel, seen = facts.panel, np.flatnonzero(facts.cutoff >= 0)
-    times = panel.time[facts.cutoff[seen]]
-    bad = seen[times < times.max(initial=times[0] if len(times) else 0)]
-    if len(bad):
-        first, last = (panel.calendar.text(int(time)) for time in (times.min(), times.max()))
-        text, advice = (
-            f"SOME end before {last}",
-            "each is forecast from its own end; pass --cutoff last",
-        )
-        yield _on_series(
-            facts, "note", "ends", bad, text, f"{advice} for one date", f"{first} to {last}"
-        )
-
-
-# Levels and signs
-
-
-def _outlier_scale(facts: Facts) -> Iterator[Finding]:
-    """Series whose level is far from that of the others: often another unit."""
-    for channel, name in enumerate(facts.panel.schema.target):
-        size = facts.size[:, channel]
-        real = np.flatnonzero(size > 0)
-        if len(real) < 2:
-            continue
-        median = np.sort(size[real])[(len(real) - 1) // 2]
-        ratio = size[real] / median
-        bad = real[(ratio >= _OUTLIER) | (ratio <= 1 / _OUTLIER)]
-        if len(bad):
-            times = size[bad[0]] / median
-            text = f"SOME are of another scale in '{name}' (the first: {times:.1g} times the median)"
-            advice = (
-                "check their unit; each series is scaled on its own, so they are forecast all the same"
-            )
-            yield _on_series(facts, "warning", "scale", bad, text, advice, name)
+    if (behind > 0).any():
+        first, last = (panel.calendar.text(int(time)) for time in (ends.min(), ends.max()))
+        advice = "each is forecast from its own end; pass --cutoff last for one date"
+        text, where = f"SOME end before {last}", f"{first} to {last}"
+        yield _on_series(facts, "note", "ends", seen[behind > 0], text, advice, where)
 
 
 def _bounds(facts: Facts) -> Iterator[Finding]:
@@ -231,151 +296,42 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
         yield Finding("note", "bounds", text, advice, where=names, count=count)
 
 
-def _negative_counts(facts: Facts) -> Iterator[Finding]:
-    """Counts of which a few are negative."""
-    panel = facts.panel
-    for channel, name in enumerate(panel.schema.target):
-        negative = facts.negative[:, channel]
-        count, cells = int(negative.sum()), int(facts.count[:, channel].sum())
-        if facts.whole[channel] and 0 < count <= _NEGATIVE_SHARE * cells:
-            series = int(np.flatnonzero(negative)[0])
-            rows = slice(panel.indptr[series], panel.indptr[series + 1])
-            row = int(panel.indptr[series] + np.flatnonzero(panel.values[rows, channel] < 0)[0])
-            text = (
-                f"'{name}' holds whole numbers, and {count:,} of {cells:,} are negative (the first is "
-                f"{panel.values[row, channel]:g})"
-            )
-            advice = (
-                "empty these cells if they are no counts; keep them if they are returns or the like"
-            )
-            label = panel.labels[series]
-            yield Finding("warning", "negative", text, advice, label, facts.at(row), count)
-
-
-def _jumps(facts: Facts) -> Iterator[Finding]:
-    """Series whose unit or sign changes at a row and stays changed."""
-    for channel, name in enumerate(facts.panel.schema.target):
-        series = np.flatnonzero(facts.count[:, channel] >= 2 * _SIDE)
-        if not len(series):
-            continue
-        # Extremes show cheaply which series may have changed.
-        low, high = facts.low[series, channel], facts.high[series, channel]
-        nearest = np.maximum(np.maximum(low, -high), 0)
-        likely = series[np.maximum(np.abs(low), np.abs(high)) >= 2**_JUMP * nearest]
-        found = [_level_shifts(*block) for block in _nonzero(facts, likely, channel)]
-        rows = np.concatenate([part[0] for part in found] or [likely])
-        if len(rows):
-            ratio = float(f"{np.concatenate([part[1] for part in found])[0]:.1g}")
-            text = (
-                f"the level of SOME in '{name}' changes by a factor of about {ratio:,.0f} and stays so"
-            )
-            advice = "if the unit changed, bring all rows to one unit"
-            bad, where = facts.series_at(rows), facts.at(rows[0])
-            yield _on_series(facts, "warning", "jump", bad, text, advice, where)
-        likely = series[(low < 0) & (high > 0)]
-        flips = [_flipped_rows(*block) for block in _nonzero(facts, likely, channel)]
-        rows = np.concatenate(flips or [likely])
-        if len(rows):
-            text = f"the sign of SOME in '{name}' flips and stays flipped"
-            advice = "if the convention changed, bring all rows to one sign"
-            bad, where = facts.series_at(rows), facts.at(rows[0])
-            yield _on_series(facts, "warning", "jump", bad, text, advice, where)
-
-
-def _nonzero(facts: Facts, series: Ints, channel: int) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Yields rows of some series that hold a value other than 0, which series, and the values."""
-    for _, rows, number in facts.blocks(series):
-        values = facts.panel.values[rows, channel].astype(np.float64)
-        real = (values == values) & (values != 0)
-        yield rows[real], number[real], values[real]
-
-
-def _level_shifts(rows: Ints, number: Ints, values: Floats) -> tuple[Ints, Floats]:
-    """Returns the first row after each shift of level, and the ratio of the levels."""
-    size, far = np.abs(values), 2**_NEAREST
-    leap = (size[1:] > far * size[:-1]) | (size[:-1] > far * size[1:])
-    leaps = np.unique(number[1:][leap & (number[1:] == number[:-1])])
-    some = np.isin(number, leaps)
-    if not some.any():
-        return rows[:0], size[:0]
-    rows, level = rows[some], np.log2(size[some])
-    number = np.searchsorted(leaps, number[some])
-    # Far apart, so that running extremes of one series never run into the next.
-    far = 1024.0 * number
-    highest = np.maximum.accumulate(level + far) - far
-    lowest = np.minimum.accumulate(level - far) + far
-    coming_low = np.minimum.accumulate((level + far)[::-1])[::-1] - far
-    coming_high = np.maximum.accumulate((level - far)[::-1])[::-1] + far
-    ptr = np.searchsorted(number, np.arange(number[-1] + 2))
-    before = np.arange(len(rows)) - ptr[number] + 1
-    after = ptr[number + 1] - ptr[number] - before
-    sums = np.concatenate(([0.0], np.cumsum(level)))
-    mean = (sums[1:] - sums[ptr[number]]) / before
-    coming_mean = (sums[ptr[number + 1]] - sums[1:]) / np.maximum(after, 1)
-    apart = np.full(len(rows), -np.inf)
-    apart[:-1] = np.maximum(coming_low[1:] - highest[:-1], lowest[:-1] - coming_high[1:])
-    apart[(before < _SIDE) | (after < _SIDE) | (np.abs(coming_mean - mean) < _JUMP)] = -np.inf
-    found = np.flatnonzero(apart >= _NEAREST)
-    _, first = np.unique(number[found], return_index=True)
-    at = found[first]
-    return rows[at + 1], 2.0 ** np.abs(coming_mean - mean)[at]
-
-
-def _flipped_rows(rows: Ints, number: Ints, values: Floats) -> Ints:
-    """Returns the first row after each flip, for series with a single change of sign, and a leap."""
-    inside = number[1:] == number[:-1]
-    step = np.where(inside, np.abs(np.diff(values)), 0)
-    at = np.flatnonzero(inside & (values[1:] * values[:-1] < 0))
-    which, first, changes = np.unique(number[at], return_index=True, return_counts=True)
-    leap = step[at[first]]
-    step[at] = 0
-    ptr = np.searchsorted(number[1:], np.arange(number[-1] + 2))
-    others = segments(np.maximum, step, ptr, 0)[which]
-    found: Ints = at[first[(changes == 1) & (leap >= _FLIP * others)]]
-    return np.asarray(rows[found + 1])
-
-
 # Steps and gaps
 
 
 def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
     """Series whose step differs from the panel's or changes, and gaps in all others."""
-    freq = facts.panel.calendar.freq
-    series, early, late = _other_steps(facts)
-    coarse, drift = np.flatnonzero((early == late) & (early != 1)), np.flatnonzero(early != late)
-    if len(coarse):
-        bad, times = series[coarse], early[coarse[0]]
-        text = f"SOME have another step than {freq} (the first: about {times:g} times as long)"
+    freq, steps = facts.panel.calendar.freq, _other_steps(facts)
+    same = pl.col("early") == pl.col("late")
+    coarse, drift = steps.filter(same), steps.filter(~same)
+    if coarse.height:
+        bad, times, _ = coarse.to_numpy().T
+        text = f"SOME have another step than {freq} (the first: about {times[0]:g} times as long)"
         advice = "forecast them apart, each table with its own --freq"
-        where = facts.at(facts.start[bad[0]])
-        yield _on_series(facts, "warning", "frequency", bad, text, advice, where)
-    if len(drift):
-        bad, first = series[drift], drift[0]
-        text = (
-            f"the step of SOME changes (the first: from about {early[first]:g} to {late[first]:g} "
-            f"times {freq})"
-        )
+        where = facts.at(facts.start[int(bad[0])])
+        yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
+    if drift.height:
+        bad, early, late = drift.to_numpy().T
+        change = f"from about {early[0]:g} to {late[0]:g} times {freq}"
+        text = f"the step of SOME changes (the first: {change})"
         advice = "drop the older rows, or bring all rows to the longer step and pass it with --freq"
-        where = facts.at(facts.start[bad[0]])
-        yield _on_series(facts, "warning", "frequency", bad, text, advice, where)
-    yield from _gaps(facts, series)
+        where = facts.at(facts.start[int(bad[0])])
+        yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
+    yield from _gaps(facts, steps["series"].to_numpy())
 
 
 def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     panel, channels = facts.panel, facts.panel.n_channels
-    if not panel.regular:
-        return
     missing = facts.missing[:, :channels].copy()
     missing[other_steps] = 0
-    if not missing.any():
+    if not panel.regular or not missing.any():
         return
     longest = np.where(missing > 0, facts.longest[:, :channels], 0)
     series, channel = np.unravel_index(int(longest.argmax()), longest.shape)
     number = int((facts.gaps[:, :channels] * (missing > 0)).sum())
-    share = missing / np.maximum(missing + facts.count[:, :channels], 1)
-    gappy = int((share > _GAPPY).any(axis=1).sum())
-    total = int(missing.sum())
-    overall = total / (total + int(facts.count[:, :channels].sum()))
+    observed, total = facts.count[:, :channels], int(missing.sum())
+    gappy = int((missing > _GAPPY * (missing + observed)).any(axis=1).sum())
+    overall = total / (total + int(observed.sum()))
     percent = f"{overall:.1%}" if overall >= 0.001 else "less than 0.1%"
     text = (
         f"{total:,} steps without a target ({percent}) in {number:,} gaps, the longest "
@@ -389,12 +345,12 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     yield Finding(severity, "gaps", text, advice, panel.labels[series], where, total)
 
 
-def _other_steps(facts: Facts) -> tuple[Ints, Floats, Floats]:
-    """Returns the series with another step than the panel's, and their steps early and late.
+def _other_steps(facts: Facts) -> pl.DataFrame:
+    """Returns the series with another step than the panel's.
 
     Returns:
-        int64 [n] series; float64 [n] steps of the first and of the last quarter of their rows, as
-        multiples of the panel's.
+        series; early, late: the steps of the first and of the last quarter of their rows, as multiples
+        of the panel's.
     """
     panel = facts.panel
     span = np.where(facts.cutoff < 0, 0, facts.cutoff - facts.start + 1)
@@ -403,64 +359,38 @@ def _other_steps(facts: Facts) -> tuple[Ints, Floats, Floats]:
     if panel.regular:
         # A step of two in a quarter of the rows leaves out a fifth of the steps.
         likely = likely[(span >= 1.2 * count)[likely]]
-    found = [_early_and_late_steps(facts, *block) for block in facts.blocks(likely)]
-    if not found:
-        return likely, np.zeros(0), np.zeros(0)
-    series, early, late = (np.concatenate(part) for part in zip(*found, strict=True))
-    return series, early, late
+    kinds = {"series": pl.Int64, "early": pl.Float64, "late": pl.Float64}
+    return pl.concat(
+        [pl.DataFrame(schema=kinds), *(_early_and_late(facts, *part) for part in facts.blocks(likely))]
+    )
 
 
-def _early_and_late_steps(
-    facts: Facts, series: Ints, rows: Ints, owner: Ints
-) -> tuple[Ints, Floats, Floats]:
+def _early_and_late(facts: Facts, series: Ints, rows: Ints, owner: Ints) -> pl.DataFrame:
     panel = facts.panel
     targets = panel.values[rows, : panel.n_channels]
     observed = (targets == targets).any(axis=1)
     rows, owner = rows[observed], owner[observed]
+    apart = np.diff(rows) if panel.regular else np.diff(panel.time[rows]) / panel.calendar.step
     inside = owner[1:] == owner[:-1]
-    if panel.regular:
-        distance = np.diff(rows)[inside].astype(np.float64)
-    else:
-        distance = np.diff(panel.time[rows])[inside] / panel.calendar.step
-    owner = owner[1:][inside]
-    ptr = np.searchsorted(owner, np.arange(len(series) + 1))
-    quarter = (np.arange(len(owner)) - ptr[owner]) * 4 // np.diff(ptr)[owner]
-    group = 4 * owner + quarter
-    # Most quarters keep the panel's step often enough that no other one can prevail.
-    kept = np.bincount(group[_rounded_log(distance) == 0], minlength=4 * len(series))
-    total = np.bincount(group, minlength=4 * len(series))
-    unsure = (kept <= (1 - _STEP_SHARE) * total)[group]
-    steps = _prevailing(distance[unsure], group[unsure], total)
-    early, late = steps[0::4], steps[3::4]
-    other = (early > 0) & (late > 0) & ((early != 1) | (late != 1))
-    return series[other], early[other], late[other]
-
-
-def _rounded_log(distance: Floats) -> Ints:
-    """Returns one number for distances within a tenth of each other: months vary in length."""
-    return np.asarray(np.rint(8 * np.log2(distance)), np.int64)
-
-
-def _prevailing(distance: Floats, group: Ints, total: Ints) -> Floats:
-    """Returns the distance that most of each group share; 1 for groups left out, 0 = there is none.
-
-    Args:
-        distance: between rows, in steps.
-        group: of each distance.
-        total: distances of each group.
-    """
-    result = np.ones(len(total))
-    result[group] = 0
-    if len(group):
-        kind = _rounded_log(distance)
-        order = np.lexsort((distance, kind, group))
-        kind, group, distance = kind[order], group[order], distance[order]
-        new = np.flatnonzero(np.r_[True, (kind[1:] != kind[:-1]) | (group[1:] != group[:-1])])
-        length = np.diff(np.append(new, len(kind)))
-        enough = (length >= _STEP_SHARE * total[group[new]]) & (total[group[new]] >= _STEP_ROWS)
-        median = distance[new + length // 2]
-        result[group[new][enough]] = np.where(kind[new] == 0, 1, np.round(median, 3))[enough]
-    return result
+    frame = pl.DataFrame({"series": series[owner[1:][inside]], "apart": apart[inside].astype(float)})
+    quarter = pl.int_range(pl.len()).over("series") * 4 // pl.len().over("series")
+    # Distances within a tenth of each other are of one kind: months vary in length.
+    kind = (8 * pl.col("apart").log(2)).round().cast(pl.Int64)
+    kinds = frame.group_by("series", quarter.alias("quarter"), kind.alias("kind")).agg(
+        pl.len().alias("rows"), pl.col("apart").quantile(0.5, "higher").round(3).alias("step")
+    )
+    total = pl.col("rows").sum().over("series", "quarter")
+    # The panel's own step prevails until another one does.
+    own, share = pl.col("kind") == 0, pl.col("rows") / total
+    prevails = pl.when(own).then(share > 1 - _STEP_SHARE).otherwise(share >= _STEP_SHARE)
+    steps = kinds.filter(prevails, total >= _STEP_ROWS)
+    steps = steps.with_columns(pl.when(own).then(1.0).otherwise("step").alias("step"))
+    early, late = (
+        steps.filter(pl.col("quarter") == number).select("series", pl.col("step").alias(name))
+        for number, name in ((0, "early"), (3, "late"))
+    )
+    both = early.join(late, on="series").sort("series")
+    return both.filter((pl.col("early") != 1) | (pl.col("late") != 1))
 
 
 # Columns
@@ -647,7 +577,9 @@ def _correlation(one: Floats, other: Floats) -> Floats:
     return median
 
 
-RULES = (
-    _unobserved, _short, _constant, _stuck, _ended, _outlier_scale, _jumps, _negative_counts, _bounds,
-    _steps_and_gaps, _ends, _empty, _edges, _horizon, _leaks, _twins, _unknown_categories,
+TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts)
+"""Called with each channel and its name."""
+TABLE_RULES = (
+    _unobserved, _short, _ends, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,
+    _unknown_categories,
 )  # fmt: skip

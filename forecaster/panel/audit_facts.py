@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +94,15 @@ class Facts:
             begin, length = self.panel.indptr[part], np.diff(self.panel.indptr)[part]
             rows = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
             yield part, rows, np.repeat(np.arange(len(part)), length)
+
+    def observed(
+        self, series: int | np.integer[Any], channel: int, *, nonzero: bool = False
+    ) -> tuple[Ints, Floats]:
+        """Returns the rows in which a target of a series is observed (and not 0), and its values."""
+        begin, end = self.panel.indptr[series : series + 2]
+        values = self.panel.values[begin:end, channel].astype(np.float64)
+        real = (values == values) & ~(nonzero & (values == 0))
+        return np.flatnonzero(real) + begin, values[real]
 
     def series_at(self, rows: Ints) -> Ints:
         """Returns the numbers of the series that own rows."""

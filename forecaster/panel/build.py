@@ -9,29 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.panel.calendar import Calendar
-from forecaster.panel.cells import SERIES
+from forecaster.errors import DataError
+from forecaster.panel.calendar import Calendar, declared_freq
 from forecaster.panel.findings import Faults, beside, fault, refuse_errors
-from forecaster.panel.frames import read_table
-from forecaster.panel.freq import declared_freq
-from forecaster.panel.grid import on_grid
+from forecaster.panel.frames import Table, read_table
 from forecaster.panel.holidays import check_holidays, with_holidays
-from forecaster.panel.infer_freq import Parts, find_freq
+from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, find_freq
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
-from forecaster.panel.panel import MISSING, Panel
+from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.panel.roles import check_schema, infer_schema
-from forecaster.panel.rows import Rows, main_rows, with_covariates, with_future
+from forecaster.panel.rows import SERIES, Rows, main_rows, with_covariates, with_future
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, stored_panel
-from forecaster.panel.table import Table
 
 
 def open_panel(
@@ -47,7 +44,7 @@ def open_panel(
     Raises:
         DataError: a table cannot be read or understood; see `build_panel`.
     """
-    if isinstance(source, str | Path) and is_store(source):
+    if is_store(source):
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
     faults, tables = Faults("unreadable"), dict[str, Table]()
     for name, given in (("table", source), ("covariates", covariates), ("future", future)):
@@ -89,12 +86,12 @@ def build_panel(
         DataError: columns are missing, rows repeat, values are infinite, times are off the grid, or
             the grid would be mostly empty.
     """
-    notes = [note for part in (table, covariates, future) if part is not None for note in part.notes]
+    given = [part for part in (table, covariates, future) if part is not None]
+    notes = [note for part in given for note in part.notes]
     with beside(notes):
         declared = data.freq is not None if schema is None else bool(schema.freq)
         holidays = data.holidays if schema is None else schema.holidays
         if holidays is not None:
-            given = [part for part in (table, covariates, future) if part is not None]
             check_holidays(holidays, given)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
@@ -114,19 +111,20 @@ def build_panel(
         notes += rows.notes
         refuse_errors([*rows.notes, *faults.found])
         rows = replace(rows, schema=replace(rows.schema, regular=regular))
-        # The table is no longer needed: a large one takes more memory than its panel.
-        table, order = replace(table, frame=table.frame.clear()), None
-        panel = panel_of(rows, calendar, table, declared=declared, holidays=holidays)
+        source = (table.name, table.kind)
+        # No longer needed: a large table takes more memory than its panel.
+        del table, given, order
+        panel = panel_of(rows, calendar, *source, declared=declared, holidays=holidays)
     return replace(panel, notes=(*notes, *panel.notes))
 
 
 def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tuple[Table, DataConfig]:
     """Returns a table of one row per series as a long one, and its roles; others as they are."""
-    layout, target = (data.layout, data.target) if schema is None else (schema.layout, schema.target)
-    if layout != "rows" or (schema is not None and set(schema.target) <= set(table.frame.columns)):
+    known = data if schema is None else schema
+    target = known.target or ("value",)
+    if known.layout != "rows" or (schema is not None and set(target) <= set(table.frame.columns)):
         return table, data
-    series = data.series if schema is None else schema.series
-    return to_long(table, data, series, target[0] if target else "value")
+    return to_long(table, data, known.series, target[0])
 
 
 def joined(
@@ -165,7 +163,8 @@ def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calen
 def panel_of(
     rows: Rows,
     calendar: Calendar,
-    table: Table,
+    name: str,
+    kind: str,
     *,
     declared: bool,
     holidays: str | None = None,
@@ -176,40 +175,40 @@ def panel_of(
     Args:
         rows: of all tables, with the categories of the schema where it has them.
         calendar: of the rows.
-        table: names the source in messages; its rows are not read.
+        name, kind: of the table.
         declared: the step was given, not inferred.
         holidays: country whose public holidays become a known covariate.
         sparse: most of the grid may be empty.
     """
-    panel, faults = _arrays(rows, calendar, table), Faults()
-    with faults:
-        _check_finite(panel)
+    panel, faults = _arrays(rows, calendar, name, kind), Faults()
+    _check_finite(panel, faults)
     panel = _without_lead_in(panel)
     with faults:
         if rows.schema.regular:
-            panel = on_grid(panel, declared=declared, sparse=sparse)
+            panel = _on_grid(panel, declared=declared, sparse=sparse)
     faults.refuse()
     return panel if holidays is None else with_holidays(panel, holidays)
 
 
-def _arrays(rows: Rows, calendar: Calendar, table: Table) -> Panel:
+def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
     schema, frame = rows.schema, rows.frame
     categories = dict(schema.categories)
-    for name in (*schema.code_columns, *schema.static_category):
-        if name not in categories:
-            categories[name] = tuple(frame[name].drop_nulls().unique().sort().to_list())
-    static = frame.select(SERIES)
-    if schema.static:
-        first = [pl.col(name).drop_nulls().first() for name in schema.static]
-        static = frame.group_by(SERIES, maintain_order=True).agg(first)
+    for column in (*schema.code_columns, *schema.static_category):
+        if column not in categories:
+            categories[column] = tuple(frame[column].drop_nulls().unique().sort().to_list())
     time, indptr = rows.layout()
+    first = [pl.col(column).drop_nulls().first() for column in schema.static]
+    static = frame.group_by(SERIES, maintain_order=True).agg(first) if first else frame.clear()
     codes = _codes(frame, schema.code_columns, categories)
     static_codes = _codes(static, schema.static_category, categories, len(indptr) - 1)
-    unmet = _unmet(frame, schema.code_columns, codes)
-    unmet |= _unmet(static, schema.static_category, static_codes)
-    cycles = {"season_length": calendar.season, "periods": calendar.periods}
     return Panel(
-        schema=replace(schema, freq=calendar.freq, categories=categories, **cycles),  # type: ignore[arg-type]
+        schema=replace(
+            schema,
+            freq=calendar.freq,
+            categories=categories,
+            season_length=calendar.season,
+            periods=calendar.periods,
+        ),
         calendar=calendar,
         keys=rows.keys,
         values=_numbers(frame, schema.columns),
@@ -219,9 +218,10 @@ def _arrays(rows: Rows, calendar: Calendar, table: Table) -> Panel:
         static=_numbers(static, schema.static_numeric, len(indptr) - 1),
         static_codes=static_codes,
         regular=False,
-        kind=table.kind,
-        name=table.name,
-        unmet=unmet,
+        kind=kind,
+        name=name,
+        unmet=_unmet(frame, schema.code_columns, codes)
+        | _unmet(static, schema.static_category, static_codes),
     )
 
 
@@ -271,8 +271,8 @@ def _without_lead_in(panel: Panel) -> Panel:
     return panel.cut(np.where(first < 0, panel.indptr[:-1], first), panel.indptr[1:])
 
 
-def _check_finite(panel: Panel) -> None:
-    faults = Faults()
+def _check_finite(panel: Panel, faults: Faults) -> None:
+    """Gathers a fault per column that holds an infinite value."""
     for values, names, per_row in (
         (panel.values, panel.schema.columns, True),
         (panel.static, panel.schema.static_numeric, False),
@@ -280,18 +280,88 @@ def _check_finite(panel: Panel) -> None:
         infinite = np.isinf(values)
         for column in np.flatnonzero(infinite.any(axis=0)):
             bad, name = np.flatnonzero(infinite[:, column]), names[column]
-            row = int(bad[0])
-            series = int(np.searchsorted(panel.indptr, row, side="right") - 1) if per_row else row
-            stamp = panel.calendar.text(int(panel.time[row])) if per_row else ""
+            series, time = int(bad[0]), ""
+            if per_row:
+                series = int(np.searchsorted(panel.indptr, bad[0], side="right") - 1)
+                time = panel.calendar.text(int(panel.time[bad[0]]))
+            label, at = panel.labels[series], f" at {time}" if time else ""
+            text = (
+                f"{panel.name}: column '{name}': expected finite numbers, found "
+                f"{values[bad[0], column]} in series '{label}'{at} ({len(bad)} such cells; numbers "
+                "beyond 3.4e38 count)"
+            )
+            advice, count = "leave the cell empty where the value is missing", len(bad)
             with faults:
-                raise fault(
-                    "infinite",
-                    f"{panel.name}: column '{name}': expected finite numbers, found "
-                    f"{values[row, column]} in series '{panel.labels[series]}'"
-                    f"{stamp and f' at {stamp}'} ({len(bad)} such cells; numbers beyond 3.4e38 count)",
-                    "leave the cell empty where the value is missing",
-                    series=panel.labels[series],
-                    where=stamp or name,
-                    count=len(bad),
-                )
-    faults.refuse()
+                raise fault("infinite", text, advice, series=label, where=time or name, count=count)
+
+
+# The regular grid: rows move to their place on it, and gaps become empty rows.
+
+
+def _on_grid(panel: Panel, *, declared: bool, sparse: bool) -> Panel:
+    """Returns the panel with every row on the grid that starts at its series' first row.
+
+    Raises:
+        DataError: a row is off the grid, or most of the grid would be empty.
+    """
+    if panel.calendar.is_dense(panel.time, panel.indptr):
+        return replace(panel, regular=True)
+    length = np.diff(panel.indptr)
+    anchor, place, off = panel.calendar.placed(panel.time, panel.indptr)
+    if off.any():
+        raise _off_grid(panel, off, declared)
+    start = np.append(place, 0)[panel.indptr[:-1]]
+    place = place - np.repeat(start, length)
+    spans = np.append(place, -1)[np.where(length > 0, panel.indptr[1:] - 1, panel.n_rows)] + 1
+    total = int(spans.sum())
+    if total == panel.n_rows:
+        return replace(panel, regular=True)
+    if not sparse:
+        check_density(panel.name, panel.calendar.freq, total, panel.n_rows)
+    indptr = np.concatenate(([0], np.cumsum(spans))).astype(np.int64)
+    old = place + np.repeat(indptr[:-1], length)
+    empty = np.ones(total, bool)
+    empty[old] = False
+    new = np.flatnonzero(empty)
+    owner = np.searchsorted(indptr, new, side="right") - 1
+
+    def scattered(array: NDArray[Any], missing: float) -> NDArray[Any]:
+        result = np.full((total, *array.shape[1:]), missing, array.dtype)
+        result[old] = array
+        return result
+
+    time = scattered(panel.time, NO_TIME)
+    time[new] = panel.calendar.shift(anchor[owner], start[owner] + new - indptr[owner])
+    return replace(
+        panel,
+        values=scattered(panel.values, np.nan),
+        codes=scattered(panel.codes, MISSING),
+        time=time,
+        indptr=indptr,
+        regular=True,
+    )
+
+
+def check_density(name: str, freq: str, total: int, rows: int) -> None:
+    """Raises DataError for a grid that would be mostly empty."""
+    if total > MOST_GRID_ROWS * rows:
+        raise DataError(
+            f"{name}: a grid of {freq} would have {total} rows for {rows} in the table, more than "
+            f"{MOST_GRID_ROWS} times as many; pass a longer step with --freq, or correct stray times "
+            "far from the others"
+        )
+
+
+def _off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> DataError:
+    row, count = int(np.argmax(off)), int(off.sum())
+    series = int(np.searchsorted(panel.indptr, row, side="right") - 1)
+    rows, label = (panel.indptr[series], row), panel.labels[series]
+    first, time = (panel.calendar.text(int(panel.time[at])) for at in rows)
+    text = (
+        f"{panel.name}: expected steps of {panel.calendar.freq} from {first} in series '{label}', found "
+        f"{time} ({count} such rows)"
+    )
+    advice = "correct the time of these rows"
+    if declared:
+        advice = "pass another step with --freq, or round the times to it"
+    return fault("grid", text, advice, series=label, where=time, count=count)

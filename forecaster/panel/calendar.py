@@ -1,7 +1,7 @@
 """The time axis of a panel: arithmetic in steps, and the phase of calendar cycles.
 
 Time is int64: microseconds since 1970 (UTC instants for zoned columns; naive timestamps and dates as if
-they were UTC), or the caller's own integers. A `freq` is "<count><unit>", see `freq.py`. Steps of days
+they were UTC), or the caller's own integers. A `freq` is "<count><unit>", as "15min". Steps of days
 and longer keep the wall clock of the zone, so a day over a clock change lasts 23 or 25 hours; hours and
 shorter steps are elapsed time. All arithmetic is over whole arrays: polars offsets one step at a time,
 so months and weekdays are numbered and divided here. Axes: n = times, series, row.
@@ -9,6 +9,7 @@ so months and weekdays are numbered and divided here. Axes: n = times, series, r
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,11 +18,61 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.arrays import evenly_apart
-from forecaster.panel.freq import DAY, FIXED, MONTHS
 from forecaster.panel.timestamps import parse_times
 
 Times = NDArray[np.int64]
+
+DAY = 86_400_000_000
+_BLOCK = 1 << 16
+FIXED = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": DAY, "w": 7 * DAY}
+MONTHS = {"mo": 1, "moe": 1, "q": 3, "qe": 3, "y": 12, "ye": 12}
+UNITS = "us, ms, s, min, h, d, b (weekdays), w, mo, moe (month end), q, qe, y, ye, i (integer step)"
+_SPELLINGS = {
+    "S": "s", "sec": "s", "second": "s", "seconds": "s", "L": "ms", "U": "us",
+    "T": "min", "m": "min", "minute": "min", "minutes": "min", "minutely": "min",
+    "H": "h", "hour": "h", "hours": "h", "hourly": "h", "hr": "h",
+    "D": "d", "day": "d", "days": "d", "daily": "d", "B": "b", "business": "b",
+    "W": "w", "week": "w", "weeks": "w", "weekly": "w",
+    "MS": "mo", "M": "moe", "ME": "moe", "month": "mo", "months": "mo", "monthly": "mo",
+    "QS": "q", "Q": "qe", "QE": "qe", "quarter": "q", "quarters": "q", "quarterly": "q",
+    "YS": "y", "AS": "y", "A": "ye", "Y": "ye", "YE": "ye",
+    "year": "y", "years": "y", "yearly": "y", "annual": "y", "integer": "i", "step": "i",
+}  # fmt: skip
+
+
+def parse_freq(text: str) -> str:
+    """Returns a frequency in this package's notation.
+
+    Args:
+        text: "1h", "30min", "hourly", or a pandas alias such as "D", "15T", "W-SUN", "MS".
+
+    Raises:
+        DataError: the unit is not known.
+
+    Example:
+        >>> parse_freq("15T"), parse_freq("W-SUN"), parse_freq("hourly")
+        ('15min', '1w', '1h')
+    """
+    match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]*)(-[A-Za-z]{3})?\s*", text)
+    count, unit = (match[1], match[2] or "i") if match else ("", "")
+    unit = _SPELLINGS.get(unit) or _SPELLINGS.get(unit.lower()) or unit
+    known = unit in FIXED or unit in MONTHS or unit in ("b", "i")
+    if not known or count.strip("0") == "" != count or not text.strip():
+        raise DataError(f"freq '{text}': expected a count and a unit, as 1h; units are {UNITS}")
+    return f"{int(count or 1)}{unit}"
+
+
+def declared_freq(text: str, *, integer: bool) -> str:
+    """Returns a declared frequency; raises a DataError where it does not suit the time column.
+
+    Args:
+        integer: times count steps.
+    """
+    freq = parse_freq(text)
+    if integer != freq.endswith("i"):
+        held = "integers; pass --freq 1i" if integer else "dates; pass --freq 1d or the like"
+        raise DataError(f"freq '{freq}': the time column holds {held}")
+    return freq
 
 
 @dataclass(frozen=True)
@@ -287,3 +338,15 @@ def _weekday_number(days: Times) -> Times:
     # 1970-01-01 was a Thursday; a weekend counts as the Monday after it.
     week, weekday = np.divmod(days + 3, 7)
     return np.asarray(5 * week + np.minimum(weekday, 5), np.int64)
+
+
+def evenly_apart(time: Times, indptr: Times, step: int) -> bool:
+    """Returns whether every row comes this far after the one before it in its series."""
+    # Block by block, as a difference of all rows takes the memory of all times again.
+    for begin in range(0, len(time) - 1, _BLOCK):
+        apart = np.diff(time[begin : begin + _BLOCK + 1])
+        odd = np.flatnonzero(apart != step) + begin + 1
+        # The first row of a series comes after none.
+        if len(odd) >= len(indptr) or (indptr[np.searchsorted(indptr, odd)] != odd).any():
+            return False
+    return True

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.panel.arrays import Ints, blocks, owners, translated
+from forecaster.errors import DataError
+from forecaster.panel.arrays import Ints, blocks, empty_beside, owners
 from forecaster.panel.panel import MISSING, Panel
 
 
@@ -56,6 +57,22 @@ def recoded(panel: Panel, categories: Mapping[str, tuple[str, ...]]) -> Panel:
         panel,
         unmet=unmet,
         schema=replace(schema, categories=dict(categories)),
-        codes=translated(panel.codes, [*map(table, schema.code_columns)]),
-        static_codes=translated(panel.static_codes, [*map(table, schema.static_category)]),
+        codes=_translated(panel.codes, [*map(table, schema.code_columns)]),
+        static_codes=_translated(panel.static_codes, [*map(table, schema.static_category)]),
     )
+
+
+def _translated(codes: NDArray[np.int32], tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """Returns codes looked up in one table per column, whose first entry is for code -1."""
+    result: NDArray[np.int32] = empty_beside(codes, codes.shape, np.int32)
+    for rows in blocks(*codes.shape):
+        for k, table in enumerate(tables):
+            place = codes[rows, k].astype(np.int64) + 1
+            # Only in a store that was changed by hand.
+            if place.min() < 0 or place.max() >= len(table):
+                raise DataError(
+                    f"damaged codes of categories: {place.max() - 1}, of {len(table) - 2}; "
+                    "convert again"
+                )
+            result[rows, k] = table[place]
+    return result

@@ -9,8 +9,9 @@ whole table, bit for bit: where all rows contradict the sample, an error names t
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +23,11 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.files import check_replaceable, check_writable
-from forecaster.panel.build import build_panel, find_calendar, joined, panel_of
+from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.cells import SERIES
-from forecaster.panel.csv import first_bytes
-from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
-from forecaster.panel.frames import TableFile, find_files, format_of, read_table, unreadable
-from forecaster.panel.grid import check_density
+from forecaster.panel.csv import check_unique, first_bytes
+from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
+from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_table, unreadable
 from forecaster.panel.holidays import check_holidays
 from forecaster.panel.panel import Panel
 from forecaster.panel.roles import (
@@ -40,7 +39,7 @@ from forecaster.panel.roles import (
     look_like_codes,
     repeated_rows,
 )
-from forecaster.panel.rows import Rows, main_rows
+from forecaster.panel.rows import SERIES, Rows, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import (
     CARD,
@@ -51,7 +50,6 @@ from forecaster.panel.store import (
     write_store,
     writing,
 )
-from forecaster.panel.table import Table, check_unique
 from forecaster.panel.timestamps import parse_times
 
 WHOLE = 1 << 22
@@ -205,7 +203,8 @@ class _Conversion:
                 panel_of(
                     rows,
                     calendar,
-                    Table(rows.frame.clear(), self.scan.name, "file"),
+                    self.scan.name,
+                    "file",
                     declared=self.data.freq is not None,
                     holidays=self.data.holidays,
                     sparse=True,
@@ -382,3 +381,22 @@ class _Conversion:
                 text = f"column '{name}' holds {values.drop_nulls().len()} codes"
                 advice = f"declare whether it is a category with --categorical {name}, or others"
                 raise self._contradiction(text, advice, name)
+
+
+def summed(notes: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns the notes on parts of a table as notes on the whole: their counts are added up."""
+    found: dict[tuple[str, ...], Finding] = {}
+    for note in notes:
+        kind = (note.severity, note.rule, note.advice, *_COUNTS.split(note.text))
+        first = found.get(kind)
+        if first is None:
+            found[kind] = note
+        elif f"{first.count:,}" in _COUNTS.findall(first.text):
+            counts = zip(_COUNTS.findall(first.text), _COUNTS.findall(note.text), strict=True)
+            sums = (f"{sum(int(part.replace(',', '')) for part in pair):,}" for pair in counts)
+            text = _COUNTS.sub(lambda _: next(sums), first.text)  # noqa: B023
+            found[kind] = replace(first, count=first.count + note.count, text=text)
+    return tuple(found.values())
+
+
+_COUNTS = re.compile(r"(?<![\w'.:+-])\d+(?:,\d{3})*(?![\w'.:-])")

@@ -12,12 +12,12 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import mmap
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.findings import Finding, fault
+from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.numbers import (
     PADDED,
     as_numbers,
@@ -33,13 +33,11 @@ from forecaster.panel.numbers import (
     decimal_marks,
     looks_like_thousands,
 )
-from forecaster.panel.table import check_unique
 from forecaster.panel.timestamps import SAMPLE, first_values, guess_formats
 
 _UNNAMED = "\0"
 """How the name of a column without one begins; no name in a file begins so."""
 _HEAD = 1 << 18
-_BLOCK = 1 << 20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DELIMITERS = (",", ";", "\t", "|")
 _VALUE = re.compile(r"^ *[\d.,:/+\-'TZ ]*\d[\d.,:/+\-'TZ ]*(?:[eE][+-]?\d+)? *$")
@@ -94,6 +92,14 @@ def read_csv(
         _check_even(content, name, dialect)
     frame, named = _with_names(frame)
     return frame, [*notes, *more, *blank, *named]
+
+
+def check_unique(names: Iterable[str], where: str) -> None:
+    """Raises a DataError that lists the names, surrounding blanks aside, that occur more than once."""
+    counts = Counter(name.strip() for name in names)
+    repeated = [f"'{name}' {count} times" for name, count in counts.items() if count > 1]
+    if repeated:
+        raise DataError(f"{where}: expected one column per name, found {', '.join(repeated)}; rename")
 
 
 def first_bytes(content: Path | bytes, count: int) -> bytes:
@@ -340,35 +346,25 @@ def field_counts(
     Delimiters and line ends between quotes are text. A blank line has 0 fields. Bytes from `end` on
     are not counted.
     """
-    counts, lengths = [], []
-    inside, pending, length, last = False, 0, 0, 0
-    for block in _blocks(content, end):
-        quotes = block == ord('"')
-        ends, separators = block == ord(eol), block == ord(separator)
-        if inside or quotes.any():
-            within = np.logical_xor.accumulate(quotes) ^ inside
-            inside = bool(within[-1])
-            ends &= ~within
-            separators &= ~within
-        at, marks = np.flatnonzero(ends), np.flatnonzero(separators)
-        if len(at):
-            before = np.searchsorted(marks, at)
-            counts.append(np.diff(before, prepend=-pending))
-            sizes = np.diff(at, prepend=-1 - length) - 1
-            # A carriage return is part of the line end, not of the line.
-            returned = np.where(at > 0, block[at - 1], last) == ord("\r")
-            lengths.append(sizes - (returned & (sizes > 0)) if eol == "\n" else sizes)
-            pending, length = len(marks) - int(before[-1]), len(block) - 1 - int(at[-1])
-        else:
-            pending, length = pending + len(marks), length + len(block)
-        last = int(block[-1])
-    if length:
-        counts.append(np.array([pending]))
-        lengths.append(np.array([length]))
-    if not counts:
-        return np.zeros(0, np.int64), not inside
-    sizes = np.concatenate(lengths)
-    return np.where(sizes > 0, np.concatenate(counts) + 1, 0), not inside
+    data = _bytes(content)[:end]
+    if not len(data):
+        return np.zeros(0, np.int64), True
+    quotes, ends, separators = (data == ord(mark) for mark in ('"', eol, separator))
+    open_at_end = False
+    if quotes.any():
+        inside = np.logical_xor.accumulate(quotes)
+        open_at_end = bool(inside[-1])
+        ends &= ~inside
+        separators &= ~inside
+    last = np.flatnonzero(ends)
+    if not len(last) or last[-1] != len(data) - 1:
+        last = np.append(last, len(data))
+    counts = np.diff(np.searchsorted(np.flatnonzero(separators), last), prepend=0) + 1
+    length = np.diff(last, prepend=-1) - 1
+    if eol == "\n":
+        # A carriage return is part of the line end, not of the line.
+        length -= (length > 0) & (data[np.maximum(last - 1, 0)] == ord("\r"))
+    return np.where(length > 0, counts, 0), not open_at_end
 
 
 def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too: bool = True) -> None:
@@ -377,83 +373,39 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
     Args:
         short_too: whether a row with fewer fields is a fault.
     """
-    if short_too and _is_even(content, dialect):
-        return
     counts, closed = field_counts(content, dialect.separator, dialect.eol)
     counts = counts[dialect.skipped :]
-    counts = counts[np.argmax(counts > 0) :] if len(counts) else counts
+    counts = counts[np.argmax(counts > 0) :]
     if not closed:
         raise fault(
             "quotes",
             f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed",
             'close it, or write a quote sign within text twice, as ""',
         )
-    width = counts[0] if len(counts) else 0
-    odd = (counts > width) | (short_too & (counts < width) & (counts > 0))
+    odd = (counts > counts[0]) | (short_too & (counts < counts[0]) & (counts > 0))
     if odd.any():
-        row = int(np.argmax(odd))
-        raise fault(
-            "fields",
-            f"{name}: expected {width} fields as in the header, found {counts[row]} in row {row} "
-            f"({int(odd.sum())} such rows)",
-            "correct the row, put quotes around text that holds the delimiter, or pass --delimiter",
-            where=f"row {row}",
-            count=int(odd.sum()),
-        )
-
-
-def _is_even(content: Path | bytes, dialect: Dialect) -> bool:
-    """Whether, without quotes, counting shows as many delimiters as the header's for every line.
-
-    Called after polars has read the file, which refuses a row longer than the header: a short row
-    therefore lowers the count.
-    """
-    if dialect.skipped:
-        return False
-    separators = lines = last = 0
-    for block in _blocks(content):
-        if (block == ord('"')).any():
-            return False
-        separators += int(np.count_nonzero(block == ord(dialect.separator)))
-        lines += int(np.count_nonzero(block == ord(dialect.eol)))
-        last = int(block[-1])
-    lines += last != ord(dialect.eol)
-    return separators == lines * (len(dialect.header) - 1)
+        rows, bad = pl.Series(counts[1:]), pl.Series(odd[1:])
+        expected = f"{counts[0]} fields as in the header"
+        advice = "correct the row, put quotes around text that holds the delimiter, or pass --delimiter"
+        raise row_fault("fields", name, expected, rows, bad, advice)
 
 
 def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
     """Raises a DataError for the first byte that is not UTF-8, with the command that converts."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    done = 0
-    for block in _blocks(content):
-        held = len(decoder.getstate()[0])
-        try:
-            decoder.decode(block.tobytes())
-        except UnicodeDecodeError as error:
-            at, byte = done - held + error.start, error.object[error.start]
-            _refuse_byte(content, name, separator, at, byte)
-        done += len(block)
+    try:
+        _bytes(content).tobytes().decode()
+    except UnicodeDecodeError as error:
+        at, byte = error.start, error.object[error.start]
+        row = len(field_counts(content, separator, end=at + 1)[0]) - 1
+        # Windows writes letters where Latin-1 has control signs.
+        page = "cp1252" if 0x80 <= byte < 0xA0 else "latin1"
+        where = f"row {row}" if row else "the header"
+        text = f"{name}: expected UTF-8, found the byte 0x{byte:02x} in {where} (byte {at} of the file)"
+        advice = f"save it as UTF-8, as with iconv -f {page} -t utf8 {name} > new.csv"
+        raise fault("encoding", text, advice, where=where) from None
 
 
-def _refuse_byte(content: Path | bytes, name: str, separator: str, at: int, byte: int) -> NoReturn:
-    row = len(field_counts(content, separator, end=at + 1)[0]) - 1
-    # Windows writes letters where Latin-1 has control signs.
-    page = "cp1252" if 0x80 <= byte < 0xA0 else "latin1"
-    where = f"row {row}" if row else "the header"
-    raise fault(
-        "encoding",
-        f"{name}: expected UTF-8, found the byte 0x{byte:02x} in {where} (byte {at} of the file)",
-        f"save it as UTF-8, as with iconv -f {page} -t utf8 {name} > new.csv",
-        where=where,
-    )
-
-
-def _blocks(content: Path | bytes, end: int | None = None) -> list[NDArray[np.uint8]]:
-    data: bytes | mmap.mmap = b""
+def _bytes(content: Path | bytes) -> NDArray[np.uint8]:
     if isinstance(content, bytes):
-        data = content
-    elif content.stat().st_size:
-        with content.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    whole = np.frombuffer(data, np.uint8)[:end]
-    return [whole[start : start + _BLOCK] for start in range(0, len(whole), _BLOCK)]
+        return np.frombuffer(content, np.uint8)
+    return np.memmap(content, np.uint8, "r") if content.stat().st_size else np.zeros(0, np.uint8)

@@ -5,14 +5,16 @@ They become lines for people, mappings for machines, or one `DataError` with eve
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from forecaster.errors import DataError
+from forecaster.errors import DataError, nearest
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -70,6 +72,29 @@ def fault(
     return DataError(finding.line(), [finding])
 
 
+def row_fault(
+    rule: str,
+    where: str,
+    expected: str,
+    cells: pl.Series,
+    bad: pl.Series,
+    advice: str,
+    place: Callable[[int], str] = "row {}".format,
+) -> DataError:
+    """Returns the error of the rows where `bad` is true: names the first with its cell, counts all.
+
+    Args:
+        where: table and column.
+        cells: what the rows hold.
+        place: returns a row, counted from 1, as messages name it.
+    """
+    first, count = int(bad.arg_true()[0]), int(bad.sum())
+    cell, row = cells[first], place(first + 1)
+    found = "none" if cell is None else f"'{cell}'" if isinstance(cell, str) else cell
+    text = f"{where}: expected {expected}, found {found} in {row} ({count} such rows)"
+    return fault(rule, text, advice, where=row, count=count)
+
+
 def findings_of(error: DataError, rule: str = "table") -> list[Finding]:
     """Returns the findings of an error; one per line, of this rule, where it carries none."""
     lines = str(error).splitlines()
@@ -113,20 +138,18 @@ class Faults:
         refuse_errors(self.found)
 
 
-def summed(notes: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns the notes on parts of a table as notes on the whole: their counts are added up."""
-    found: dict[tuple[str, ...], Finding] = {}
-    for note in notes:
-        kind = (note.severity, note.rule, note.advice, *_COUNTS.split(note.text))
-        first = found.get(kind)
-        if first is None:
-            found[kind] = note
-        elif f"{first.count:,}" in _COUNTS.findall(first.text):
-            counts = zip(_COUNTS.findall(first.text), _COUNTS.findall(note.text), strict=True)
-            sums = (f"{sum(int(part.replace(',', '')) for part in pair):,}" for pair in counts)
-            text = _COUNTS.sub(lambda _: next(sums), first.text)  # noqa: B023
-            found[kind] = replace(first, count=first.count + note.count, text=text)
-    return tuple(found.values())
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Returns "; did you mean 'x'?" for the nearest known name, or nothing."""
+    near = nearest(name, known, cutoff=0.6)
+    return f"; did you mean '{near}'?" if near else ""
 
 
-_COUNTS = re.compile(r"(?<![\w'.:+-])\d+(?:,\d{3})*(?![\w'.:-])")
+def listing(names: Sequence[str]) -> str:
+    """Returns names for a message: all of a few, the first of many with their count."""
+    shown = ", ".join(names[:20])
+    return shown if len(names) <= 20 else f"{shown}, ... ({len(names)} in all)"
+
+
+def one_line(error: BaseException) -> str:
+    """Returns another library's error message, shortened to one line."""
+    return " ".join(str(error).split("\n\n")[0].split())[:200]

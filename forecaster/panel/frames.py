@@ -15,7 +15,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,17 +26,10 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.csv import first_bytes, read_csv
-from forecaster.panel.findings import Faults, Finding, fault
+from forecaster.panel.csv import check_unique, first_bytes, read_csv
+from forecaster.panel.findings import Faults, Finding, did_you_mean, fault, listing, one_line
 from forecaster.panel.numbers import as_numbers
-from forecaster.panel.table import (
-    Table,
-    check_unique,
-    did_you_mean,
-    listing,
-    merge_notes,
-    one_line,
-)
+from forecaster.panel.timestamps import WrittenTimes, parse_times
 
 URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
@@ -63,6 +57,68 @@ _BAD_FILE = (
     EOFError,
     zlib.error,
 )
+
+
+TEXT = (pl.String, pl.Categorical, pl.Enum)
+"""Kinds of columns that hold text."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A frame and where it came from."""
+
+    frame: pl.DataFrame
+    """The rows in their original order."""
+    name: str
+    """Path, glob, or "the pandas frame": used in messages."""
+    kind: str
+    """"polars", "pandas", "pyarrow" or "file": the kind of frame that results are returned as."""
+    notes: tuple[Finding, ...] = ()
+    """What was noticed while reading."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Names and numbers of rows of the files, where several became one table."""
+    numbers: pl.Series | None = None
+    """Each row's number in the table that this one is a part of; None = it is whole."""
+    times: WrittenTimes | None = None
+    """How the column of times was written, once it is parsed; None = not parsed."""
+
+    def place(self, row: int) -> str:
+        """Returns a row, counted from 1 after the header, as messages name it.
+
+        Example:
+            >>> Table(pl.DataFrame(), "*.csv", "file", parts=(("a.csv", 3), ("b.csv", 9))).place(5)
+            'b.csv row 2'
+        """
+        row = row if self.numbers is None else int(self.numbers[row - 1])
+        for name, height in self.parts:
+            if row <= height:
+                return f"{name} row {row}"
+            row -= height
+        return f"row {row}"
+
+    def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
+        """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
+        text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
+        times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
+        # Text takes four times the memory of timestamps. It is kept only where offsets from UTC vary.
+        kept = text if found.endswith("%:z") else None
+        written = WrittenTimes(found, self.frame[name].dtype.is_integer(), kept)
+        return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
+
+
+def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
+    """Returns an error for each name that is no column, with the nearest one and a list of all."""
+    return [
+        Finding(
+            "error",
+            "missing-column",
+            f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}",
+            f"the columns are {listing(known)}",
+            where=name,
+        )
+        for name in names
+        if name not in known
+    ]
 
 
 @dataclass(frozen=True)
@@ -156,7 +212,7 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
     Raises:
         DataError: there is no such file, or the server does not answer.
     """
-    if "\0" in source or not _is_utf8(source):
+    if re.search("[\0\ud800-\udfff]", source):
         raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
     if source.lower().startswith("file://"):
         source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
@@ -178,14 +234,6 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         hint = did_you_mean(path.name, near)
         raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
     return _select_files(source, sorted(names, key=_natural))
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _select_files(source: str, names: list[str]) -> tuple[list[TableFile], list[Finding]]:
@@ -223,7 +271,7 @@ def _read_files(source: str, data: DataConfig) -> Table:
     files, notes = find_files(source)
     if len(files) == 1 and not files[0].keys:
         frame, more = _read_file(files[0], data)
-        return Table(frame, source, "file", merge_notes([*notes, *more]))
+        return Table(frame, source, "file", _merged([*notes, *more]))
     frames, faults = [], Faults("unreadable")
     for file in files:
         with faults:
@@ -244,7 +292,7 @@ def _read_files(source: str, data: DataConfig) -> Table:
     table = Table(frame, source, "file", parts=parts)
     floats = {"."} if any(dtype.is_float() for dtype in frame.dtypes) else set()
     typed, more = as_numbers(frame.select(texts), data.decimal, floats, source, table.place)
-    return replace(table, frame=frame.with_columns(typed), notes=merge_notes([*notes, *more]))
+    return replace(table, frame=frame.with_columns(typed), notes=_merged([*notes, *more]))
 
 
 def _align(
@@ -335,30 +383,36 @@ def unreadable(name: str, error: Exception) -> DataError:
 
 def _unpacked(content: Path | bytes) -> Path | bytes:
     head = first_bytes(content, 4)
+    if not head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        return content
+    packed = content if isinstance(content, bytes) else content.read_bytes()
     if head.startswith(b"\x1f\x8b"):
-        return gzip.decompress(content if isinstance(content, bytes) else content.read_bytes())
-    if head == b"\x28\xb5\x2f\xfd":
-        import pyarrow
+        return gzip.decompress(packed)
+    import pyarrow
 
-        raw = content if isinstance(content, bytes) else content.read_bytes()
-        return pyarrow.CompressedInputStream(pyarrow.BufferReader(raw), "zstd").read()  # type: ignore[no-any-return]
-    return content
+    return bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(packed), "zstd").read())
+
+
+def _merged(notes: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns the notes on several files, with equal ones merged and counted."""
+    found: dict[tuple[str, str], Finding] = {}
+    for note in notes:
+        kind = (note.rule, note.text)
+        first = found.get(kind)
+        found[kind] = note if first is None else replace(first, count=first.count + note.count)
+    return tuple(found.values())
 
 
 # URLs: http and https directly, s3 and gs by pyarrow, every other scheme by its fsspec package.
 
 
 def _fetch(url: str) -> bytes:
-    try:
+    with _reaching(url, "read"):
         if _scheme(url) in ("http", "https"):
             with urllib.request.urlopen(url, timeout=URL_TIMEOUT_SECONDS) as answer:
                 return bytes(answer.read())
         files, path = _filesystem(url)
         return bytes(files.cat_file(path))
-    except DataError:
-        raise
-    except Exception as error:
-        raise _url_fault(url, "read", error) from error
 
 
 def _list_url(url: str) -> list[str] | None:
@@ -366,7 +420,7 @@ def _list_url(url: str) -> list[str] | None:
     scheme = _scheme(url)
     if scheme in ("http", "https"):
         return None
-    try:
+    with _reaching(url, "listed"):
         files, path = _filesystem(url)
         if any(sign in path for sign in "*?["):
             found = files.glob(path)
@@ -374,10 +428,6 @@ def _list_url(url: str) -> list[str] | None:
             found = files.find(path)
         else:
             return None
-    except DataError:
-        raise
-    except Exception as error:
-        raise _url_fault(url, "listed", error) from error
     return [f"{scheme}://{name.removeprefix(f'{scheme}://')}" for name in found]
 
 
@@ -418,19 +468,25 @@ def _filesystem(url: str) -> tuple[Any, str]:
         ) from error
 
 
-def _url_fault(url: str, what: str, error: Exception) -> DataError:
-    # Every scheme has its own exceptions; none of them is a fault of this package.
-    if isinstance(error, urllib.error.HTTPError):
-        error.close()
-        reason = f"the server answers {error.code} {error.reason}"
-    elif isinstance(error, urllib.error.URLError):
-        reason = f"no answer: {error.reason}"
-    elif isinstance(error, FileNotFoundError):
-        reason = "there is no such file"
-    else:
-        reason = one_line(error) or type(error).__name__
-    advice = "check the address and the credentials, or download the file"
-    return fault("url", f"{url}: cannot be {what} ({reason})", advice)
+@contextmanager
+def _reaching(url: str, what: str) -> Iterator[None]:
+    """Turns the exceptions of whatever library reads a URL into one clear line."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+            reason = f"the server answers {error.code} {error.reason}"
+        elif isinstance(error, urllib.error.URLError):
+            reason = f"no answer: {error.reason}"
+        elif isinstance(error, FileNotFoundError):
+            reason = "there is no such file"
+        else:
+            reason = one_line(error) or type(error).__name__
+        advice = "check the address and the credentials, or download the file"
+        raise fault("url", f"{url}: cannot be {what} ({reason})", advice) from error
 
 
 # Frames

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError, nearest
 from forecaster.panel.arrays import blocks, empty_beside
-from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.freq import DAY, MONTHS
+from forecaster.panel.calendar import DAY, MONTHS, Calendar, Times
+from forecaster.panel.findings import did_you_mean
+from forecaster.panel.frames import Table
 from forecaster.panel.schema import HOLIDAY
-from forecaster.panel.table import Table, did_you_mean
 
 if TYPE_CHECKING:
     from forecaster.panel.panel import Panel

@@ -16,13 +16,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.arrays import evenly_apart
-from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.freq import DAY, FIXED, MONTHS, MOST_GRID_ROWS
+from forecaster.panel.calendar import DAY, FIXED, MONTHS, Calendar, Times, evenly_apart
 
 Parts = Sequence[tuple[Times, Times]]
 """Each (time [row], rising within each series; indptr [series + 1]) of some whole series."""
 
+MOST_GRID_ROWS = 4
+"""Grid rows per row of a table beyond which the step must be wrong."""
 _MONTH = 30.436875
 
 

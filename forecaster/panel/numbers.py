@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from forecaster.errors import DataError
-from forecaster.panel.findings import Finding, fault
+from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.timestamps import first_values
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")
@@ -104,7 +103,10 @@ def as_numbers(
         if decimal is not None:
             fitting = [style for style in found if style.decimal == decimal]
             if not fitting:
-                raise _other_mark(frame[name], decimal, where, place)
+                column, expected = frame[name], f"'{decimal}' as decimal mark"
+                bad, named = ~_Style(decimal).fits(_known(column)), f"{where}: column '{name}'"
+                advice = "correct the values, or pass another --decimal"
+                raise row_fault("decimal", named, expected, column, bad, advice, place)
         elif _POINT in found and "," not in marks:
             fitting = [_POINT]
         else:
@@ -122,24 +124,10 @@ def _only_reading(
     for other in others:
         if not first.equals(other):
             row = int((first != other).arg_true()[0])
-            raise fault(
-                "decimal",
-                f"{where}: '{text[row]}' in {place(row + 1)} may be {first[row]:g} or {other[row]:g}",
-                "pass --decimal , or --decimal .",
-                where=place(row + 1),
-            )
+            at, either = place(row + 1), f"{first[row]:g} or {other[row]:g}"
+            found = f"{where}: '{text[row]}' in {at} may be {either}"
+            raise fault("decimal", found, "pass --decimal , or --decimal .", where=at)
     return first
-
-
-def _other_mark(column: pl.Series, decimal: str, where: str, place: Callable[[int], str]) -> DataError:
-    row = int((~_Style(decimal).fits(_known(column))).arg_true()[0])
-    return fault(
-        "decimal",
-        f"{where}: column '{column.name}': expected '{decimal}' as decimal mark, found "
-        f"'{column[row]}' in {place(row + 1)}",
-        "correct the values, or pass another --decimal",
-        where=place(row + 1),
-    )
 
 
 def _notes(name: str, style: _Style, text: pl.Series) -> list[Finding]:
@@ -172,24 +160,21 @@ def _known(column: pl.Series) -> pl.Series:
 
 def _simple(column: pl.Series) -> pl.Series | None:
     """Returns whole numbers and booleans, or ids with leading zeros unchanged; else None."""
-    head = first_values(column)
-    if len(head) and not head.cast(pl.Int64, strict=False).null_count():
-        whole = column.cast(pl.Int64, strict=False)
-        if whole.null_count() == column.null_count():
-            zeros = column.str.starts_with("0") & (column.str.len_bytes() > 1)
-            return column if zeros.any() else whole
-    head = _known(head)
-    for pattern in (r"^[+-]?\d+$", r"^(?:true|false)$"):
-        if not head.str.contains(pattern).all():
-            continue
+    head = _known(first_values(column))
+    if head.str.contains(r"^[+-]?\d+$").all():
+        text, whole = column, column.cast(pl.Int64, strict=False)
+        if whole.null_count() > text.null_count():
+            text = _known(column)
+            whole = text.cast(pl.Int64, strict=False)
+        if len(text) > text.null_count() == whole.null_count():
+            padded = text.str.starts_with("0") & (text.str.len_bytes() > 1)
+            return column if padded.any() else whole
+        if whole.null_count() > text.null_count() and text.str.contains(r"^[+-]?\d+$").all():
+            return column  # numbers that no int64 holds
+    if head.is_in(["true", "false"]).all():
         text = _known(column)
-        if text.null_count() == len(text) or not text.str.contains(pattern).all():
-            continue
-        if "\\d" not in pattern:
+        if len(text) > text.null_count() and text.is_in(["true", "false"]).all():
             return text == "true"
-        whole = text.cast(pl.Int64, strict=False)
-        padded = text.str.contains(PADDED).any() or whole.null_count() != text.null_count()
-        return column if padded else whole
     return None
 
 

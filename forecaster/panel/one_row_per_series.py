@@ -15,13 +15,12 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
-from forecaster.panel.findings import fault
+from forecaster.panel.findings import fault, row_fault
+from forecaster.panel.frames import TEXT, Table
 from forecaster.panel.numbers import MISSING
-from forecaster.panel.table import Table
 from forecaster.panel.timestamps import guess_formats
 
 _MIN_VALUE_COLUMNS = 5
-_TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 
 def has_series_rows(frame: pl.DataFrame) -> bool:
@@ -93,7 +92,7 @@ def rows_reasons(time: str | None, series: tuple[str, ...], target: tuple[str, .
 def _front(frame: pl.DataFrame, declared: tuple[str, ...]) -> list[str]:
     """Returns the declared columns and the columns of text before the first other one."""
     rest = [column for column in frame if column.name not in declared]
-    others = (k for k, c in enumerate(rest) if c.dtype not in _TEXT or c.null_count() == len(c))
+    others = (k for k, c in enumerate(rest) if c.dtype not in TEXT or c.null_count() == len(c))
     text = {column.name for column in rest[: next(others, len(rest))]}
     return [name for name in frame.columns if name in declared or name in text]
 
@@ -122,12 +121,10 @@ def _numbers(table: Table, values: pl.DataFrame) -> np.ndarray:
         if column.dtype == pl.String:
             bad &= ~column.str.strip_chars().is_in(MISSING)
         if bad.any():
-            row = int(bad.arg_true()[0])
-            raise fault(
-                "numbers",
-                f"{table.name}: column '{column.name}': expected numbers, found '{column[row]}' in "
-                f"{table.place(row + 1)} ({int(bad.sum())} such rows)",
-                "write numbers or leave the cell empty; name columns that are no values with --static",
+            where = f"{table.name}: column '{column.name}'"
+            advice = (
+                "write numbers or leave the cell empty; name columns that are no values with --static"
             )
+            raise row_fault("numbers", where, "numbers", column, bad, advice, table.place)
         columns.append(numbers)
     return pl.DataFrame(columns).to_numpy()

@@ -19,7 +19,6 @@ Ints = NDArray[np.int64]
 Numbers = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
-_BLOCK = 1 << 18
 _BITS = 63
 """Of an int64 that is not negative."""
 
@@ -110,16 +109,10 @@ def _starts(keys: pl.DataFrame, height: int) -> Ints | None:
     """Returns the rows whose key is not that of the row before; None where they are many."""
     if not keys.width:
         return np.arange(min(height, 1))
-    new = np.zeros(height, bool)
+    changes = [pl.col(name).ne_missing(pl.col(name).shift(1)) for name in keys.columns]
+    new = keys.select(pl.any_horizontal(changes)).to_series().to_numpy(writable=True)
     new[:1] = True
-    # Block by block: a column of text moved by a row is a copy as large as the column.
-    for begin in range(1, height, _BLOCK):
-        block = keys[begin - 1 : begin + _BLOCK]
-        for key in block.iter_columns():
-            new[begin : begin + _BLOCK] |= key[1:].ne_missing(key[:-1]).to_numpy()
-        if np.count_nonzero(new) * 2 > begin + _BLOCK:
-            return None
-    return np.flatnonzero(new)
+    return None if 2 * np.count_nonzero(new) > height + 1 else np.flatnonzero(new)
 
 
 def _ranks(keys: pl.DataFrame) -> tuple[Ints, int]:
@@ -151,22 +144,22 @@ def _rank(key: pl.Series) -> tuple[Ints, int]:
 
 def _sorted(ranks: Ints, size: int, time: Ints) -> tuple[Numbers, Ints, Ints]:
     """Returns rows by rank (below `size`) and time, where each rank begins, and times in order."""
-    steps, first, step = _steps(time)
-    low, middle = (len(time) - 1).bit_length(), int(steps.max()).bit_length()
-    if step and size.bit_length() + middle + low <= _BITS:
-        # In place, for every such array of a large table is tens of megabytes.
-        packed = np.left_shift(ranks, middle + low, dtype=np.int64)
-        packed |= np.left_shift(steps, low, out=steps)
-        packed |= np.arange(len(time), dtype=np.uint32)
-        packed.sort()
-        rows = np.bitwise_and(packed, (1 << low) - 1, out=steps).astype(np.uint32)
-        del steps
-        packed >>= low
-        starts = _changes(packed >> middle)
-        packed &= (1 << middle) - 1
-        packed *= step
-        packed += first
-        return rows, starts, packed
+    first, span = int(time.min()), int(time.max()) - int(time.min())
+    low = (len(time) - 1).bit_length()
+    if span < 1 << 62:
+        steps = time - first
+        step = int(np.gcd.reduce(steps)) or 1
+        steps //= step
+        middle = (span // step).bit_length()
+        if size.bit_length() + middle + low <= _BITS:
+            packed = np.left_shift(ranks, middle + low, dtype=np.int64)
+            packed |= steps << low
+            packed |= np.arange(len(time))
+            packed.sort()
+            rows = (packed & ((1 << low) - 1)).astype(np.uint32)
+            packed >>= low
+            starts = _changes(packed >> middle)
+            return rows, starts, (packed & ((1 << middle) - 1)) * step + first
     rows = np.lexsort((time, ranks)).astype(np.uint32)
     return rows, _changes(ranks[rows]), time[rows]
 
@@ -174,20 +167,3 @@ def _sorted(ranks: Ints, size: int, time: Ints) -> tuple[Numbers, Ints, Ints]:
 def _changes(ranks: Ints) -> Ints:
     """Returns where a rank begins."""
     return np.flatnonzero(np.append(True, ranks[1:] != ranks[:-1]))
-
-
-def _steps(time: Ints) -> tuple[Ints, int, int]:
-    """Returns times in steps after the first, the first, and the step; 0 = too far apart to count."""
-    first = int(time.min())
-    if int(time.max()) - first >= 1 << 53:
-        return time, first, 0
-    step = int(np.gcd.reduce(time[:1000] - first)) or 1
-    steps = np.empty(len(time), np.int64)
-    for begin in range(0, len(time), _BLOCK):
-        apart = time[begin : begin + _BLOCK] - first
-        # Division of floats takes a quarter of that of integers, and is exact where it has to be.
-        steps[begin : begin + _BLOCK] = apart / step
-        if (steps[begin : begin + _BLOCK] * step != apart).any():
-            step = int(np.gcd.reduce(time - first))
-            return (time - first) // step, first, step
-    return steps, first, step

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.cells import parse_time_column
-from forecaster.panel.findings import Faults, Finding, refuse_errors
-from forecaster.panel.freq import parse_freq
+from forecaster.panel.calendar import parse_freq
+from forecaster.panel.findings import Finding, did_you_mean, listing, refuse_errors
+from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema
-from forecaster.panel.table import Table, did_you_mean, listing
 from forecaster.panel.timestamps import EPOCHS, guess_formats, integer_format, is_time_name
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period")
@@ -31,12 +30,11 @@ SERIES_WORDS = {"id", "series", "store", "item", "sku"}
 WIDE_TARGETS = ("target", "y", "value", "values")
 LONG_TARGETS = (*WIDE_TARGETS, "sales", "demand")
 MOST_CATEGORIES = 100
-_SAMPLE = 10_000
-_TEXT = (pl.String, pl.Categorical, pl.Enum)
 MOST_CODES = 12
 """Different whole numbers up to which they may be codes of categories: the months of a year."""
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
+_SAMPLE = 10_000
 _RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
 
 
@@ -71,15 +69,24 @@ def infer_schema(
         >>> infer_schema(Table(frame, "shop.csv", "file"), DataConfig()).schema.target
         ('sales',)
     """
-    time, time_reason = find_time(table, data.time)
-    pool, timeless = gather(table, covariates, time, data)
-    check_declared(data, list(pool), table, time)
+    time, reason = find_time(table, data.time)
+    pool, timeless = _gather(table, covariates, time, data)
+    _check_declared(data, list(pool), table, time)
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
-    time_dtype, time_format = time_facts(table, time, data)
+    time_dtype, time_format = _time_facts(table, time, data)
     if time_format is not None:
-        time_reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
-    reasons = {time: time_reason} if time is not None else {}
-    table, series, reason, order = _series(table, time, declared, data)
+        reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
+    reasons = {} if time is None else {time: reason}
+    series, reason, order, times = data.series, "declared", None, None
+    if series is None:
+        if time is not None:
+            table, times = comparable_times(table, time, data)
+        series, reason, order = find_series(table, time, declared, times)
+    if data.layout == "wide" and series:
+        raise DataError(
+            f"{table.name}: layout wide expects one row per time, but {', '.join(series)} names "
+            "several series; drop --layout, or pivot the table to one column per series"
+        )
     reasons |= dict.fromkeys(series, reason)
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
     for name in date_like(own):
@@ -87,22 +94,23 @@ def infer_schema(
             pool.pop(name)
             reasons[name] = "ignored: dates, and time is another column"
     free = [name for name in pool if name not in series]
-    known = find_known(pool, free, data, future)
-    left = [name for name in free if name not in known and name not in timeless]
-    left = [name for name in left if name not in declared or name in (data.target or ())]
-    constant = _constant(table, series, left)
-    target, reason = _target(table, data, series, left, constant)
-    reasons |= dict.fromkeys(target, reason) | known
-    left = [name for name in free if name not in target and name not in known]
-    static = find_static(pool, left, data, constant | set(timeless))
-    past, ignored = find_past(pool, [n for n in left if n not in static], data)
-    reasons |= static | past | ignored
-    judged = {name: len(pool[name]) for name in (*known, *past, *static)}
+    known = _find_known(free, data, future)
+    numeric = [name for name in free if name in table.frame.columns and name not in known]
+    numeric = [name for name in numeric if name not in declared or name in (data.target or ())]
+    constant = _constant_columns(table.frame, series, numeric)
+    target, reason = data.target, "declared"
+    if target is None:
+        target, reason = _find_target(table, numeric, series, constant)
+    left = {name: pool[name] for name in free if name not in target and name not in known}
+    static, past, ignored = _find_unknown(left, data, constant | set(timeless))
+    reasons |= dict.fromkeys(target, reason) | known | static | past | ignored
+    counts = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
-        judged |= dict.fromkeys(static, table.frame.select(series).n_unique())
-    categorical, coded = find_categorical(pool, judged, data)
+        counts |= dict.fromkeys(static, table.frame.select(series).n_unique())
+    categorical, coded = _find_categorical(pool, counts, data)
     reasons |= {name: f"{reasons[name]}; looks like codes" for name in coded}
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
+    layout = "long" if series or melted else data.layout or "wide"
     schema = Schema(
         time=time,
         time_dtype=time_dtype,
@@ -114,88 +122,22 @@ def infer_schema(
         static=tuple(static),
         categorical=categorical,
         dtypes={name: str(table.frame[name].dtype) for name in series},
-        layout=_layout(data.layout, bool(series or melted)),
+        layout="rows" if data.layout == "rows" else layout,
         reasons=reasons,
         melted=melted,
     )
     return Inferred(schema, table, order)
 
 
-def _layout(declared: str | None, several: bool) -> str:
-    return "rows" if declared == "rows" else "long" if several else declared or "wide"
-
-
-def _series(
-    table: Table, time: str | None, declared: set[str], data: DataConfig
-) -> tuple[Table, Names, str, Order | None]:
-    times, order = None, None
-    if data.series is not None:
-        series, reason = data.series, "declared"
-    else:
-        if time is not None:
-            table, times = comparable_times(table, time, data)
-        series, reason, order = find_series(table, time, declared, times)
-    if data.layout == "wide" and series:
-        raise DataError(
-            f"{table.name}: layout wide expects one row per time, but {', '.join(series)} names "
-            "several series; drop --layout, or pivot the table to one column per series"
-        )
-    return table, series, reason, order
-
-
-def _constant(table: Table, series: Names, names: list[str]) -> set[str]:
-    own = [name for name in names if name in table.frame.columns]
-    keys = table.frame.select(series)
-    # Most tables end with another series than they start with; only others are counted.
-    if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
-        return set()
-    return constant_columns(table.frame, series, own)
-
-
-def _target(
-    table: Table, data: DataConfig, series: Names, left: list[str], constant: set[str]
-) -> tuple[Names, str]:
-    if data.target is not None:
-        return data.target, "declared"
-    own = [name for name in left if name in table.frame.columns]
-    target, reason = find_target(table.frame, own, series, constant)
-    if not target:
-        raise DataError(
-            f"{table.name}: no column of numbers left to forecast among "
-            f"{listing(table.frame.columns)}; pass --target COLUMN"
-        )
-    return target, reason
-
-
 def is_category(column: pl.Series) -> bool:
     """Whether values are categories: text and booleans. An empty column counts as numbers."""
-    return column.dtype in (*_TEXT, pl.Boolean) and column.null_count() < len(column)
+    return column.dtype in (*TEXT, pl.Boolean) and column.null_count() < len(column)
 
 
 def is_number(column: pl.Series) -> bool:
     """Whether values are numbers (an empty column is, too)."""
-    empty = column.dtype in (*_TEXT, pl.Boolean, pl.Null) and column.null_count() == len(column)
+    empty = column.dtype in (*TEXT, pl.Boolean, pl.Null) and column.null_count() == len(column)
     return column.dtype.is_numeric() or empty
-
-
-def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
-    """Returns an error for each name that is no column, with the nearest one and a list of all."""
-    return [
-        Finding(
-            "error",
-            "missing-column",
-            f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}",
-            f"the columns are {listing(known)}",
-            where=name,
-        )
-        for name in names
-        if name not in known
-    ]
-
-
-def check_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> None:
-    """Raises a DataError for names that are no columns."""
-    refuse_errors(missing_columns(names, known, where, flag))
 
 
 def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
@@ -204,7 +146,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     if declared == "row" and "row" not in frame.columns:
         return None, "declared: rows are numbered"
     if declared is not None:
-        check_columns([declared], frame.columns, table.name, "--time")
+        refuse_errors(missing_columns([declared], frame.columns, table.name, "--time"))
         dtype = frame[declared].dtype
         if not (dtype in (pl.Date, pl.Datetime, pl.String) or dtype.is_integer()):
             raise DataError(
@@ -231,7 +173,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     )
 
 
-def time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[str, str | None]:
+def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[str, str | None]:
     """Returns `Schema.time_dtype`, and the format where it is known before parsing.
 
     `data.time_format` and `data.freq` decide whether whole numbers are dates or steps.
@@ -267,10 +209,10 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
 
     Where they cannot be parsed the table is unchanged and times are None; building rows reports it.
     """
-    column, (kind, time_format) = table.frame[time], time_facts(table, time, data)
+    column, (kind, time_format) = table.frame[time], _time_facts(table, time, data)
     if column.dtype == pl.String or (column.dtype.is_integer() and kind != "integer"):
         try:
-            table = parse_time_column(table, time, time_format, strict=data.time_format is not None)
+            table = table.with_times(time, time_format, strict=data.time_format is not None)
         except DataError:
             return table, None
         column = table.frame[time]
@@ -296,7 +238,7 @@ def find_series(
     free = [name for name in frame.columns if name != time and name not in taken]
     free = [name for name in free if name.lower() not in LONG_TARGETS]
     dated = set(date_like(frame.select(free)))
-    text = [name for name in free if name not in dated and frame[name].dtype in _TEXT]
+    text = [name for name in free if name not in dated and frame[name].dtype in TEXT]
     integers = [name for name in free if frame[name].dtype.is_integer()]
     named = [name for name in (*text, *integers) if _names_series(name)]
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
@@ -349,39 +291,40 @@ def repeated_rows(
     return int(order.repeated.sum()), order
 
 
-def constant_columns(frame: pl.DataFrame, keys: Sequence[str], names: Sequence[str]) -> set[str]:
-    """Returns the columns with one value per series at most, nulls aside."""
+def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) -> set[str]:
+    """Returns the columns with one value per series at most, nulls aside; none for a single series."""
 
     def constant(rows: pl.DataFrame, columns: Sequence[str]) -> list[str]:
         if not columns:
             return []
-        counts = rows.group_by(keys).agg(pl.col(columns).drop_nulls().n_unique() <= 1)
+        counts = rows.group_by(series).agg(pl.col(columns).drop_nulls().n_unique() <= 1)
         return [name for name in columns if counts[name].all()]
 
-    # A few rows rule out nearly every column, so the whole table is grouped for the rest only.
-    left = constant(frame.head(_SAMPLE), names)
-    if not left:
+    keys = frame.select(series)
+    # Most tables end with another series than they start with; only others are counted.
+    if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
         return set()
-    first = frame.head(1).select(keys)
-    one = frame.lazy().join(first.lazy(), on=list(keys), how="semi", nulls_equal=True).collect()
-    return set(constant(frame, constant(one, left)))
+    # The first rows and the first series rule out nearly every column; the rest is counted whole.
+    first = frame.lazy().join(keys.head(1).lazy(), on=list(series), how="semi", nulls_equal=True)
+    left = constant(frame.head(_SAMPLE), names)
+    return set(constant(frame, constant(first.collect(), left))) if left else set()
 
 
-def find_target(
-    frame: pl.DataFrame, free: list[str], keys: tuple[str, ...], constant: set[str]
-) -> tuple[tuple[str, ...], str]:
-    """Returns the columns to forecast and the reason; none where no free column is numeric."""
-    numbers = [name for name in free if is_number(frame[name])]
-    names = LONG_TARGETS if keys else WIDE_TARGETS
-    for name in numbers:
-        if name.lower() in names:
-            return (name,), "by its name"
-    if not keys:
+def _find_target(table: Table, free: list[str], series: Names, constant: set[str]) -> tuple[Names, str]:
+    """Returns the columns to forecast and the reason."""
+    numbers = [name for name in free if is_number(table.frame[name])]
+    named = [name for name in numbers if name.lower() in (LONG_TARGETS if series else WIDE_TARGETS)]
+    if named:
+        return (named[0],), "by its name"
+    if numbers and not series:
         return tuple(numbers), "every column of numbers is a channel"
-    for name in numbers:
-        if name not in constant:
-            return (name,), "first column of numbers that varies"
-    return (), ""
+    varying = [name for name in numbers if name not in constant]
+    if varying:
+        return (varying[0],), "first column of numbers that varies"
+    raise DataError(
+        f"{table.name}: no column of numbers left to forecast among {listing(table.frame.columns)}; "
+        "pass --target COLUMN"
+    )
 
 
 def _names_series(name: str) -> bool:
@@ -395,99 +338,81 @@ def _repeats(column: pl.Series) -> bool:
     return head.n_unique() * 2 <= len(head) or column.n_unique() * 2 <= len(column)
 
 
-def gather(
+def _gather(
     table: Table, covariates: Table | None, time: str | None, data: DataConfig
-) -> tuple[dict[str, pl.Series], tuple[str, ...]]:
+) -> tuple[dict[str, pl.Series], list[str]]:
     """Returns every column that may have a role, and the names of those from a table without times."""
     pool = {column.name: column for column in table.frame.iter_columns() if column.name != time}
     if covariates is None:
-        return pool, ()
-    joined_on = [name for name in covariates.frame.columns if name in pool or name == time]
-    extra = [name for name in covariates.frame.columns if name not in joined_on]
+        return pool, []
+    shared = [name for name in covariates.frame.columns if name in pool or name == time]
     carried = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
-    twice = [name for name in joined_on if name in carried]
-    if twice:
-        raise DataError(
-            f"{covariates.name}: column '{twice[0]}' is also in {table.name}; keep it in one of them"
-        )
-    pool |= {name: covariates.frame[name] for name in extra}
-    return pool, tuple(extra) if time is not None and time not in joined_on else ()
+    for name in shared:
+        if name in carried:
+            raise DataError(
+                f"{covariates.name}: column '{name}' is also in {table.name}; keep it in one of them"
+            )
+    extra = {c.name: c for c in covariates.frame.iter_columns() if c.name not in shared}
+    return pool | extra, [] if time is None or time in shared else list(extra)
 
 
-def check_declared(data: DataConfig, names: list[str], table: Table, time: str | None) -> None:
+def _check_declared(data: DataConfig, names: list[str], table: Table, time: str | None) -> None:
     """Raises a DataError for declared columns that do not exist or have two roles."""
-    groups = {
-        "--series": data.series,
-        "--target": data.target,
-        "--known": data.known,
-        "--past": data.past,
-        "--static": data.static,
-    }
     owner: dict[str, str] = {time: "--time"} if time is not None else {}
     found: list[Finding] = []
-    for flag, group in groups.items():
-        for name in group or ():
+    for role in ("series", "target", "known", "past", "static"):
+        flag, group = f"--{role}", getattr(data, role) or ()
+        for name in group:
             if name in owner:
-                found.append(
-                    Finding(
-                        "error",
-                        "two-roles",
-                        f"{table.name}: column '{name}' is declared twice, by {owner[name]} and {flag}",
-                        "keep one of them",
-                        where=name,
-                    )
-                )
+                text = f"{table.name}: column '{name}' is declared twice, by {owner[name]} and {flag}"
+                found.append(Finding("error", "two-roles", text, "keep one of them", where=name))
             owner[name] = flag
-        allowed = table.frame.columns if flag in ("--series", "--target") else names
-        found += missing_columns(group or (), allowed, table.name, flag)
+        allowed = table.frame.columns if role in ("series", "target") else names
+        found += missing_columns(group, allowed, table.name, flag)
     refuse_errors(found)
 
 
-def find_known(
-    pool: dict[str, pl.Series], free: list[str], data: DataConfig, future: Table | None
-) -> dict[str, str]:
+def _find_known(free: list[str], data: DataConfig, future: Table | None) -> dict[str, str]:
     """Returns the covariates known in advance with their reasons."""
-    reasons = dict.fromkeys(data.known, "declared")
+    given: set[str] = set()
     if future is not None:
-        elsewhere = {*(data.target or ()), *(data.past or ()), *(data.static or ())}
         given = {c.name for c in future.frame.iter_columns() if c.null_count() < len(c)}
-        for name in free:
-            target_like = data.target is None and name.lower() in LONG_TARGETS
-            if name in given and name not in elsewhere and not target_like:
-                reasons.setdefault(name, f"in {future.name}")
-    return {name: reasons[name] for name in pool if name in reasons}
-
-
-def find_static(
-    pool: dict[str, pl.Series], left: list[str], data: DataConfig, one_value: set[str]
-) -> dict[str, str]:
-    """Returns the columns constant within a series with their reasons."""
-    if data.static is not None:
-        return dict.fromkeys((name for name in pool if name in data.static), "declared")
-    taken = set(data.past or ())
+        given -= {*(data.target or ()), *(data.past or ()), *(data.static or ())}
+    if data.target is None:
+        given -= {name for name in given if name.lower() in LONG_TARGETS}
     return {
-        name: "one value per series"
-        for name in left
-        if name in one_value and name not in taken and not _unusable(pool[name])
+        name: "declared" if future is None or name in data.known else f"in {future.name}"
+        for name in free
+        if name in data.known or name in given
     }
 
 
-def find_past(
-    pool: dict[str, pl.Series], left: list[str], data: DataConfig
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the past covariates and the ignored columns, with their reasons."""
-    if data.past is not None:
-        past = dict.fromkeys((name for name in pool if name in data.past), "declared")
-        rest = [name for name in left if name not in past]
-        return past, dict.fromkeys(rest, "ignored: the past covariates are declared")
-    why = {name: _unusable(pool[name]) for name in left}
-    past = {name: "every other usable column" for name in left if not why[name]}
-    return past, {name: reason for name, reason in why.items() if reason}
+def _find_unknown(
+    columns: Mapping[str, pl.Series], data: DataConfig, one_value: Collection[str]
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Returns the static columns, the past covariates and the ignored columns, with their reasons."""
+    static: dict[str, str] = {}
+    past: dict[str, str] = {}
+    ignored: dict[str, str] = {}
+    for name, column in columns.items():
+        if name in (data.static or ()):
+            static[name] = "declared"
+        elif name in (data.past or ()):
+            past[name] = "declared"
+        elif unusable := _unusable(column):
+            ignored[name] = unusable
+        elif data.static is None and name in one_value:
+            static[name] = "one value per series"
+        elif data.past is None:
+            past[name] = "every other usable column"
+        else:
+            ignored[name] = "ignored: the past covariates are declared"
+    return static, past, ignored
 
 
-def find_categorical(
-    pool: dict[str, pl.Series], covariates: Mapping[str, int], data: DataConfig
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _find_categorical(
+    pool: dict[str, pl.Series], counts: Mapping[str, int], data: DataConfig
+) -> tuple[Names, Names]:
     """Returns the covariates that are categories, and those among them that are made of numbers.
 
     Text and booleans always are. Of numbers, the declared ones; where nothing is declared, columns
@@ -496,29 +421,27 @@ def find_categorical(
     do not.
 
     Args:
-        covariates: name → number of values: rows, or series where it is static.
+        counts: number of values of each covariate: rows, or series where it is static.
     """
     declared = data.categorical or ()
     for name in declared:
-        if name not in covariates:
+        if name not in counts:
+            found = "another role" if name in pool else "no such column"
             raise DataError(
-                f"--categorical {name}: expected a covariate, found "
-                f"{'another role' if name in pool else 'no such column'}"
-                f"{did_you_mean(name, list(covariates))}; the covariates are "
-                f"{listing(list(covariates)) or 'none'}"
+                f"--categorical {name}: expected a covariate, found {found}"
+                f"{did_you_mean(name, list(counts))}; the covariates are "
+                f"{listing(list(counts)) or 'none'}"
             )
         if (count := pool[name].n_unique()) > MOST_CATEGORIES:
             raise DataError(
                 f"--categorical {name}: expected at most {MOST_CATEGORIES} different values, found "
                 f"{count}; leave it a number"
             )
-    numbers = tuple(
-        name
-        for name, count in covariates.items()
-        if not is_category(pool[name])
-        and (name in declared or (data.categorical is None and look_like_codes(pool[name], count)))
-    )
-    return tuple(n for n in covariates if n in numbers or is_category(pool[n])), numbers
+    text = [name for name in counts if is_category(pool[name])]
+    coded = [name for name in counts if name in declared and name not in text]
+    if data.categorical is None:
+        coded = [name for name, count in counts.items() if look_like_codes(pool[name], count)]
+    return tuple(name for name in counts if name in text or name in coded), tuple(coded)
 
 
 def look_like_codes(column: pl.Series, count: int) -> bool:
@@ -546,50 +469,33 @@ def _unusable(column: pl.Series) -> str:
 
 def check_schema(schema: Schema, table: Table, covariates: Table | None) -> None:
     """Raises a DataError with a line for each column of the schema that both tables lack."""
-    faults, columns = Faults(), table.frame.columns
-    with faults:
-        _check_result_names(schema, table)
-    wanted = {
-        "a target": schema.melted or schema.target,
-        "a series key": () if schema.melted else schema.series,
-        "the time column": () if schema.time is None else (schema.time,),
-    }
-    for flag, names in wanted.items():
-        with faults:
-            check_columns(names, columns, table.name, flag)
-    with faults:
-        _check_covariates(schema, table, covariates)
-    faults.refuse()
-
-
-def _check_result_names(schema: Schema, table: Table) -> None:
+    columns, time = table.frame.columns, () if schema.time is None else (schema.time,)
     keys = () if schema.melted else schema.series
-    refuse_errors(
-        Finding(
-            "error",
-            "names",
-            f"{table.name}: the key column '{name}' has the name of a result",
-            "rename it",
-            where=name,
-        )
-        for name in (*keys, *([schema.time] if schema.time is not None else []))
+    found = [
+        Finding("error", "names", f"{table.name}: the key column '{name}' has the name of a result",
+                "rename it", where=name)
+        for name in (*keys, *time)
         if name in _RESULTS or re.fullmatch(r"q0\.\d+", name)
-    )
-
-
-def _check_covariates(schema: Schema, table: Table, covariates: Table | None) -> None:
-    known = [name for name in table.frame.columns if name != schema.time]
-    there = {*known, *(covariates.frame.columns if covariates is not None else ())}
-    other = f" or {covariates.name}" if covariates is not None else ""
-    refuse_errors(
+    ]  # fmt: skip
+    for flag, names in (
+        ("a target", schema.melted or schema.target),
+        ("a series key", keys),
+        ("the time column", time),
+    ):
+        found += missing_columns(names, columns, table.name, flag)
+    others = [] if covariates is None else covariates.frame.columns
+    known = [name for name in columns if name != schema.time]
+    where = f" or {covariates.name}" if covariates is not None else ""
+    found += [
         Finding(
             "error",
             "columns",
-            f"{table.name}: no column '{name}' in it{other}, a covariate of the model"
-            f"{did_you_mean(name, known)}; the columns are {listing(table.frame.columns)}",
+            f"{table.name}: no column '{name}' in it{where}, a covariate of the model"
+            f"{did_you_mean(name, known)}; the columns are {listing(columns)}",
             "join it, or pass the table that holds it with --covariates",
             where=name,
         )
         for name in (*schema.past, *schema.known, *schema.static)
-        if name not in there
-    )
+        if name not in known and name not in others
+    ]
+    refuse_errors(found)

@@ -7,6 +7,7 @@ are numbered for lack of a time column, and for `on_duplicates: last`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,23 +16,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.panel.cells import (
-    SERIES,
-    TIME,
-    mixed_offsets,
-    parsed_table,
-    read_times,
-    read_values,
-    require_keys,
-)
-from forecaster.panel.findings import Faults, Finding, fault
+from forecaster.panel.findings import Faults, Finding, fault, listing, refuse_errors, row_fault
+from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.roles import check_columns
 from forecaster.panel.schema import Schema
-from forecaster.panel.table import Table, listing
+from forecaster.panel.timestamps import has_clock, integer_format
 
 Ints = NDArray[np.int64]
 
+# No table has columns of these names.
+SERIES, TIME = "\0series", "\0time"
 _AT = [SERIES, TIME]
 _CLOSE = 1e-5
 """Relative difference up to which two tables agree: they may round differently."""
@@ -75,14 +69,15 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     columns, faults = [], Faults()
     with faults:
         # A schema with a frequency is that of a model: its kind of times must be this table's.
-        table = parsed_table(table, schema, data.time_format)
-        schema, times = read_times(table, schema, same_clock=bool(schema.freq))
-    with faults:
-        require_keys(table, keys)
+        same_clock = bool(schema.freq)
+        table, schema, times = _read_times(table, schema, data.time_format, same_clock=same_clock)
+    for key in keys:
+        with faults:
+            _check_key(table, key)
     for name in dict.fromkeys(wanted):
         if name in table.frame.columns:
             with faults:
-                columns.append(read_values(table, name, schema))
+                columns.append(_read_values(table, name, schema))
     faults.refuse()
     frame = pl.DataFrame([*(table.frame[key] for key in keys), times, *columns])
     if schema.melted:
@@ -92,7 +87,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
         order = find_order(given.select(keys), given[TIME].to_numpy())
     frame = order.placed(frame.drop(*keys, TIME))
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
-    notes = mixed_offsets(table)
+    notes = _mixed_offsets(table)
     if schema.time is None:
         frame = _numbered(frame, schema.target)
     else:
@@ -103,20 +98,132 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     return Rows(frame, order.keys, replace(schema, dtypes=dtypes), tuple(notes))
 
 
+# Cells
+
+
+def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
+    """Returns a column as Float32, or as text where it is a category."""
+    column, where = table.frame[name], f"{table.name}: column '{name}'"
+    if name in schema.categorical:
+        text = column.cast(pl.String)
+        if column.dtype.is_float():
+            # A gap makes a frame's whole numbers floats; 3.0 and 3 are one category.
+            text = text.str.replace(r"\.0$", "")
+        if column.dtype == pl.String:
+            # TRUE, True and true are one thing in three programs.
+            lower = text.str.to_lowercase()
+            text = text.zip_with(~lower.is_in(["true", "false"]).fill_null(False), lower)
+        return text
+    if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        return column.cast(pl.Float32)
+    if column.dtype not in TEXT:
+        advice = "give it as numbers, or leave the column out"
+        raise fault("text", f"{where}: expected numbers, found {column.dtype}", advice, where=name)
+    text = column.cast(pl.String)
+    numbers = text.cast(pl.Float64, strict=False)
+    bad = numbers.is_null() & text.is_not_null()
+    if bad.any():
+        advice = "write numbers, or leave the cell empty"
+        if re.fullmatch(r"[\d.,' +-]*\d[.,][\d.,' ]*", text.filter(bad)[0]):
+            advice += ", or name their decimal mark with --decimal"
+        raise row_fault("text", where, "numbers", text, bad, advice, table.place)
+    return numbers.cast(pl.Float32)
+
+
+def _read_times(
+    table: Table, schema: Schema, time_format: str | None, *, same_clock: bool
+) -> tuple[Table, Schema, pl.Series]:
+    """Returns the table and the schema with how times are written, and the times as int64.
+
+    Args:
+        schema: names the column; without one, times are zeros. Its format is tried first.
+        time_format: the declared format, which every value must follow.
+        same_clock: the schema has the facts of the column already, and the column must agree.
+
+    Raises:
+        DataError: a time is missing or unreadable, or of another kind or zone than known so far.
+    """
+    if schema.time is None:
+        return table, schema, pl.zeros(table.frame.height, dtype=pl.Int64, eager=True).alias(TIME)
+    column, where = table.frame[schema.time], f"{table.name}, column '{schema.time}'"
+    if column.null_count():
+        expected, missing = "a time in every row", column.is_null()
+        raise row_fault("time", where, expected, column, missing, "fill it in", table.place)
+    digits = column.dtype.is_integer() and (schema.time_dtype != "integer" or time_format is not None)
+    if table.times is None and (column.dtype == pl.String or digits):
+        hint = time_format or schema.time_format
+        if digits and hint is None:
+            hint = integer_format(column, where)
+        table = table.with_times(schema.time, hint, strict=time_format is not None)
+        column = table.frame[schema.time]
+    if table.times is not None:
+        time_format, dtype = table.times.time_format, "digits" if table.times.digits else "string"
+        if table.kind == "file":
+            dtype = "datetime" if has_clock(time_format) else "date"
+    elif column.dtype.is_integer():
+        dtype = "integer"
+    elif column.dtype in (pl.Date, pl.Datetime):
+        dtype = "date" if column.dtype == pl.Date else "datetime"
+    else:
+        text = f"{where}: expected dates, timestamps or whole numbers, found {column.dtype}"
+        raise fault("time", text, "name the right column with --time", where=schema.time)
+    zone, unit = None, None
+    if isinstance(column.dtype, pl.Datetime):
+        zone, unit = column.dtype.time_zone, column.dtype.time_unit
+    if unit == "ns" and (finer := column.to_physical() % 1000 != 0).any():
+        cells = column.to_physical().cast(pl.String) + " ns since 1970"
+        expected, advice = "times in whole microseconds", "round the column to microseconds"
+        raise row_fault("time", where, expected, cells, finer, advice, table.place)
+    if same_clock and (schema.time_dtype == "integer") != (dtype == "integer"):
+        kinds = ["integers" if kind == "integer" else "dates" for kind in (schema.time_dtype, dtype)]
+        text = f"{where}: expected {kinds[0]}, as in the table or the model, found {kinds[1]}"
+        raise fault("time", text, "name the right column with --time", where=schema.time)
+    if same_clock and schema.time_zone != zone:
+        names = [f"time zone {name}" if name else "no time zone" for name in (schema.time_zone, zone)]
+        text = f"{where}: expected {names[0]}, found {names[1]}"
+        raise fault("zones", text, "convert the column", where=schema.time)
+    if dtype == "integer":
+        return table, replace(schema, time_dtype=dtype), column.cast(pl.Int64).alias(TIME)
+    times = column.cast(pl.Datetime("us", zone)).to_physical().alias(TIME)
+    schema = replace(schema, time_dtype=dtype, time_unit=unit, time_zone=zone, time_format=time_format)
+    return table, schema, times
+
+
+def _check_key(table: Table, key: str) -> None:
+    cells = table.frame[key]
+    if cells.null_count():
+        where, expected = f"{table.name}: column '{key}'", "a series in every row"
+        advice = "fill it in, or name other key columns with --series"
+        raise row_fault("keys", where, expected, cells, cells.is_null(), advice, table.place)
+
+
+def _mixed_offsets(table: Table) -> list[Finding]:
+    """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
+    column = None if table.times is None else table.times.text
+    if column is None:
+        return []
+    offsets = column.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
+    kinds = offsets.unique(maintain_order=True).drop_nulls()
+    if len(kinds) < 2:
+        return []
+    others = (offsets != kinds[0]).arg_true()
+    shown = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
+    text = f"times in '{column.name}' are written with {len(kinds)} offsets from UTC: {shown}"
+    advice, where = "nothing to do: all are read as UTC", table.place(int(others[0]) + 1)
+    return [Finding("note", "zones", text, advice, where=where, count=len(others))]
+
+
 def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.DataFrame:
     rest = [name for name in frame.columns if name not in channels]
     taken = [name for name in rest if name in ("channel", "value")]
     if taken:
-        raise fault(
-            "names",
-            f"{table.name}: layout long makes the columns 'channel' and 'value', but '{taken[0]}' is "
-            "a covariate",
-            "rename it",
-            where=taken[0],
-        )
-    return frame.unpivot(
-        on=channels, index=rest, variable_name="\0channel", value_name="\0value"
-    ).rename({"\0channel": "channel", "\0value": "value"})
+        made = f"{table.name}: layout long makes the columns 'channel' and 'value'"
+        text = f"{made}, but '{taken[0]}' is a covariate"
+        raise fault("names", text, "rename it", where=taken[0])
+    # A channel may have one of the new names.
+    names = {"variable_name": "\0channel", "value_name": "\0value"}
+    long = frame.unpivot(on=channels, index=rest, **names)
+    return long.rename({new: new.lstrip("\0") for new in names.values()})
 
 
 def _numbered(frame: pl.DataFrame, target: Sequence[str]) -> pl.DataFrame:
@@ -166,10 +273,6 @@ class _RowSource:
         stamp = self.table.frame[self.time][row : row + 1]
         return str((stamp if self.table.times is None else self.table.times.written(stamp, row))[0])
 
-    def place(self, row: int) -> str:
-        """Returns a row (counted from 0) as messages name it."""
-        return self.table.place(row + 1)
-
 
 def _without_repeats(
     frame: pl.DataFrame, order: Order, source: _RowSource, mode: str
@@ -179,7 +282,7 @@ def _without_repeats(
     late = np.flatnonzero(order.overtaken)
     if len(late):
         number, time = frame[SERIES][int(late[0])], frame[TIME][int(late[0])]
-        where = source.place(source.rows(number, time)[-1])
+        where = source.table.place(source.rows(number, time)[-1] + 1)
         text = (
             f"{source.prefix}{len(late):,} of {frame.height:,} rows come after the row that follows them "
             "in time; all were sorted"
@@ -204,86 +307,74 @@ def _one_per_key(
         mode: for rows of one key that disagree. mean: the mean of numbers, the last category; last:
             the last row; error: an error is among the findings.
     """
-    values = [name for name in frame.columns if name not in by]
-    cells = [_cell(frame, name) for name in values]
-    repeat = frame.select(pl.all_horizontal(_as_before(by))).to_series().to_numpy()
-    if not repeat.any():
+    keys = frame.select(by)
+    repeated = keys.select(pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by))
+    starts = np.flatnonzero(~repeated.to_series().fill_null(False).to_numpy())
+    size = np.diff(np.append(starts, frame.height))
+    if len(size) == frame.height:
         return frame, []
-    agree = frame.select(cells).select(pl.all_horizontal([pl.lit(True), *_as_before(values)]))
-    starts = np.flatnonzero(~repeat)
-    ends = np.append(starts[1:], frame.height) - 1
-    size = ends - starts + 1
-    differs = np.logical_or.reduceat(repeat & ~agree.to_series().to_numpy(), starts)
-    kept = frame[ends]
-    if mode == "mean" and differs.any():
-        several = frame.filter(pl.Series(np.repeat(differs, size)))
-        means = several.group_by(by).agg(_mean(frame, name) for name in values)
-        kept = pl.concat([kept.filter(pl.Series(~differs)), means.select(kept.columns)]).sort(by)
-    found = []
-    if (size[~differs] > 1).any():
-        found.append(_copies(frame, starts, np.where(differs, 1, size), source))
-    if differs.any():
-        found.append(_conflicts(frame, starts, np.where(differs, size, 1), source, mode))
-    return kept, found
-
-
-def _cell(frame: pl.DataFrame, name: str) -> pl.Expr:
+    several = pl.Series(np.repeat(size > 1, size))
+    values = [name for name in frame.columns if name not in by]
     # NaN is a missing number, and equal to another one.
-    return pl.col(name).fill_nan(None) if frame[name].dtype.is_float() else pl.col(name)
+    cells = {name: pl.col(name).fill_nan(None) if frame[name].dtype.is_float() else pl.col(name)
+             for name in values}  # fmt: skip
+    differs = [cell.n_unique() > 1 for cell in cells.values()]
+    groups = frame.filter(several).group_by(by, maintain_order=True).agg(
+        pl.len().alias("\0size"),
+        pl.any_horizontal(pl.lit(False), *differs).alias("\0differs"),
+        *(_mean(frame, name, cell) if mode == "mean" else pl.col(name).last()
+          for name, cell in cells.items()),
+    )  # fmt: skip
+    kept = pl.concat([frame.filter(~several), groups.select(frame.columns)]).sort(by)
+    return kept, _repeats_found(groups, frame.height, source, mode)
 
 
-def _as_before(names: Sequence[str]) -> list[pl.Expr]:
-    first = pl.int_range(pl.len()) == 0
-    return [pl.col(name).eq_missing(pl.col(name).shift(1)) & ~first for name in names]
-
-
-def _mean(frame: pl.DataFrame, name: str) -> pl.Expr:
-    given = _cell(frame, name).drop_nulls()
+def _mean(frame: pl.DataFrame, name: str, cell: pl.Expr) -> pl.Expr:
+    given = cell.drop_nulls()
     numbers = frame[name].dtype.is_float()
     return given.cast(pl.Float64).mean().cast(pl.Float32) if numbers else given.last()
 
 
-def _copies(frame: pl.DataFrame, starts: Ints, size: Ints, source: _RowSource) -> Finding:
-    label, _, where = _first_repeat(frame, starts, size, source)
-    count = int((size - 1).sum())
-    text = (
-        f"{source.prefix}{count:,} of {frame.height:,} rows are copies of another row of their series "
-        "and time; each was kept once"
-    )
-    advice = "drop the copies, or name the series with --series COLUMN"
-    return Finding("warning", "duplicates", text, advice, label, where, count)
+def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: str) -> list[Finding]:
+    """Returns findings on the keys that have several rows: copies, and those that disagree."""
+    found = []
+    copies, conflicts = groups.filter(~pl.col("\0differs")), groups.filter("\0differs")
 
+    def first(repeats: pl.DataFrame) -> tuple[str, list[int], str]:
+        number, time = repeats[SERIES][0], repeats[TIME][0] if TIME in repeats.columns else None
+        rows = source.rows(number, time)
+        return source.label(number), rows, ", ".join(source.table.place(row + 1) for row in rows[:2])
 
-def _conflicts(frame: pl.DataFrame, starts: Ints, size: Ints, source: _RowSource, mode: str) -> Finding:
-    label, rows, where = _first_repeat(frame, starts, size, source)
-    total, places = int(size[size > 1].sum()), int((size > 1).sum())
-    if mode != "error":
-        kept = "the mean of" if mode == "mean" else "the last of"
+    if copies.height:
+        label, _, where = first(copies)
+        count = int(copies["\0size"].sum()) - copies.height
         text = (
-            f"{source.prefix}{total:,} of {frame.height:,} rows shared {places:,} places in time and "
-            f"disagreed; {kept} each place was kept"
+            f"{source.prefix}{count:,} of {height:,} rows are copies of another row of their series "
+            "and time; each was kept once"
+        )
+        advice = "drop the copies, or name the series with --series COLUMN"
+        found.append(Finding("warning", "duplicates", text, advice, label, where, count))
+    if conflicts.height and mode != "error":
+        label, _, where = first(conflicts)
+        total, kept = int(conflicts["\0size"].sum()), "the mean" if mode == "mean" else "the last"
+        text = (
+            f"{source.prefix}{total:,} of {height:,} rows shared {conflicts.height:,} places in time "
+            f"and disagreed; {kept} of each place was kept"
         )
         advice = f"as --on-duplicates {mode} sets"
-        return Finding("note", "duplicates", text, advice, label, where, total)
-    key, stamp = "series", ""
-    if TIME in frame.columns:
-        key, stamp = "series and time", f" at {source.stamp(rows[0])}"
-    text = (
-        f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{stamp} "
-        f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
-    )
-    advice = "name the series with --series COLUMN, or settle it with --on-duplicates mean or last"
-    return Finding("error", "duplicates", text, advice, label, where, total)
-
-
-def _first_repeat(
-    frame: pl.DataFrame, starts: Ints, size: Ints, source: _RowSource
-) -> tuple[str, list[int], str]:
-    """Returns the series of the first key with several rows, its rows in the table, and two of them."""
-    at = int(starts[np.flatnonzero(size > 1)[0]])
-    number = int(frame[SERIES][at])
-    rows = source.rows(number, int(frame[TIME][at]) if TIME in frame.columns else None)
-    return source.label(number), rows, ", ".join(source.place(row) for row in rows[:2])
+        found.append(Finding("note", "duplicates", text, advice, label, where, total))
+    elif conflicts.height:
+        label, rows, where = first(conflicts)
+        total, key, at = int(conflicts["\0size"].sum()), "series", ""
+        if TIME in conflicts.columns:
+            key, at = "series and time", f" at {source.stamp(rows[0])}"
+        text = (
+            f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{at} "
+            f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
+        )
+        advice = "name the series with --series COLUMN, or settle it with --on-duplicates mean or last"
+        found.append(Finding("error", "duplicates", text, advice, label, where, total))
+    return found
 
 
 # Second tables
@@ -298,7 +389,7 @@ def with_covariates(rows: Rows, table: Table, data: DataConfig) -> Rows:
     schema = rows.schema
     here = {*rows.frame.columns, *schema.series}
     names = [name for name in (*schema.past, *schema.known, *schema.static) if name not in here]
-    check_columns(names, table.frame.columns, table.name, "a covariate")
+    refuse_errors(missing_columns(names, table.frame.columns, table.name, "a covariate"))
     timed = schema.time is not None and schema.time in table.frame.columns
     extra, notes, _ = _keyed(rows, table, names, data, timed=timed)
     if timed:
@@ -314,19 +405,15 @@ def with_future(rows: Rows, table: Table, data: DataConfig) -> Rows:
     Its targets are not read: they would move the cutoff. Where (series, time) is in both tables, the
     values have to agree.
     """
-    schema = rows.schema
-    names = [name for name in schema.known if name in table.frame.columns]
-    faults = Faults()
-    for name in schema.known:
-        # Given by later rows of the covariates, or missing.
-        given = name in rows.frame.columns and rows.frame[name].null_count() < rows.frame.height
-        if name not in names and not given:
-            with faults:
-                check_columns([name], table.frame.columns, table.name, "a known covariate")
+    schema, columns = rows.schema, table.frame.columns
+    names = [name for name in schema.known if name in columns]
+    # Others are given by later rows of the covariates, or missing.
+    filled = [column.name for column in rows.frame if column.null_count() < len(column)]
+    lacking = [name for name in schema.known if name not in (*names, *filled)]
+    missing = missing_columns(lacking, columns, table.name, "a known covariate")
     if schema.time is not None:
-        with faults:
-            check_columns([schema.time], table.frame.columns, table.name, "the time column")
-    faults.refuse()
+        missing += missing_columns([schema.time], columns, table.name, "the time column")
+    refuse_errors(missing)
     extra, notes, source = _keyed(rows, table, names, data, timed=True)
     notes += [*_overlap(rows, extra, source), *_unread_targets(table, schema)]
     return replace(rows, frame=_joined(rows.frame, extra), notes=(*rows.notes, *notes))
@@ -350,12 +437,12 @@ def _keyed(
     columns, faults = [], Faults()
     for name in names:
         with faults:
-            columns.append(read_values(table, name, schema))
+            columns.append(_read_values(table, name, schema))
     parts = [table.frame[key].cast(rows.keys[key].dtype, strict=False) for key in shared]
     if timed:
         with faults:
-            table = parsed_table(table, schema)
-            parts.append(read_times(table, schema, same_clock=True)[1])
+            table, _, times = _read_times(table, schema, None, same_clock=True)
+            parts.append(times)
     elif not shared:
         raise fault(
             "keys",
@@ -393,41 +480,36 @@ def _keyed(
 def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Finding]:
     """Returns errors where a future table contradicts the table, or a note where it repeats it."""
     names = [name for name in extra.columns if name in rows.frame.columns and name not in _AT]
-    left = rows.frame.select(*_AT, *names)
-    both = extra.join(left, on=_AT, how="inner", suffix="\0was").sort(_AT)
+    both = extra.join(rows.frame.select(*_AT, *names), on=_AT, how="inner", suffix="\0was").sort(_AT)
     if not both.height or not names:
         return []
     found = []
     for name in names:
-        was = f"{name}\0was"
-        new, old = pl.col(name), pl.col(was)
+        new, old = pl.col(name), pl.col(f"{name}\0was")
         differs, digits = new != old, ""
         if both[name].dtype.is_float():
             scale = pl.max_horizontal(new.abs(), old.abs())
             differs, digits = (new - old).abs().fill_nan(None) > _CLOSE * scale, "g"
-        bad = both.select(differs).to_series().fill_null(False).arg_true()
-        if len(bad):
-            at = int(bad[0])
-            number = both[SERIES][at]
-            row = source.rows(number, both[TIME][at])[0]
-            label, stamp, place = source.label(number), source.stamp(row), source.place(row)
+        bad = both.filter(differs)
+        if bad.height:
+            number, time, now, was = bad.select(SERIES, TIME, new, old).row(0)
+            row = source.rows(number, time)[0]
+            label, stamp, place = source.label(number), source.stamp(row), source.table.place(row + 1)
             text = (
                 f"{source.table.name}: expected the values of the table of the past where they overlap, "
-                f"found '{name}' = {both[name][at]:{digits}} instead of {both[was][at]:{digits}}"
-                f"{stamp and f' at {stamp}'}{label and f' in series {label!r}'} ({place}; {len(bad)} such "
-                "cells)"
+                f"found '{name}' = {now:{digits}} instead of {was:{digits}}{stamp and f' at {stamp}'}"
+                f"{label and f' in series {label!r}'} ({place}; {bad.height} such cells)"
             )
             advice = "correct one of the two, or drop the future rows that lie in the past"
-            found.append(Finding("error", "future", text, advice, label, place, len(bad)))
+            found.append(Finding("error", "future", text, advice, label, place, bad.height))
     if found:
         return found
-    number = both[SERIES][0]
-    where = source.stamp(source.rows(number, both[TIME][0])[0])
+    number, time = both.select(_AT).row(0)
     text = (
         f"{both.height:,} of {extra.height:,} rows of {source.table.name} are in the table too, and agree "
         "with it"
     )
-    label = source.label(number)
+    label, where = source.label(number), source.stamp(source.rows(number, time)[0])
     return [Finding("note", "future", text, "nothing to do", label, where, both.height)]
 
 

@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
-from forecaster.panel.calendar import Calendar
-from forecaster.panel.freq import parse_freq
+from forecaster.panel.calendar import Calendar, parse_freq
 
 Names = tuple[str, ...]
 HOLIDAY = "holiday"

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 import polars as pl
@@ -29,10 +29,9 @@ from pydantic import TypeAdapter
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
 from forecaster.files import atomic_folder
-from forecaster.panel.calendar import Calendar
+from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
-from forecaster.panel.freq import parse_freq
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
@@ -42,8 +41,6 @@ KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
 _ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
-_REPAIRS = ("on_duplicates",)
-"""Settings that change the arrays and are no part of a schema."""
 _CYCLES = ("season_length", "periods")
 """Settings that leave the arrays as they are and may be changed."""
 _CALENDAR, _NOTES = TypeAdapter(Calendar), TypeAdapter(tuple[Finding, ...])
@@ -53,7 +50,7 @@ _DAMAGE = (
 )  # fmt: skip
 
 
-def is_store(source: object) -> bool:
+def is_store(source: object) -> TypeGuard[str | Path]:
     """Returns whether a source is the path of a store."""
     return isinstance(source, str | Path) and (Path(source).expanduser() / CARD).is_file()
 
@@ -213,27 +210,20 @@ def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:
     if indptr[0] != 0 or (np.diff(indptr) < 0).any():
         raise ValueError("indptr.npy does not rise from 0")
     rows, series = int(indptr[-1]), len(indptr) - 1
-    expected: dict[str, tuple[tuple[int, ...], type]] = {
-        "values": ((rows, len(schema.columns)), np.float32),
-        "codes": ((rows, len(schema.code_columns)), np.int32),
-        "time": ((rows,), np.int64),
-        "static": ((series, len(schema.static_numeric)), np.float32),
-        "static_codes": ((series, len(schema.static_category)), np.int32),
-    }
-    for name, (shape, kind) in expected.items():
-        array = getattr(panel, name)
-        if array.shape[:1] != shape[:1]:
-            raise ValueError(f"{name}.npy has {len(array)} rows, expected {shape[0]}")
-        if array.shape != shape or array.dtype != kind:
-            raise ValueError(
-                f"{name}.npy is {array.dtype} {array.shape}, expected {np.dtype(kind)} {shape}"
-            )
-    if panel.keys.width != len(schema.series):
-        raise ValueError(f"keys.arrow has {panel.keys.width} columns, expected {len(schema.series)}")
-    if panel.keys.width and panel.keys.height != series:
-        raise ValueError(f"keys.arrow has {panel.keys.height} rows, expected {series}")
-    if observed_ends.shape != (series, 2) or observed_ends.dtype != np.int64:
-        raise ValueError(f"observed_ends.npy is {observed_ends.shape}, expected {(series, 2)}")
+    for name, array, shape, dtype in (
+        ("values", panel.values, (rows, len(schema.columns)), np.float32),
+        ("codes", panel.codes, (rows, len(schema.code_columns)), np.int32),
+        ("time", panel.time, (rows,), np.int64),
+        ("static", panel.static, (series, len(schema.static_numeric)), np.float32),
+        ("static_codes", panel.static_codes, (series, len(schema.static_category)), np.int32),
+        ("observed_ends", observed_ends, (series, 2), np.int64),
+    ):
+        if array.shape != shape or array.dtype != dtype:
+            expected = f"{np.dtype(dtype)} {shape}"
+            raise ValueError(f"{name}.npy is {array.dtype} {array.shape}, expected {expected}")
+    keys, columns = panel.keys, len(schema.series)
+    if keys.width != columns or (columns and keys.height != series):
+        raise ValueError(f"keys.arrow is {keys.shape}, expected {(series, columns)}")
     if ((observed_ends < -1) | (observed_ends >= rows)).any():
         raise ValueError(f"observed_ends.npy names rows beyond the {rows} there are")
 
@@ -255,7 +245,7 @@ def stored_panel(
 
     Args:
         source: the store.
-        data: settings for reading; with a schema only those in `_REPAIRS` matter.
+        data: settings for reading; with a schema only `on_duplicates` matters.
         schema: of a model.
         covariates, future: refused: they are part of a conversion.
 
@@ -273,12 +263,10 @@ def stored_panel(
         refuse_errors(found)
         return panel.with_cycles(*panel.schema.cycles(data))
     found += _other_roles(str(source), panel, schema)
-    converted = _converted(source)
-    for name in _REPAIRS:
-        mine, wanted = getattr(converted, name), getattr(data, name)
-        if mine not in (wanted, "error"):
-            text = f"{source}: converted with {_flag(name)} {mine}, requested {wanted}"
-            found.append(_again(text, name, str(wanted)))
+    repair, wanted = _converted(source).on_duplicates, data.on_duplicates
+    if repair not in (wanted, "error"):
+        text = f"{source}: converted with --on-duplicates {repair}, requested {wanted}"
+        found.append(_again(text, "on_duplicates", wanted))
     refuse_errors(found)
     facts = ("time_dtype", "time_unit", "time_zone", "time_format", "dtypes")
     own = {name: getattr(panel.schema, name) for name in facts}
@@ -293,7 +281,7 @@ def as_converted(source: object, data: DataConfig) -> DataConfig:
     Raises:
         DataError: with a line for every setting that contradicts the conversion.
     """
-    if not isinstance(source, str | Path) or not is_store(source):
+    if not is_store(source):
         return data
     converted, schema = _converted(source), open_store(source).schema
     found = []

@@ -13,13 +13,13 @@ with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import polars as pl
 
-from forecaster.panel.findings import fault
+from forecaster.panel.findings import fault, row_fault
 
 SAMPLE = 100
 
@@ -112,7 +112,12 @@ def first_values(column: pl.Series) -> pl.Series:
 
 
 def parse_times(
-    column: pl.Series, where: str, time_format: str | None = None, *, strict: bool = False
+    column: pl.Series,
+    where: str,
+    time_format: str | None = None,
+    *,
+    strict: bool = False,
+    place: Callable[[int], str] = "row {}".format,
 ) -> tuple[pl.Series, str]:
     """Returns a column of strings as timestamps (microseconds; UTC where offsets are given).
 
@@ -120,6 +125,7 @@ def parse_times(
         where: table and column, for messages.
         time_format: tried first (a short table may not show which part is the day).
         strict: every value must follow that format.
+        place: returns a row, counted from 1, as messages name it.
 
     Returns:
         The timestamps and the format they were written in.
@@ -129,44 +135,32 @@ def parse_times(
             the given format is none.
     """
     if column.null_count():
-        row = int(column.is_null().arg_true()[0]) + 1
-        raise fault(
-            "time",
-            f"{where}: expected a time in every row, found none in row {row} ({column.null_count()} "
-            "such rows)",
-            "fill it in",
-            where=f"row {row}",
-            count=column.null_count(),
-        )
+        expected = "a time in every row"
+        raise row_fault("time", where, expected, column, column.is_null(), "fill it in", place)
     formats = [] if strict else guess_formats(column, digits=True, share=0.5)
     if time_format is not None:
         if strict:
             check_format(time_format)
         times = _cast(column, time_format)
         if times.null_count() == 0 or not formats:
-            return _all_parsed(times, column, time_format, where), time_format
+            return _all_parsed(times, column, time_format, where, place), time_format
+    first = f"'{column[0]}' in {place(1)}"
     if not formats:
-        raise fault(
-            "time",
-            f"{where}: expected dates, found '{column[0]}' in row 1",
-            "write dates as YYYY-MM-DD, or pass --time-format",
-            where="row 1",
-        )
+        text, advice = f"{where}: expected dates, found {first}", "write dates as YYYY-MM-DD, or pass"
+        raise fault("time", text, f"{advice} --time-format", where=place(1))
     casts = [_cast(column, fmt) for fmt in formats]
     whole = [at for at, times in enumerate(casts) if not times.null_count()]
     if any(not (casts[at] == casts[whole[0]]).all() for at in whole):
-        raise fault(
-            "time",
-            f"{where}: day and month cannot be told apart (row 1 holds '{column[0]}', and no part "
-            "exceeds 12 anywhere)"
-            if len(formats) == 2
-            else f"{where}: day, month and year cannot be told apart (row 1 holds '{column[0]}')",
-            "write dates as YYYY-MM-DD, or pass --time-format "
-            + " or ".join(f"'{formats[at]}'" for at in whole),
-            where="row 1",
-        )
+        parts, proof = "day, month and year", ""
+        if len(formats) == 2:
+            parts, proof = "day and month", ", and no part exceeds 12 anywhere"
+        shown = f"{place(1)} holds '{column[0]}'"
+        text = f"{where}: {parts} cannot be told apart ({shown}{proof})"
+        either = " or ".join(f"'{formats[at]}'" for at in whole)
+        advice = f"write dates as YYYY-MM-DD, or pass --time-format {either}"
+        raise fault("time", text, advice, where=place(1))
     best = whole[0] if whole else min(range(len(casts)), key=lambda at: casts[at].null_count())
-    times = _all_parsed(casts[best], column, formats[best], where)
+    times = _all_parsed(casts[best], column, formats[best], where, place)
     return times, _with_one_offset(formats[best], column)
 
 
@@ -189,11 +183,6 @@ def check_format(time_format: str) -> None:
 def has_clock(time_format: str) -> bool:
     """Whether a format has a time of day."""
     return time_format in EPOCHS or any(part in time_format for part in _CLOCKED)
-
-
-def with_any_offset(time_format: str | None) -> str | None:
-    """Returns a format with one fixed offset as the format for any offset."""
-    return None if time_format is None else _OFFSET.sub("%:z", time_format)
 
 
 def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
@@ -301,17 +290,14 @@ def _minutes(offset: re.Match[str], *, back: bool = False) -> str:
     return f"{'-' if (offset[1] == '-') != back else ''}{minutes}m"
 
 
-def _all_parsed(times: pl.Series, column: pl.Series, time_format: str, where: str) -> pl.Series:
+def _all_parsed(
+    times: pl.Series, column: pl.Series, time_format: str, where: str, place: Callable[[int], str]
+) -> pl.Series:
     if times.null_count():
-        row = int(times.is_null().arg_true()[0])
-        raise fault(
-            "time",
-            f"{where}: expected dates written like '{column[0] if row else time_format}', "
-            f"found '{column[row]}' in row {row + 1} ({times.null_count()} such rows)",
-            "correct these rows, or pass --time-format",
-            where=f"row {row + 1}",
-            count=times.null_count(),
-        )
+        example = column[0] if times[0] is not None else time_format
+        expected = f"dates written like '{example}'"
+        advice = "correct these rows, or pass --time-format"
+        raise row_fault("time", where, expected, column, times.is_null(), advice, place)
     return times
 
 

@@ -11,10 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from forecaster.panel.findings import SEVERITIES, Finding, worst_first
+from forecaster.panel.findings import SEVERITIES, Finding, listing, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.panel.table import listing
 
 if TYPE_CHECKING:
     from forecaster.config import Plan

@@ -30,9 +30,8 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import LinearForecast, mapped, relative
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
-from forecaster.panel.calendar import Calendar
+from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.categories import with_categories
-from forecaster.panel.freq import DAY
 from forecaster.panel.panel import Panel
 from forecaster.runs.scales import learn_scales
 from forecaster.runs.versions import versions

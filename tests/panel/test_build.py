@@ -1,10 +1,14 @@
 """From tables to panels: the same rows give the same panel, faults are named."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import polars as pl
 from panel_tables import TWO, days, refused, same, table
 
+import forecaster
 from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
 
@@ -27,6 +31,24 @@ def test_every_format_gives_the_same_panel_bit_for_bit(tmp_path):
     ]
     for other in others:
         assert same(panel, open_panel(other, DataConfig()))
+
+
+def test_a_clean_file_passes_through_few_files_of_the_package(tmp_path):
+    package, seen = str(Path(forecaster.__file__).parent), set()
+    TWO.write_csv(tmp_path / "table.csv")
+    data = DataConfig()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(package):
+            seen.add(frame.f_code.co_filename.removeprefix(package))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        open_panel(tmp_path / "table.csv", data)
+    finally:
+        sys.setprofile(before)
+    assert "/panel/csv.py" in seen and len(seen) <= 14, sorted(seen)
 
 
 def test_irregular_stamps_stay_as_they_are():

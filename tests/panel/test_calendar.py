@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.errors import DataError
-from forecaster.panel.calendar import Calendar
-from forecaster.panel.freq import parse_freq
+from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.infer_freq import find_freq
 
 DAY = 86_400_000_000

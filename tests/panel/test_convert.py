@@ -16,8 +16,8 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError, OutputError
 from forecaster.panel import convert
 from forecaster.panel.build import open_panel
-from forecaster.panel.convert import convert_table
-from forecaster.panel.findings import Finding, summed
+from forecaster.panel.convert import convert_table, summed
+from forecaster.panel.findings import Finding
 from forecaster.panel.frames import read_table
 
 AS_IS = DataConfig()

@@ -13,7 +13,6 @@ from panel.panel_tables import TWO, days, same
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
-from forecaster.panel.cells import parse_time_column
 from forecaster.panel.frames import read_table
 
 
@@ -36,7 +35,7 @@ def test_times_of_a_file_are_quoted_as_written(tmp_path, time_format):
     text = pl.Series("when", stamps).dt.strftime(time_format)
     path = tmp_path / "table.csv"
     pl.DataFrame([text, pl.Series("y", [1.0, 2, 3, 4, 5, 6])]).write_csv(path)
-    read = parse_time_column(read_table(path, DataConfig()), "when", None, strict=False)
+    read = read_table(path, DataConfig()).with_times("when", None, strict=False)
     stamps = read.frame["when"]
     assert stamps.dtype.is_temporal() and not read.times.digits
     assert read.times.written(stamps, 0).to_list() == text.to_list()

@@ -172,7 +172,7 @@ def test_whole_numbers_that_may_be_dates_or_steps_are_refused():
 def test_stamps_finer_than_microseconds_are_refused():
     fine = pl.Series("t", [0, 1001]).cast(pl.Datetime("ns"))
     with pytest.raises(
-        DataError, match=r"whole microseconds, found 1001 ns since 1970 in row 2 \(1 such rows\)"
+        DataError, match=r"whole microseconds, found '1001 ns since 1970' in row 2 \(1 such rows\)"
     ):
         open_panel(pl.DataFrame([fine, pl.Series("y", [1.0, 2])]), DataConfig(freq="1us"))
     for odd in (pl.Series("t", [1, 2]).cast(pl.Duration("us")), pl.Series("t", [1, 2]).cast(pl.Time)):
