@@ -100,13 +100,12 @@ def opened_store(config: TrackingConfig, create: bool = False) -> Iterator[Mlflo
     """Yields a client of a store, which is only made on `create`; errors become a ConfigError."""
     uri = tracking_uri(config)
     check_store(uri, create)
-    client = connect(uri)
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
-        yield client
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+        yield connect(uri)
+    except Exception as error:
+        package = type(error).__module__.partition(".")[0]
+        if package not in ("mlflow", "sqlalchemy") and not isinstance(error, OSError):
+            raise
         raise ConfigError(f"MLflow store {without_password(uri)}: {first_line(error)}") from error
 
 
