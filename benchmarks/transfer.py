@@ -30,7 +30,7 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.transfer import Start
+from forecaster.runs.warm_start import Start
 
 TARGET = 0.5  # of the steps that random weights take to their best
 BASE = ["tracking.enabled=false", "fit.patience=null"]

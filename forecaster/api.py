@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from inspect import Parameter, signature
+from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -36,6 +36,20 @@ if TYPE_CHECKING:
     Settings = str | Path | Mapping[str, Any] | Config
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_COMMON = {
+    "data": "CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.",
+    "horizon": "Steps to forecast. None = as in the config.",
+    "config": "YAML file of settings. Or a mapping, or a Config.",
+    "future": "Table of the covariates known in advance, after the cutoff.",
+    "covariates": "Second table, joined on series and time.",
+    "until": "Hold out all rows after this date.",
+    "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
+    "date.",
+    "progress": "Called with (series done, series in all).",
+    "quiet": "Print nothing.",
+}
+"""Descriptions of the options that several functions have."""
 
 
 @cache
@@ -67,19 +81,34 @@ def data_options() -> dict[str, tuple[Parameter, str]]:
     return options
 
 
-def _with_data_options(function: Function) -> Function:
-    """Lists the data options in the signature and the docstring of a function of **data_options."""
-    given = signature(function)
+def descriptions(function: Callable[..., Any]) -> dict[str, str]:
+    """Returns the description of each parameter in the `Args:` of a docstring."""
+    section = re.split(r"\n\w+:\n", f"{getdoc(function)}\n".partition("\nArgs:\n")[2])[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def _described(function: Function) -> Function:
+    """Lists all options of a function of **data_options in its signature and its docstring.
+
+    Those that the docstring leaves out are described by `_COMMON` and by the fields of `DataConfig`.
+    """
+    given, fields = signature(function), data_options()
     own = [part for part in given.parameters.values() if part.kind is not Parameter.VAR_KEYWORD]
-    added = {name: option for name, option in data_options().items() if name not in given.parameters}
-    parameters = [*own, *(parameter for parameter, _ in added.values())]
-    function.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]
-    lines = "".join(rf"\g<1>{name}: {text}\n" for name, (_, text) in added.items())
-    function.__doc__ = re.sub(r"( *)data_options: .*\n", lines, function.__doc__ or "")
+    added = [part for name, (part, _) in fields.items() if name not in given.parameters]
+    function.__signature__ = given.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    texts = {name: text for name, (_, text) in fields.items()} | _COMMON | descriptions(function)
+    names = [part.name for part in (*own, *added) if part.name != "self"]
+
+    def listed(section: re.Match[str]) -> str:
+        return "Args:\n" + "".join(f"{section[1]}{name}: {texts[name]}\n" for name in names)
+
+    section = r"Args:\n( +)(?s:.*?)data_options: .*\n"
+    function.__doc__ = re.sub(section, listed, function.__doc__ or "")
     return function
 
 
-@_with_data_options
+@_described
 def fit(
     data: object = None,
     horizon: int | None = None,
@@ -105,12 +134,6 @@ def fit(
     """Returns a model fitted to a table.
 
     Args:
-        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
-        horizon: Steps to forecast. None = as in the config.
-        config: YAML file of settings. Or a mapping, or a Config.
-        future: Table of the covariates known in advance, after the cutoff.
-        covariates: Second table, joined on series and time.
-        until: Hold out all rows after this date.
         out: Folder for the model.
         warm_start: Model, or folder of one, whose weights the training starts from.
         resume: Resume the interrupted fit of this `out`; data and settings are those of its start.
@@ -118,11 +141,10 @@ def fit(
         checkpoint_every: Steps between checkpoints. None = one every 10 minutes.
         devices: Processes on each machine that train together. None = one.
         nodes: Machines that train together, under torchrun. None = one.
-        precision: Precision of matrix products in training. None = as in the config.
-        compile: Compile the network with torch before training.
+        precision: Matrix products in training: full (float32) or bf16. None = full.
+        compile: Compile the training loss with torch; pays on a GPU in a long fit.
         budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
         report: HTML page about the validation windows; `out` has one anyway.
-        quiet: Print nothing.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -143,17 +165,19 @@ def fit(
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
+    from forecaster.runs.train import TrainingContext
 
-    training = {
-        "checkpoint_every": checkpoint_every,
-        "precision": precision,
-        "compile": compile or None,
-        "budget_seconds": parse_duration(budget, "--budget"),
-    }
-    changed = {name: value for name, value in training.items() if value is not None}
-    settings = config_from(config, horizon, data_options).replaced(fit=changed)
+    settings = config_from(config, horizon, data_options)
+    if budget is not None:
+        settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
+    if precision not in (None, "full", "bf16"):
+        raise ConfigError(f"precision {precision!r}: expected full or bf16")
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ConfigError(f"checkpoint_every {checkpoint_every}: expected 1 or more")
     distributed = find_distributed_context(devices, nodes)
-    request = FitRequest(settings, data, future, covariates, until, warm_start)
+    request = FitRequest(
+        settings, data, future, covariates, until, warm_start, precision, compile, checkpoint_every
+    )
     page = _checked_page(report, data)
     if out is None and resume is None and (checkpoint_every is not None or restart):
         raise ConfigError("checkpoint_every and restart need out, a folder to save to")
@@ -175,11 +199,14 @@ def fit(
         settings, panel = _open(request)
         folder = None if run is None else run.out
         console = Console(quiet=quiet or not distributed.is_main)
-        artifact = run_fit(panel, settings, folder, console, start, run, distributed, report=page)
+        context = TrainingContext(
+            distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
+        )
+        artifact = run_fit(panel, settings, folder, console, start, run, context, report=page)
         return Forecaster(artifact, settings.tracking)
 
 
-@_with_data_options
+@_described
 def tune(
     data: object,
     horizon: int | None = None,
@@ -211,8 +238,6 @@ def tune(
     same call continues the study of that name.
 
     Args:
-        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
-        horizon: Steps to forecast. None = as in the config.
         trials: Number of trials in all, those of earlier calls included.
         space: YAML file of the settings to search. Or a mapping. None = configs/sweeps/default.yaml.
         config: YAML file of settings, those of the first trial. Or a mapping, or a Config.
@@ -224,14 +249,10 @@ def tune(
         metrics: Score to minimise: WQL, MASE, MSE, MAE, RMSE or sMAPE; several make a Pareto study.
         timeout: Time after which no trial starts, as 45m or 2h.
         seed: Seed of the sampler.
-        until: Hold out all rows after this date.
-        future: Table of the covariates known in advance, after the cutoff.
-        covariates: Second table, joined on series and time.
         out: Folder for a model of the best settings.
         register: Register that model in MLflow under this name.
         refit: Fit a model with the best settings.
         command: Command that is written into the file of the best settings.
-        quiet: Print nothing.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -278,7 +299,7 @@ def tune(
     return Study(outcome, panel.kind, artifact)
 
 
-@_with_data_options
+@_described
 def convert(
     data: object,
     store: str | Path,
@@ -291,11 +312,9 @@ def convert(
     """Writes a table of any size to a folder that `fit`, `predict`, `backtest` and `check` read.
 
     Args:
-        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
         store: Folder for the panel store; it appears whole or not at all.
         future: Table of the covariates known in advance; it has to fit in memory.
         covariates: Second table, joined on series and time; it has to fit in memory.
-        quiet: Print nothing.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -330,7 +349,7 @@ def convert(
     return panel
 
 
-@_with_data_options
+@_described
 def check(
     data: object,
     horizon: int | None = None,
@@ -342,10 +361,7 @@ def check(
     """Returns what is remarkable about a table, worst first; empty when nothing is.
 
     Args:
-        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
         horizon: Steps that will be forecast, to find series too short for it.
-        future: Table of the covariates known in advance, after the cutoff.
-        covariates: Second table, joined on series and time.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -419,7 +435,11 @@ def _artifact_of(model: object) -> Artifact | None:
 
 
 class Forecaster:
-    """A fitted model: predict, backtest, detect, explain, save, export."""
+    """A fitted model: predict, backtest, detect, explain, save, export.
+
+    Tables have the columns that the model was fitted to; `data_options` name columns that are called
+    otherwise, or another format.
+    """
 
     def __init__(self, artifact: Artifact, tracking: TrackingConfig | None = None):
         from forecaster.config import TrackingConfig
@@ -442,23 +462,20 @@ class Forecaster:
         """Validation scores of the model and the baselines, and the loss curves."""
         return self.artifact.metrics
 
-    @_with_data_options
+    @_described
     def open(
         self, data: object, future: object = None, covariates: object = None, **data_options: Any
     ) -> Panel:
         """Returns a table opened with this model's roles, categories and frequency.
 
         Args:
-            data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
-            future: Table of the covariates known in advance, after the cutoff.
-            covariates: Second table, joined on series and time.
-            data_options: fields of `DataConfig`, where this table has other names or another format.
+            data_options: fields of `DataConfig`.
         """
         from forecaster.forecast.parts import open_for
 
         return open_for(self.artifact, data, future, covariates, data_options)
 
-    @_with_data_options
+    @_described
     def predict(
         self,
         data: object,
@@ -474,16 +491,10 @@ class Forecaster:
         """Returns the forecast of every series in a table.
 
         Args:
-            data: History, with the columns the model was fitted to.
-            future: Table of the covariates known in advance, after the cutoff.
-            covariates: Second table, joined on series and time.
-            cutoff: Where forecasts start: own (each series' last observation), last (the latest of
-                all), or a date.
             horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
-            progress: Called with (series done, series in all).
             samples: Sample paths to keep in `Forecast.samples`; they need an autoregressive decoder.
             seed: Seed of the sample paths.
-            data_options: fields of `DataConfig`, where this table has other names or another format.
+            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
@@ -494,7 +505,7 @@ class Forecaster:
         panel = self.open(data, future, covariates, **data_options)
         return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
 
-    @_with_data_options
+    @_described
     def predict_to(
         self,
         path: str | Path,
@@ -520,10 +531,6 @@ class Forecaster:
         Args:
             path: File for the forecasts: .csv or .parquet.
             data: History, with the columns the model was fitted to; a store is read block by block.
-            future: Table of the covariates known in advance, after the cutoff.
-            covariates: Second table, joined on series and time.
-            cutoff: Where forecasts start: own (each series' last observation), last (the latest of
-                all), or a date.
             horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
             samples: Write this many joint sample paths per series instead of quantiles.
             seed: Seed of the sample paths.
@@ -532,8 +539,7 @@ class Forecaster:
             devices: Processes, each with a GPU of its own or a part of the cores. None = one.
             restart: Discard the parts of an interrupted run.
             engine: Makes the parts elsewhere, as on a Ray cluster.
-            progress: Called with (series done, series in all).
-            data_options: fields of `DataConfig`, where this table has other names or another format.
+            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
@@ -564,7 +570,7 @@ class Forecaster:
             **data_options,
         )
 
-    @_with_data_options
+    @_described
     def backtest(
         self,
         data: object,
@@ -579,15 +585,12 @@ class Forecaster:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
 
         Args:
-            data: History, with the columns the model was fitted to.
             windows: Number of cutoffs.
             refit: Fit the same settings before the first cutoff (once), before each, or never: use
                 these weights, an error where they have seen a scored row.
             stride: Steps between cutoffs. None = the horizon.
-            covariates: Second table, joined on series and time.
-            quiet: Print nothing.
             horizon: Leads to score. None = as fitted.
-            data_options: fields of `DataConfig`, where this table has other names or another format.
+            data_options: fields of `DataConfig`.
 
         Raises:
             ConfigError: `refit` is unknown or dishonest, or the horizon is too long for the model.
@@ -605,7 +608,7 @@ class Forecaster:
         panel = self.open(data, covariates=covariates, **data_options)
         return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
 
-    @_with_data_options
+    @_described
     def detect(
         self,
         data: object,
@@ -617,11 +620,8 @@ class Forecaster:
         """Returns a label for each observed step: inside, above or below the band forecast before it.
 
         Args:
-            data: History, with the columns the model was fitted to.
             beyond: Half-widths from the median at which a value is outside; 1 = the band itself.
-            covariates: Second table, joined on series and time.
-            progress: Called with (series done, series in all).
-            data_options: fields of `DataConfig`, where this table has other names or another format.
+            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model.
@@ -635,7 +635,7 @@ class Forecaster:
         panel = self.open(data, covariates=covariates, **data_options)
         return detect(self.artifact, panel, beyond, progress)
 
-    @_with_data_options
+    @_described
     def explain(
         self,
         data: object,
@@ -650,14 +650,11 @@ class Forecaster:
         """Returns the attention weights of one forecast, and how covariates and the past move it.
 
         Args:
-            data: History, with the columns the model was fitted to.
             series: Key of the series; several key columns joined with /. None = the only one.
             channel: Column forecast. None = the first.
             cutoff: Where the forecast starts: own (the last observation) or a date.
-            future: Table of the covariates known in advance, after the cutoff.
-            covariates: Second table, joined on series and time.
             keys: Columns that together name a series, where they have other names in this table.
-            data_options: fields of `DataConfig`, where this table has other names or another format.
+            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or has no such series or channel.

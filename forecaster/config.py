@@ -10,49 +10,27 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from forecaster.errors import ConfigError, nearest
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
-LISTS = (*COLUMN_LISTS, "periods")
-"""Settings of a table that hold several values."""
 _MOST_FAULTS = 30
 _MOST_BYTES = 1 << 20
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMENT_COLUMN = 30
 
 LONGEST = 1_000_000
-"""Steps or tokens: beyond it a number is a slip, or meant to fill the memory."""
-WIDEST, DEEPEST = 65_536, 1000
-"""The same for the size of a token, and for layers; what fits this machine is asked with the data."""
-MANY = 1_000_000_000
-"""The same for what is only counted."""
+"""Steps or tokens; larger numbers are typing errors, or meant to fill the memory."""
+WIDEST, DEEPEST, MANY = 65_536, 1000, 1_000_000_000
+"""The same for the size of a token, for layers, and for what is only counted."""
 
 _Parsed = TypeVar("_Parsed", bound="Section")
-
-
-def _or_null(value: object, check: ValidatorFunctionWrapHandler) -> int:
-    return cast(int, value if value is None else check(value))
-
-
-FROM_DATA = (WrapValidator(_or_null), PlainSerializer(lambda value: value, return_type=int | None))
-"""Marks a number that may be null until it is chosen from the data. A resolved config holds a number,
-which is what its type says to all that come after."""
 
 
 class Section(BaseModel):
@@ -66,8 +44,7 @@ class Section(BaseModel):
 class DataConfig(Section):
     """How a table is read, and the role of each column; null = inferred from the table.
 
-    Every field is an option of the Python interface and a flag of the verbs that read data. Their help
-    is the first sentence here, and the one on null.
+    Every field is an option of the Python interface and a flag of the verbs that read data.
     """
 
     time: str | None = None
@@ -135,7 +112,7 @@ class TargetConfig(Section):
 class ModelConfig(Section):
     """The network. The config chooses; there is no class per variant."""
 
-    width: Annotated[int, Field(ge=4, le=WIDEST), *FROM_DATA] = 64
+    width: int | None = Field(64, ge=4, le=WIDEST)
     """Size of a token; null = chosen from the number of training windows."""
     heads: int = Field(4, ge=1, le=WIDEST)
     """Attention heads; divides `width`."""
@@ -173,11 +150,9 @@ class ModelConfig(Section):
     ridge_alpha: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None = None
     """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
-    """Steps per token of the context; null = chosen from the season."""
+    """Steps per token of the context and of the horizon; null = chosen from the season."""
     decoder: Literal["direct", "autoregressive"] = "direct"
     """direct: all leads in one pass; autoregressive: patch after patch, as sample paths."""
-    decoder_patch: int | None = Field(None, ge=1, le=LONGEST)
-    """Steps per token of the horizon; 1 makes the decoder causal per lead; null = `patch`."""
     decoder_mask: Literal["causal", "full"] = "causal"
     """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
     head: Literal["quantile", "student_t", "binned"] = "quantile"
@@ -190,11 +165,6 @@ class ModelConfig(Section):
     style: Literal["modern", "vaswani2017"] = "modern"
     """modern: norm first, GELU, feed-forward layers of 2 · width; vaswani2017: norm after the sum,
     ReLU, 4 · width, inputs times √width."""
-
-    @property
-    def feed_forward(self) -> int:
-        """Hidden size of the feed-forward layers."""
-        return (2 if self.style == "modern" else 4) * self.width
 
     @property
     def tokenizes_values(self) -> bool:
@@ -212,24 +182,20 @@ class ModelConfig(Section):
                 f"attention_size {self.attention_size} has no effect with attention full: take null, "
                 "or attention local, sparse or low_rank"
             )
+        if self.linear == "blend" and (self.head != "quantile" or self.decoder != "direct"):
+            raise ValueError(
+                "linear blend forecasts quantiles of all leads at once, which does not go with head "
+                f"{self.head} and decoder {self.decoder}: take linear none, or head quantile and "
+                "decoder direct"
+            )
         if self.decoder == "autoregressive":
             self._check_autoregressive()
-        if self.linear == "blend":
-            self._check_linear()
         levels = self.quantile_levels
         if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
             raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
         if 0.5 not in levels:
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self
-
-    def _check_linear(self) -> None:
-        if self.head != "quantile" or self.decoder != "direct":
-            raise ValueError(
-                "linear blend forecasts quantiles of all leads at once, which does not go with head "
-                f"{self.head} and decoder {self.decoder}: take linear none, or head quantile and "
-                "decoder direct"
-            )
 
     def _check_autoregressive(self) -> None:
         if self.decoder_mask == "full":
@@ -242,19 +208,16 @@ class ModelConfig(Section):
                 f"quantile_levels {list(self.quantile_levels)} is one level, paths are drawn from "
                 "at least two; add some, or take another head"
             )
-        patches = {"patch": self.patch, "decoder_patch": self.decoder_patch}
-        longer = {name: size for name, size in patches.items() if size not in (None, 1)}
-        if self.tokenizes_values and longer:
-            found = ", ".join(f"{name} {size}" for name, size in longer.items())
+        if self.tokenizes_values and self.patch not in (None, 1):
             raise ValueError(
-                f"{found}: an autoregressive binned head reads one value per token, patch 1"
+                f"patch {self.patch}: an autoregressive binned head reads one value per token, patch 1"
             )
 
 
 class FitConfig(Section):
     """Training."""
 
-    steps: Annotated[int, Field(ge=1, le=MANY), *FROM_DATA] = 400
+    steps: int | None = Field(400, ge=1, le=MANY)
     """Optimiser steps at most; null = chosen from the number of training windows."""
     batch_size: int = Field(256, ge=1, le=LONGEST)
     """Channel-windows per step."""
@@ -281,14 +244,6 @@ class FitConfig(Section):
     """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
     """Share of the validation cutoffs, at their end, that calibrates quantiles; null = off."""
-    precision: Literal["full", "bf16"] = "full"
-    """full: float32; bf16: products of matrices in bfloat16."""
-    compile: bool = False
-    """Let torch compile the network before training; pays on a GPU in a long fit."""
-    checkpoint_minutes: float | None = Field(10.0, gt=0)
-    """Minutes between checkpoints, which `--resume` goes on from; null = none."""
-    checkpoint_every: int | None = Field(None, ge=1, le=MANY)
-    """Steps between checkpoints, in place of minutes."""
     freeze_encoder: bool = False
     """Keep the encoder of the weights that a fit starts from (`--from`) as it is."""
     adapters: int | None = Field(None, ge=1, le=WIDEST)
@@ -325,27 +280,18 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        self._can_be_taught()
-        self._can_have_members()
-        return self
-
-    def _can_be_taught(self) -> None:
-        """Refuses losses that mean nothing to the head, the decoder, or a network without maps."""
-        fit, model = self.fit, self.model
-        if fit.loss != "pinball" and model.head != "quantile":
+        fit, head = self.fit, self.model.head
+        if fit.loss != "pinball" and head != "quantile":
             raise ValueError(
-                f"fit.loss {fit.loss} teaches a median by itself, and head {model.head} learns a whole "
+                f"fit.loss {fit.loss} trains the median alone, and head {head} learns a whole "
                 "distribution by its likelihood: take fit.loss pinball, or model.head quantile"
             )
-
-    def _can_have_members(self) -> None:
-        """Refuses a second pass without a first."""
-        fit = self.fit
         if fit.refit and fit.validation is None:
             raise ValueError(
                 "fit.refit true fits again what validation has chosen, and fit.validation null chooses "
                 "nothing: set fit.validation, or fit.refit to false"
             )
+        return self
 
     def replaced(self, **sections: Mapping[str, Any] | int | None) -> Config:
         """Returns a copy with some settings replaced and everything validated again.
@@ -369,6 +315,7 @@ class ModelPlan(ModelConfig):
     """Steps before the cutoff that attention reads; None = all."""
     patch: int = Field(ge=1, le=LONGEST)
     decoder_patch: int = Field(ge=1, le=LONGEST)
+    """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
     linear: Literal["blend", "none"] = "none"
     linear_units: Literal["window", "training"] | int = "window"
     linear_lags: tuple[int, ...] = ()
@@ -381,6 +328,11 @@ class ModelPlan(ModelConfig):
     """Steps of a cycle: each linear map is averaged with one that reads whole cycles back alone."""
     linear_spans: tuple[int | None, ...] | None = None
     """Training steps, counted from the last, that linear maps are solved on, averaged; None = all."""
+
+    @property
+    def feed_forward(self) -> int:
+        """Hidden size of the feed-forward layers."""
+        return (2 if self.style == "modern" else 4) * self.width
 
 
 class FitPlan(FitConfig):

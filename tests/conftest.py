@@ -152,8 +152,7 @@ def make_config() -> Callable[..., Config]:
             "encoder_layers": 1,
             "dropout": 0.0,
             "context_length": context_length,
-            "patch": 4,
-            "decoder_patch": 2,
+            "patch": 2,
             "linear": "none",
         }
         small = {"steps": 6, "batch_size": 8}
@@ -172,7 +171,8 @@ def make_plan(make_config: Callable[..., Config]) -> Callable[..., Plan]:
     """The factory of plans of the smallest network, with the options of `make_config`."""
 
     def make(horizon: int, **options: object) -> Plan:
-        config = make_config(horizon, **options)
-        return parse_plan(config.model_dump(exclude={"tracking"}), "plan")
+        settings = make_config(horizon, **options).model_dump(exclude={"tracking"})
+        settings["model"]["decoder_patch"] = min(settings["model"]["patch"], horizon)
+        return parse_plan(settings, "plan")
 
     return make

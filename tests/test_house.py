@@ -17,7 +17,7 @@ from forecaster.config import Config, Section
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"forecaster", "data", "configs", "tests", "notebooks", "benchmarks", "docs"}
-TWICE = {"scales.py", "store.py", "transfer.py"}
+TWICE = {"store.py"}
 """Names that are still used twice; no other may be."""
 SHAPELESS_NAMES = {"utils", "helpers", "misc", "common", "manager"}
 

@@ -254,10 +254,11 @@ def test_6_a_fit_killed_at_any_moment_leaves_no_half_model_but_the_way_to_go_on(
 def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny.shop().write_csv("shop.csv")
-    fit = {"steps": 8, "batch_size": 32, "checkpoint_every": 2}
+    fit = {"steps": 8, "batch_size": 32}
     config = {"model": tiny.TINY["model"] | {"dropout": 0.2}, "tracking": {"enabled": False}}
     options = {"horizon": 7, "known": "price", "config": config | {"fit": fit}, "quiet": True}
     fc.fit("shop.csv", out="whole", **options)
+    options["checkpoint_every"] = 2
     ends = [3, 5, 8]
     step = Learner.training_step
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from inspect import Parameter, Signature, getdoc, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from forecaster.api import data_options
+from forecaster.api import data_options, descriptions
 
 Model = Annotated[
     Path,
@@ -52,7 +52,7 @@ def flags_of(
             if part.kind is not Parameter.VAR_KEYWORD
         ]
         taken = {"self", "quiet", "progress", *without, *(part.name for part in own)}
-        help_of = _descriptions(function)
+        help_of = descriptions(function)
         options = {
             name: part for name, part in signature(function).parameters.items() if name not in taken
         }
@@ -113,13 +113,6 @@ def _flag(option: Parameter, text: str) -> Parameter:
         default=default,
         annotation=Annotated[kind, typer.Option(*words, **more)],
     )
-
-
-def _descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Returns the description of each parameter in the `Args:` of a docstring."""
-    section = re.split(r"\n\w+:\n", f"{getdoc(function)}\n".partition("\nArgs:\n")[2])[0]
-    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _phrase(text: str) -> str:

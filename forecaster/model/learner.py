@@ -35,7 +35,15 @@ _BEST = ("loss", "step", "waited", "checked", "weights")
 class Learner(pl.LightningModule):
     """Trains a network; `average` holds the EMA weights that are validated and kept."""
 
-    def __init__(self, network: Network, config: FitPlan, series: Sequence[str], name: str = ""):
+    def __init__(
+        self,
+        network: Network,
+        config: FitPlan,
+        series: Sequence[str],
+        name: str = "",
+        bf16: bool = False,
+        compiled: bool = False,
+    ):
         """Takes the network to train.
 
         Args:
@@ -43,9 +51,12 @@ class Learner(pl.LightningModule):
             config: rates and steps.
             series: the caller's name of each series, for messages.
             name: prefix of the names of the curves; empty for the first training of a fit.
+            bf16: multiply matrices in bfloat16 while training.
+            compiled: compile the training loss with torch.
         """
         super().__init__()
         self.network, self.config, self.series, self.name = network, config, series, name
+        self._options, self._compiled = LossOptions(bf16, config.loss), compiled
         if network.linear is not None:
             network.linear.requires_grad_(False)  # solved in closed form
         self.average = copy.deepcopy(network).requires_grad_(False).eval()
@@ -60,15 +71,14 @@ class Learner(pl.LightningModule):
         """Whether early stopping or a callback has ended the training after its last validation."""
 
     def on_fit_start(self) -> None:
-        """Compiles the loss where asked; the network and its parameter names stay as they are."""
-        if self.config.compile:
+        """Compiles the loss if requested; the network and its parameter names stay as they are."""
+        if self._compiled:
             self._losses_of = torch.compile(window_losses)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the mean loss over the observed targets of a batch."""
-        options = LossOptions(bf16=self.config.precision == "bf16", loss=self.config.loss)
         with self._memory_advice():
-            total, count = self._losses_of(self.network, batch, options)
+            total, count = self._losses_of(self.network, batch, self._options)
         sums = self._sum_over_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells

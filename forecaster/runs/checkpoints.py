@@ -18,7 +18,6 @@ import torch
 from pytorch_lightning.plugins.io import CheckpointIO
 from torch import Tensor
 
-from forecaster.config import FitPlan
 from forecaster.errors import ArtifactError, OutputError
 from forecaster.files import atomic_file
 from forecaster.model.learner import Learner
@@ -26,23 +25,38 @@ from forecaster.runs.processes import StopSignals
 
 IDENTITY = "fit"
 """The entry of a checkpoint that identifies its fit."""
+MINUTES = 10.0
+"""Between checkpoints, unless a number of steps is given."""
 _AGREE_EVERY = 10  # steps; ranks must all save, or none
 
 
 class Checkpoints(CheckpointIO):
-    """The files `step-00000120.checkpoint` of a folder, the last two of which are kept.
+    """The files `step-00000120.checkpoint` of a folder, the last two of which are kept."""
 
-    `identity` is that of the fit; a checkpoint with another one is passed over, as a damaged one is.
-    """
+    def __init__(
+        self,
+        folder: Path,
+        identity: str,
+        every: int | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ):
+        """Takes the folder and the schedule.
 
-    def __init__(self, folder: Path, identity: str, say: Callable[[str], None]):
-        self.folder, self.identity = folder, identity
+        Args:
+            folder: of the checkpoints.
+            identity: of the fit; a checkpoint of another one is skipped, as a damaged one is.
+            every: steps between checkpoints; None = `MINUTES` instead.
+            say: prints a line.
+        """
+        self.folder, self.identity, self.every = folder, identity, every
         self._say, self._fails = say, False
         self._read: dict[Path, dict[str, Any]] = {}
 
     def within(self, name: str) -> Checkpoints:
         """Returns the checkpoints of another training of the same fit, in a subfolder."""
-        return Checkpoints(self.folder / name, self.identity, self._say) if name else self
+        if not name:
+            return self
+        return Checkpoints(self.folder / name, self.identity, self.every, self._say)
 
     def at(self, step: int) -> Path:
         """Returns the path of the checkpoint after so many steps."""
@@ -122,9 +136,8 @@ def step_of(path: Path) -> int:
 class Checkpointing(pl.Callback):
     """Writes checkpoints between two steps, on a schedule and on the first Ctrl-C or SIGTERM."""
 
-    def __init__(self, checkpoints: Checkpoints, config: FitPlan):
+    def __init__(self, checkpoints: Checkpoints):
         self._files = checkpoints
-        self._every, self._minutes = config.checkpoint_every, config.checkpoint_minutes
         self._step, self._saved = 0, 0.0
         self._random: dict[str, Tensor] = {}
         self._signals = StopSignals()
@@ -205,9 +218,10 @@ class Checkpointing(pl.Callback):
     def _is_due(self, step: int) -> bool:
         if step == self._step:
             return False
-        if self._every is not None:
-            return step // self._every > self._step // self._every
-        return self._minutes is not None and time.monotonic() - self._saved >= 60 * self._minutes
+        every = self._files.every
+        if every is not None:
+            return step // every > self._step // every
+        return time.monotonic() - self._saved >= 60 * MINUTES
 
     def _save(self, trainer: pl.Trainer) -> None:
         if trainer.global_step != self._step:

@@ -121,7 +121,7 @@ def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None
 
 def print_start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
     """Says what of an artifact's weights is carried over, and what its past means for the scores."""
-    from forecaster.runs.transfer import ancestry, comparable
+    from forecaster.runs.warm_start import ancestry, comparable
 
     source = ancestry(old)
     print_line(

@@ -180,8 +180,8 @@ class RankSetup:
 
     config: Plan
     store: Path
-    checkpoints: tuple[Path, str] | None
-    """Folder and identity of the checkpoints, if any."""
+    checkpoints: tuple[Path, str, int | None] | None
+    """Folder, identity and interval of the checkpoints, if any."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def launch_ranks(
         setup = RankSetup(
             config,
             Path(scratch) / "panel",
-            checkpoints and (checkpoints.folder, checkpoints.identity),
+            checkpoints and (checkpoints.folder, checkpoints.identity, checkpoints.every),
         )
         with writing(setup.store) as store:
             store.append(panel)

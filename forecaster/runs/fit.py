@@ -40,7 +40,8 @@ from forecaster.runs.members import (
     member_metrics,
 )
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
-from forecaster.runs.transfer import (
+from forecaster.runs.versions import versions
+from forecaster.runs.warm_start import (
     Start,
     ancestry,
     check_start,
@@ -48,7 +49,6 @@ from forecaster.runs.transfer import (
     started_config,
     with_words_of,
 )
-from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64
 from forecaster.windows.split import Split, split_panel, split_time
@@ -89,11 +89,11 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "periods": panel.calendar.periods,
         "layout": schema.layout,
     }
-    context, patch, decoder_patch = _lengths(config, config.horizon, panel)
+    context, patch = _lengths(config, config.horizon, panel)
     least_width, least_steps = SIZES[0][1:]
     settled = {
         "patch": patch,
-        "decoder_patch": decoder_patch,
+        "decoder_patch": min(patch, config.horizon),
         "width": model.width or least_width,
         **linear_settings(model, panel, context),
     }
@@ -228,14 +228,15 @@ def uncalibrated(plan: Plan) -> str | None:
     return None
 
 
-def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int, int]:
-    """Context length, patch and decoder patch."""
+def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
+    """Context length and patch."""
     model, season = config.model, panel.calendar.season_length
     longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
-    word = 1 if model.tokenizes_values else None
     # A training window needs a patch of own rows before its horizon; short tables get short patches.
-    patch = model.patch or word or min(_season_patch(season), max(1, (longest - horizon) // 3))
-    decoder_patch = model.decoder_patch or word
+    patch = model.patch
+    if patch is None:
+        shortened = min(_season_patch(season), max(1, (longest - horizon) // 3))
+        patch = 1 if model.tokenizes_values else shortened
     context = model.context_length
     if context is None:
         seasons = 7 * season if "day" in panel.calendar.cycles else 2 * season
@@ -243,7 +244,7 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int, int]
         context = max(1, context // patch) * patch
     elif model.patch is None:
         patch = min(patch, context)
-    return max(2, context), patch, decoder_patch or min(patch, horizon)
+    return max(2, context), patch
 
 
 def _season_patch(season: int) -> int:

@@ -31,10 +31,10 @@ from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import DistributedContext, Training, broadcast_from_rank_zero
-from forecaster.runs.linear import solve_linear
-from forecaster.runs.scales import learn_scales
+from forecaster.runs.moments import learn_scales
+from forecaster.runs.ridge import solve_linear
 from forecaster.runs.train import TrainingContext, train
-from forecaster.runs.transfer import Start, started_shape, take_weights
+from forecaster.runs.warm_start import Start, started_shape, take_weights
 from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
@@ -96,11 +96,11 @@ class Trainings:
     def _within_budget(self, plan: Plan, split: Split, budget: float) -> Plan:
         """The plan with as many steps as all trainings together have time for."""
         context, fit = self._context, plan.fit
-        pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None, checkpoint_every=None)
+        pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            learner = Learner(self.network(short, split), short.fit, self._panel.labels)
+            learner = self._learner(short, split, "")
             self._hand(Training(learner, split, short, None))
-            watched = TrainingContext(None, (pace,), context.distributed)
+            watched = replace(context, logger=None, callbacks=(pace,), checkpoints=None)
             train(learner, self.store, split, short, watched)
         left = max(0.0, budget - (time.monotonic() - self._begun))
         trainings = fit.ensemble_size * (2 if fit.refit and len(split.validation_windows) else 1)
@@ -163,8 +163,14 @@ class Trainings:
         network.linear.load_state_dict(self._solved[1])
         return network
 
+    def _learner(self, plan: Plan, split: Split, name: str) -> Learner:
+        network, context = self.network(plan, split), self._context
+        return Learner(
+            network, plan.fit, self._panel.labels, name, bf16=context.bf16, compiled=context.compiled
+        )
+
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
-        learner = Learner(self.network(plan, split), plan.fit, self._panel.labels, name)
+        learner = self._learner(plan, split, name)
         files = self._context.checkpoints
         context = replace(self._context, checkpoints=files and files.within(name))
         self._hand(Training(learner, split, plan, name))

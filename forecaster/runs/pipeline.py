@@ -50,14 +50,14 @@ from forecaster.runs.console import (
     print_start,
     print_tracked,
 )
-from forecaster.runs.distributed import SINGLE_PROCESS, DistributedContext, windows_per_step
+from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.linear import fit_linear
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import OpenFit, RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
-from forecaster.runs.train import TrainingContext
-from forecaster.runs.transfer import Start
+from forecaster.runs.train import NO_CONTEXT, TrainingContext
+from forecaster.runs.warm_start import Start
 from forecaster.windows.split import split_panel
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run_fit(
     console: Console,
     start: Artifact | None = None,
     resumable: RunFolder | None = None,
-    distributed: DistributedContext = SINGLE_PROCESS,
+    context: TrainingContext = NO_CONTEXT,
     introduced: bool = False,
     report: Path | None = None,
 ) -> Artifact:
@@ -103,7 +103,7 @@ def run_fit(
         console: receives what is printed.
         start: the artifact of a warm start; None = random weights.
         resumable: where checkpoints are kept; None = there are none.
-        distributed: rank 0 alone prints and writes.
+        context: devices and precision; rank 0 alone prints and writes.
         introduced: roles and findings have been printed.
         report: path of the page about the validation windows, beside the artifact's own copy.
 
@@ -111,6 +111,7 @@ def run_fit(
         DataError: the audit finds errors, or a resumed fit finds another table.
         ConfigError: settings do not fit the table, each other, or the artifact of the start.
     """
+    distributed = context.distributed
     if not distributed.is_main:
         console, out, report = Console(quiet=True), None, None
     if start is not None and config.horizon is None:
@@ -139,10 +140,10 @@ def run_fit(
         else:
             opened = stack.enter_context(resumable.opened(plan, tracking, panel, start, notice))
         run = opened.run
-        context = TrainingContext(
+        context = replace(
+            context,
             logger=BufferedLogger(run) if run.recorded else None,
             callbacks=(TrainingBar(console),),
-            distributed=distributed,
             checkpoints=opened.checkpoints,
             settled=opened.settled,
             say=notice,

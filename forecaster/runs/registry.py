@@ -25,7 +25,7 @@ from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
 from forecaster.runs.tracking import experiment_id, first_line, opened_store, tracking_uri
-from forecaster.runs.transfer import ancestry, comparable
+from forecaster.runs.warm_start import ancestry, comparable
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

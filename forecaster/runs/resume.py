@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors.torch import save as save_tensors
 
@@ -31,6 +31,7 @@ _SUFFIX = ".run"
 _IN_MEMORY = "(in memory)"
 _NOT_IDENTITY = ("resolved", "folder", "uri", "run")  # may differ between ranks
 _SOURCES = {"data": "DATA", "future": "--future", "covariates": "--covariates", "start": "--from"}
+_OPTIONS = ("precision", "compile", "checkpoint_every")
 _RESTART = "begin anew with --restart"
 
 
@@ -49,6 +50,12 @@ class FitRequest:
     """Date; later rows are held out."""
     start: object = None
     """Model, or its folder, whose weights the training starts from."""
+    precision: Literal["full", "bf16"] | None = None
+    """Of matrix products in training; None = full."""
+    compile: bool = False
+    """Compile the training loss with torch."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None = a fixed number of minutes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,8 @@ class FitRecord:
     """Of the table."""
     weights: str | None
     """Digest of the model it started from."""
+    options: dict[str, Any]
+    """Precision, compilation and interval of checkpoints."""
     uri: str = ""
     """Of the MLflow store."""
     run: str = ""
@@ -97,7 +106,7 @@ class FitRecord:
             for name, value in _flat(now.config.model_dump(mode="json", exclude_unset=True))
             if had[name] != value
         ]
-        tables = {}
+        tables: dict[str, Any] = {}
         for name, flag in _SOURCES.items():
             given, before = getattr(now, name), self.sources[name]
             if given is None and before == _IN_MEMORY:
@@ -107,12 +116,18 @@ class FitRecord:
             tables[name] = self._path(before) if given is None else given
         if now.until not in (None, self.until):
             faults.append(f"--until {now.until}: the fit to resume has {self.until or 'none'}")
+        for name, before in self.options.items():
+            given = getattr(now, name)
+            if given and given != before:
+                flag = f"--{name.replace('_', '-')}" + f" {given}" * (given is not True)
+                faults.append(f"{flag}: the fit to resume has {before or 'none'}")
         if faults:
             hint = f"a resumed fit keeps what it was begun with: leave this out, or {_RESTART}"
             raise ConfigError("\n".join([*faults, hint]))
         # The number of steps that the budget allowed is not measured again.
         settings = self.config | {"fit": self.resolved["fit"]}
-        return FitRequest(config=parse_config(settings, "run.json"), until=self.until, **tables)
+        config = parse_config(settings, "run.json")
+        return FitRequest(config, until=self.until, **tables, **self.options)
 
     def check(self, now: FitRecord) -> None:
         """Raises if the table, the settings chosen from it, or the model to start from has changed."""
@@ -259,14 +274,14 @@ class RunFolder:
             folder=os.getcwd(),
             fingerprint=panel.fingerprint(),
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
+            options={name: getattr(request, name) for name in _OPTIONS},
         )
         if self.interrupted is not None:
             self.interrupted.check(record)
             record = self.interrupted
         # The default store is a file in the working folder, which may be another one now.
         tracking = tracking.model_copy(update={"uri": record.uri} if record.uri else {})
-        fit = plan.fit
-        wanted = fit.checkpoint_minutes is not None or fit.checkpoint_every is not None
+        every = request.checkpoint_every
         try:
             with open_run(tracking, self.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
@@ -277,7 +292,7 @@ class RunFolder:
                     resolved = record.resolved | {"fit": fit.model_dump(mode="json")}
                     self.write(replace(record, resolved=resolved))
 
-                files = Checkpoints(self.path, record.identity, say) if wanted else None
+                files = Checkpoints(self.path, record.identity, every, say)
                 yield OpenFit(run, files, settle)
         except BaseException as error:
             if (step := self.step) is not None:

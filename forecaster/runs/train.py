@@ -38,7 +38,7 @@ from forecaster.windows.store import WindowStore, training_store
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """Devices, logger, callbacks and checkpoints of a training; none changes what is learned."""
+    """Devices, precision, logger, callbacks and checkpoints of a training."""
 
     logger: Logger | None = None
     callbacks: tuple[pl.Callback, ...] = ()
@@ -47,6 +47,10 @@ class TrainingContext:
     """Its process group is initialised (`process_group`)."""
     checkpoints: Checkpoints | None = None
     """The training resumes from the newest."""
+    bf16: bool = False
+    """Multiply matrices in bfloat16."""
+    compiled: bool = False
+    """Compile the training loss with torch."""
     settled: Callable[[FitPlan], None] = lambda fit: None
     """Called before the first training with the settings that depend on the speed of this machine."""
     say: Callable[[str], None] = lambda text: None
@@ -75,7 +79,7 @@ def train(
     if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
     best, files = KeepBest(config.fit.patience), context.checkpoints
-    saving = [] if files is None else [Checkpointing(files, config.fit)]
+    saving = [] if files is None else [Checkpointing(files)]
     validates = len(split.validation_windows) > 0
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -123,7 +127,7 @@ def train_rank(parent: Parent) -> None:
     setup: RankSetup = parent.receive()
     distributed = find_distributed_context(None, None)
     store = training_store(open_store(setup.store), setup.config)
-    files = setup.checkpoints and Checkpoints(*setup.checkpoints, say=lambda text: None)
+    files = setup.checkpoints and Checkpoints(*setup.checkpoints)
     parent.send("ready")
     with spare_threads(distributed.devices), process_group(distributed):
         while True:

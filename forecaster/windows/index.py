@@ -130,3 +130,14 @@ def window_order(
         here = epochs == epoch
         numbers[here] = KeyedPermutation(size, seed, int(epoch))(within[here])
     return numbers
+
+
+def even_draw(size: int, most: int) -> Int64:
+    """Returns at most `most` of `size` numbers, rising, the same ones every time.
+
+    Drawn by the permutation, not by a stride: one that divides the day would watch a single hour of
+    it, and one longer than a series' own cutoffs only the first of each.
+    """
+    if size <= most:
+        return np.arange(size)
+    return np.sort(KeyedPermutation(size, seed=0, epoch=0)(np.arange(most)))

@@ -39,7 +39,7 @@ import numpy as np
 from forecaster.config import Plan
 from forecaster.errors import DataError
 from forecaster.panel.panel import Panel
-from forecaster.windows.index import Int64, KeyedPermutation, WindowIndex
+from forecaster.windows.index import Int64, WindowIndex, even_draw
 
 MOST_WINDOWS = 1024
 """Validation windows, and calibration windows, at most; an even draw where there are more."""
@@ -143,19 +143,8 @@ def _shared_out(
 
 def _drawn(index: WindowIndex, among: WindowIndex) -> Int64:
     """Returns at most `MOST_WINDOWS` windows of an index, by their numbers in another, rising."""
-    chosen = _even(len(index), MOST_WINDOWS)
+    chosen = even_draw(len(index), MOST_WINDOWS)
     return chosen if index is among else among.numbers(*index.locate(chosen))
-
-
-def _even(size: int, most: int) -> Int64:
-    """Returns at most `most` of `size` numbers, rising, the same ones every time.
-
-    Drawn by the permutation, not by a stride: one that divides the day would watch a single hour of
-    it, and one longer than a series' own cutoffs only the first of each.
-    """
-    if size <= most:
-        return np.arange(size)
-    return np.sort(KeyedPermutation(size, seed=0, epoch=0)(np.arange(most)))
 
 
 def _split_time(panel: Panel, end: int, horizon: int, share: float | None) -> int:

@@ -155,7 +155,7 @@ def test_the_covariate_that_the_target_is_made_of_matters_most(categories):
     }
     table = pl.DataFrame(columns)
     known = table.select("id", "day", "x", "other")
-    settings = tiny.config_with(context_length=14, patch=1, decoder_patch=1) | {
+    settings = tiny.config_with(context_length=14, patch=1) | {
         "fit": {"steps": 60, "batch_size": 64, "learning_rate": 0.02}
     }
     model = fc.fit(table, horizon=5, known=["x", "other"], config=settings, quiet=True)
@@ -184,12 +184,11 @@ def test_the_truth_is_shown_where_the_table_has_it_and_raises_no_forecast():
 
 VARIANTS = {
     "local": {"attention": "local", "attention_size": 1},
-    "sparse": {"attention": "sparse", "decoder_patch": 2},
+    "sparse": {"attention": "sparse", "patch": 2},
     "low-rank": {"attention": "low_rank", "attention_size": 3},
     "channels": {"channel_attention": True},
-    "autoregressive": {"decoder": "autoregressive", "decoder_patch": 2},
-    "words": {"head": "binned", "decoder": "autoregressive"}
-    | {"patch": 1, "decoder_patch": 1, "context_length": 10},
+    "autoregressive": {"decoder": "autoregressive", "patch": 2},
+    "words": {"head": "binned", "decoder": "autoregressive"} | {"patch": 1, "context_length": 10},
 }
 
 

@@ -18,7 +18,7 @@ from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.onnx_export import write_onnx
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.runs.scales import learn_scales
+from forecaster.runs.moments import learn_scales
 from forecaster.windows.store import WindowStore
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")

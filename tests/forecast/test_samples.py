@@ -16,7 +16,7 @@ from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.predictor import Predictor, path_keys
 
-FOLLOWS = {"decoder": "autoregressive", "decoder_patch": 2}
+FOLLOWS = {"decoder": "autoregressive", "patch": 2}
 
 
 @cache
@@ -188,7 +188,7 @@ def test_weekly_sums_of_a_fitted_ar1_process_have_the_known_variance():
         }
     )
     settings = {
-        "model": {"decoder": "autoregressive", "decoder_patch": 1, "context_length": 56, "width": 16},
+        "model": {"decoder": "autoregressive", "patch": 1, "context_length": 56, "width": 16},
         "fit": {"steps": 400, "batch_size": 128},
         "tracking": {"enabled": False},
     }

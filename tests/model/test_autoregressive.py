@@ -270,7 +270,7 @@ def test_random_numbers_are_a_function_of_key_path_lead_and_channel():
     [
         ({"decoder_mask": "full"}, "decoder_mask full shows a token the tokens after it"),
         ({"quantile_levels": (0.5,)}, r"quantile_levels \[0.5\] is one level, paths are drawn from"),
-        ({"head": "binned", "patch": 7, "decoder_patch": 7}, "patch 7, decoder_patch 7: an auto"),
+        ({"head": "binned", "patch": 7}, "patch 7: an auto"),
     ],
 )
 def test_what_an_autoregressive_decoder_cannot_have_is_refused(settings, message):

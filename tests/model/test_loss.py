@@ -97,7 +97,7 @@ def test_other_quantiles_pull_a_median_that_learns_alone_nowhere():
     [
         (
             {"fit": {"loss": "mae"}, "model": {"head": "student_t"}},
-            r"fit\.loss mae teaches a median by itself, and head student_t learns .* by its likelihood",
+            r"fit\.loss mae trains the median alone, and head student_t learns .* by its likelihood",
         ),
     ],
 )

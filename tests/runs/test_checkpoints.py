@@ -15,10 +15,11 @@ from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError
+from forecaster.runs import checkpoints
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.transfer import Start
+from forecaster.runs.warm_start import Start
 
 STEPS = 5
 KINDS = {
@@ -73,13 +74,13 @@ class _Told(Logger):
 
 def _prepared(make_panel, make_config, known=1, **sections):
     panel = make_panel(3, 60, past=1, known=known)
-    fit = {"steps": STEPS, "checkpoint_every": 1} | sections.pop("fit", {})
+    fit = {"steps": STEPS} | sections.pop("fit", {})
     config, split = resolve(panel, make_config(4, fit=fit, **sections))
     return panel, config, split
 
 
-def _files(folder, identity="this fit", say=lambda text: None):
-    return Checkpoints(folder, identity, say)
+def _files(folder, identity="this fit", every=1, say=lambda text: None):
+    return Checkpoints(folder, identity, every, say)
 
 
 def _assert_same(one, other):
@@ -144,12 +145,13 @@ def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
 
 
 def test_stops_between_checkpoints_are_made_up_for(tmp_path, make_panel, make_config):
-    fit = partial(fit_panel, *_prepared(make_panel, make_config, fit={"checkpoint_every": 3}))
+    fit = partial(fit_panel, *_prepared(make_panel, make_config))
     for step in (1, 4, 4):
         with pytest.raises(_Stopped):
-            fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=_files(tmp_path)))
+            files = _files(tmp_path, every=3)
+            fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
         assert [step_of(path) for path in checkpoints_in(tmp_path)] == list(range(3, step + 1, 3))
-    _assert_same(fit(context=TrainingContext(checkpoints=_files(tmp_path))), fit())
+    _assert_same(fit(context=TrainingContext(checkpoints=_files(tmp_path, every=3))), fit())
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, STEPS]
 
 
@@ -204,7 +206,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, monkey
     assert step_of(newest) == 4
     harm(newest)
     said = []
-    files = Checkpoints(tmp_path, "this fit", said.append)
+    files = _files(tmp_path, say=said.append)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     assert said == [
         f"{newest}: damaged, or no checkpoint; the one before is taken",
@@ -219,8 +221,8 @@ def test_a_checkpoint_of_another_fit_is_passed_over_and_none_left_is_an_error(tm
     with pytest.raises(
         ArtifactError, match=r"000003\.checkpoint: of another fit.*begin with --restart"
     ):
-        Checkpoints(tmp_path, "this fit", print).newest()
-    assert Checkpoints(tmp_path / "empty", "this fit", print).newest() is None
+        Checkpoints(tmp_path, "this fit").newest()
+    assert Checkpoints(tmp_path / "empty", "this fit").newest() is None
 
 
 def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, small):
@@ -234,7 +236,7 @@ def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, s
         write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    files = Checkpoints(tmp_path, "this fit", said.append)
+    files = _files(tmp_path, say=said.append)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     place = tmp_path / "step-00000002.checkpoint"
     assert said == [
@@ -256,10 +258,10 @@ def test_minutes_are_counted_by_a_clock_that_nobody_sets(
 
     for minutes, expected in ((1e-9, [1, 2, 3, 4, 5]), (60.0, [5])):
         kept.clear()
-        settings = {"checkpoint_every": None, "checkpoint_minutes": minutes}
-        panel, config, split = _prepared(make_panel, make_config, fit=settings)
+        panel, config, split = _prepared(make_panel, make_config)
         monkeypatch.setattr(time, "time", lambda: float(next(past)))
-        files = Steps(tmp_path, "this fit", print)
+        monkeypatch.setattr(checkpoints, "MINUTES", minutes)
+        files = Steps(tmp_path, "this fit")
         fit_panel(panel, config, split, TrainingContext(checkpoints=files))
         assert kept == expected
 
@@ -296,10 +298,8 @@ def test_the_second_ctrl_c_ends_a_training_at_once(tmp_path, make_panel, make_co
                 signal.raise_signal(signal.SIGINT)
                 pytest.fail("still here")
 
-    settings = {"checkpoint_every": 100}
-    panel, config, split = _prepared(make_panel, make_config, fit=settings)
+    panel, config, split = _prepared(make_panel, make_config)
+    files = _files(tmp_path, every=100)
     with pytest.raises(KeyboardInterrupt):
-        fit_panel(
-            panel, config, split, TrainingContext(callbacks=(Twice(),), checkpoints=_files(tmp_path))
-        )
+        fit_panel(panel, config, split, TrainingContext(callbacks=(Twice(),), checkpoints=files))
     assert checkpoints_in(tmp_path) == []

@@ -316,8 +316,8 @@ def stop(self, trainer, learner, batch, batch_index):
 def fit(out):
     model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3}
     fit = {"steps": 40, "batch_size": 32, "patience": None}
-    config = {"model": model, "fit": fit | {"checkpoint_every": 1}, "tracking": {"enabled": False}}
-    fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2)
+    config = {"model": model, "fit": fit, "tracking": {"enabled": False}}
+    fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2, checkpoint_every=1)
 
 if sys.argv[1] == "killed":
     fit("whole")

@@ -10,7 +10,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.network import Network
-from forecaster.runs import linear as linear_runs
+from forecaster.runs import ridge
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.linear import choose_linear, fit_linear
 
@@ -93,7 +93,7 @@ def slow_ridge(rows, network, lookback, lead, alpha, seen_known, apart=None):
 @pytest.mark.parametrize("known", [0, 2])
 def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_linear, missing, known):
     panel = make_panel(3, 80, known=known, missing=missing, ragged=True)
-    artifact, split = linear_of(panel, make_linear(decoder_patch=2))
+    artifact, split = linear_of(panel, make_linear(patch=2))
     network = artifact.ensemble.members[0]
     rows = list(windows_of(panel, split, network, 4))
     found = network.linear.maps[0][0].double().numpy()
@@ -127,7 +127,7 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
 ):
     panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
     period, lookback = 5, 12
-    settled = {"lookbacks": [lookback], "decoder_mask": "full"}
+    settled = {"lookbacks": [lookback], "decoder_mask": "full", "patch": 4}
     alone, split = linear_of(panel, make_linear(horizon, **settled))
     both, _ = linear_of(panel, make_linear(horizon, **settled), linear_period=period)
     network = alone.ensemble.members[0]
@@ -188,7 +188,7 @@ def test_blocks_of_any_size_give_the_same_maps_and_offsets(
     panel = make_panel(3, 60, targets=2, known=1, missing=missing)
     config = make_linear(lookbacks=[4, 8])
     whole = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
-    monkeypatch.setattr(linear_runs, "_BLOCK_CELLS", 100)
+    monkeypatch.setattr(ridge, "_BLOCK_CELLS", 100)
     parts = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
     for name, numbers in whole.items():
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
@@ -347,7 +347,7 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, 
 
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
     long, short = make_panel(1, 1200), make_panel(5, 90)
-    open_ = {"linear": "blend", "context_length": None, "patch": None, "decoder_patch": None}
+    open_ = {"linear": "blend", "context_length": None, "patch": None}
     model = resolve(long, make_config(8, model=open_))[0].model
     assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
     model = resolve(short, make_config(8, model=open_))[0].model

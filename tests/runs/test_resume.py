@@ -21,7 +21,7 @@ from forecaster.runs.progress import TrainingBar
 from forecaster.runs.resume import claimed
 
 STEPS = 8
-FIT = {"steps": STEPS, "batch_size": 32, "checkpoint_every": 2}
+FIT = {"steps": STEPS, "batch_size": 32}
 
 
 class _Stopped(BaseException):
@@ -49,7 +49,9 @@ def _config(**more):
 
 
 def _fit(table="shop.csv", out="model", config=None, **options):
-    return fc.fit(table, 7, config=config or _config(), out=out, quiet=True, **options)
+    every = None if "resume" in options else 2
+    config = config or _config()
+    return fc.fit(table, 7, config=config, out=out, quiet=True, checkpoint_every=every, **options)
 
 
 def _parts(folder):
@@ -70,7 +72,7 @@ def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys
     _fit(out="whole", **options)
     stops.append(5)
     with pytest.raises(_Stopped):
-        fc.fit("shop.csv", 7, out="model", **options)
+        fc.fit("shop.csv", 7, out="model", checkpoint_every=2, **options)
     said = capsys.readouterr().out
     assert "stopped after step 4; go on with: forecaster fit --resume model" in said
     assert not Path("model").exists()
@@ -154,6 +156,9 @@ def test_whatever_is_told_otherwise_is_refused_with_both_values_at_once(place, s
             config={"fit": {"steps": 20, "batch_size": 32}},
             future="soon.csv",
             until="2024-03-01",
+            precision="bf16",
+            compile=True,
+            checkpoint_every=3,
             resume="model",
         )
     assert str(refused.value).splitlines() == [
@@ -162,6 +167,9 @@ def test_whatever_is_told_otherwise_is_refused_with_both_values_at_once(place, s
         "DATA other.csv: the fit to resume has shop.csv",
         "--future soon.csv: the fit to resume has none",
         "--until 2024-03-01: the fit to resume has none",
+        "--precision bf16: the fit to resume has none",
+        "--compile: the fit to resume has none",
+        "--checkpoint-every 3: the fit to resume has 2",
         "a resumed fit keeps what it was begun with: leave this out, or begin anew with --restart",
     ]
     with pytest.raises(
@@ -278,7 +286,7 @@ def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_and_names_it(place
     monkeypatch.setattr(Learner, "training_step", ruined)
     config = _config() | {"tracking": {"enabled": True}}
     with pytest.raises(FitError, match="the loss is not finite at step 6: 1 of 3 series in the batch"):
-        fc.fit("shop.csv", 7, config=config, out="model")
+        fc.fit("shop.csv", 7, config=config, out="model", checkpoint_every=2)
     assert "the checkpoint after step 4 is kept in model.run" in capsys.readouterr().out
     kept = sorted(path.name for path in Path("model.run").glob("step-*"))
     assert kept == ["step-00000002.checkpoint", "step-00000004.checkpoint"]

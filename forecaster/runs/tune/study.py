@@ -228,7 +228,8 @@ def make_pruner(plan: SweepPlan) -> Any:
     """
     import optuna
 
-    steps = plan.config.fit.steps or FitConfig().steps  # if the data chooses them, the default
+    # If the data chooses the steps, the default.
+    steps: int = plan.config.fit.steps or FitConfig.model_fields["steps"].default
     first = max(1, round(steps / 4))
     if plan.pruner == "none":
         return optuna.pruners.NopPruner()
