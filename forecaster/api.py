@@ -398,11 +398,11 @@ def load(path: str | Path) -> Forecaster:
 def _checked_page(path: str | Path | None, data: object) -> Path | None:
     """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
-    from forecaster.forecast.writer import check_report
+    from forecaster.forecast.writer import PAGES, check_suffix
 
     if path is None:
         return None
-    check_report(Path(path))
+    check_suffix(Path(path), PAGES)
     check_writable(Path(path), str(data) if isinstance(data, str | Path) else None)
     return Path(path)
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.evaluation.baselines import drift, naive, seasonal_naive
+from forecaster.evaluation.error_scales import Scales, scales_at
 from forecaster.evaluation.ets import ets
 from forecaster.evaluation.metrics import Scores, Tally, skill, tally
-from forecaster.evaluation.scales import Scales, scales_at
 from forecaster.panel.panel import Panel
 
 MODEL = "forecaster"

@@ -400,9 +400,8 @@ class Predictor:
             kept = predicted if num_samples else predicted._replace(paths=None)
             return Prediction(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
 
-        found = list(run_parallel(of_batch, range(0, len(series), size), self._lanes))
-        if not found:
-            return Prediction(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
+        # At least one batch: an empty one still says whether the model has a mean.
+        found = run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
         quantiles, mean, paths = (
             # By numpy: torch would wake threads for this, and on a busy machine wait for them.
             None if part[0] is None else torch.from_numpy(np.concatenate([*map(np.asarray, part)]))

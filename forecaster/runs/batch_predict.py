@@ -36,7 +36,7 @@ from forecaster.forecast.parts import (
     write_part,
 )
 from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
-from forecaster.forecast.writer import check_format, write_rows
+from forecaster.forecast.writer import ROWS, check_suffix, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
@@ -135,7 +135,7 @@ def predict_to(
         DataError: the table does not fit the model, or a known covariate is missing.
         OutputError: something cannot be written, or parts of another result are there.
     """
-    check_format(out)
+    check_suffix(out, ROWS)
     number, of = _checked(shard)
     names = _device_names(devices)
     folder, alone = folder_of(out), of == 1

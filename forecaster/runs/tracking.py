@@ -109,6 +109,13 @@ def opened_store(config: TrackingConfig, create: bool = False) -> Iterator[Mlflo
         raise ConfigError(f"MLflow store {without_password(uri)}: {first_line(error)}") from error
 
 
+def _remove_empty(uri: str) -> None:
+    """Removes the database that SQLite created before its first write failed."""
+    file = database(uri)
+    if file is not None and file.is_file() and not file.stat().st_size:
+        file.unlink()
+
+
 def probe(uri: str) -> str | None:
     """Returns why a tracking server does not answer; None if it does, or if the store is no server."""
     if not uri.startswith(("http://", "https://")):
@@ -334,6 +341,7 @@ class TrackedRun:
     def _fall_back(self, error: Exception, run_id: str = "") -> None:
         """Continues in the local store after a failure, if that is not the one that failed."""
         self.lost, self.recorded, self._client = self.lost or first_line(error), False, None
+        _remove_empty(self.uri)
         if self.uri == self._local:
             return
         self.uri = self._local
@@ -341,6 +349,7 @@ class TrackedRun:
         try:
             self._begin(run_id)
         except Exception as second:  # as in `open`
+            _remove_empty(self.uri)
             self.lost += f"; nor is it in {self._local}: {first_line(second)}"
 
     def _mark_local(self, continues: str = "") -> None:

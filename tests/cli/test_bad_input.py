@@ -233,7 +233,7 @@ CATALOGUE = {
     ),
     "a picture that is none": (
         ["predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.txt"],
-        ["new.txt: expected a picture's name", ".png"],
+        ["new.txt: expected a name ending in .png"],
     ),
     "a picture of a backtest that is none": (
         [
@@ -247,7 +247,7 @@ CATALOGUE = {
             "--plot",
             "new.txt",
         ],
-        ["new.txt: expected a picture's name", ".png"],
+        ["new.txt: expected a name ending in .png"],
     ),
     "a backtest on rows the model has seen": (
         ["backtest", "model", "shop.csv", "--windows", 2, "--refit", "never", "--out", "new.csv"],

@@ -22,8 +22,8 @@ from forecaster.evaluation.comparison import (
     RIDGE,
     score_models,
 )
+from forecaster.evaluation.error_scales import Scales
 from forecaster.evaluation.metrics import skill
-from forecaster.evaluation.scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.runs.console import print_summary

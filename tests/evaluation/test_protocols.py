@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from evaluation import textbook_metrics as metrics
+from evaluation import textbook_metrics as textbook
 
 from forecaster.config import DataConfig
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.comparison import NAIVE, baselines_at, score_models
-from forecaster.evaluation.scales import scales_at
+from forecaster.evaluation.error_scales import scales_at
 from forecaster.panel.build import open_panel
 
 DECILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -35,7 +35,7 @@ def test_etth1_gives_the_known_error_of_seasonal_naive_over_every_window(horizon
         series = np.zeros_like(part)
         forecast = seasonal_naive(values, np.array([0, 14_400]), part, series, horizon, 24, [0.5])
         actual = values[part[:, None] + np.arange(1, horizon + 1)]
-        total += metrics.mse(actual, forecast[..., 0]) * actual.size
+        total += textbook.mse(actual, forecast[..., 0]) * actual.size
     assert total / (windows * horizon * 7) == pytest.approx(published, abs=5e-5)
 
 

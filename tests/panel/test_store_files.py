@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -192,8 +191,3 @@ def test_a_model_reads_a_store_in_its_own_categories_or_says_which_roles_differ(
     with pytest.raises(DataError, match="converted with --on-duplicates mean, requested last"):
         last = data.model_copy(update={"on_duplicates": "last"})
         open_panel(tmp_path / "mean", last, schema=model)
-
-
-def test_a_store_opens_by_a_path_of_either_kind(tmp_path):
-    stored(open_panel(TWO, AS_IS), tmp_path / "store")
-    assert same(open_panel(str(tmp_path / "store"), AS_IS), open_panel(Path(tmp_path / "store"), AS_IS))
