@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -19,6 +20,7 @@ from mlflow.tracking import MlflowClient
 import forecaster as fc
 from forecaster.cli import main
 from forecaster.config import TrackingConfig
+from forecaster.evaluation.report import render_report
 from forecaster.model.learner import Learner
 from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
 
@@ -113,6 +115,8 @@ def test_a_run_has_the_model_and_its_pictures(tracked):
     again = fc.load(stored).predict(tiny.shop(), future=tiny.prices())
     expected = model.predict(tiny.shop(), future=tiny.prices())
     assert tiny.bits(again.quantiles) == tiny.bits(expected.quantiles)
+    page = client.download_artifacts(run.info.run_id, "report.html", str(folder))
+    assert Path(page).read_bytes() == (folder / "models" / "shop" / "report.html").read_bytes()
 
 
 def test_the_default_store_lies_in_the_working_folder_with_absolute_artifacts(tracked):
@@ -329,6 +333,8 @@ def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
             )
     files = [file.path for file in client.list_artifacts(run.info.run_id)]
     assert files == ["backtest.png", "report.html"]
+    page = client.download_artifacts(run.info.run_id, "report.html", str(place))
+    assert Path(page).read_text(encoding="utf-8") == render_report(backtest)
     (entry,) = run.inputs.dataset_inputs
     assert entry.tags[0].value == "evaluation"
     assert re.search(r"tracked, see it with: .*forecaster ui\n", capsys.readouterr().out)
