@@ -96,7 +96,7 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
 
     real = members.within_budget
     with monkeypatch.context() as patched:
-        patched.setattr(members, "within_budget", lambda fit, _, s: real(fit, Pace(1.0, 0.0), s))
+        patched.setattr(members, "within_budget", lambda fit, _, s: real(fit, Pace(10.0, 0.0), s))
         patched.setattr("forecaster.runs.fit.choose_network_weights", stop)
         with pytest.raises(Stopped):
             fc.fit(DATA / "demo.csv", 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
