@@ -100,10 +100,21 @@ class Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
         times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
-        # Text takes four times the memory of timestamps. It is kept only where offsets from UTC vary.
-        kept = text if found.endswith("%:z") else None
-        written = WrittenTimes(found, self.frame[name].dtype.is_integer(), kept)
+        notes = self._mixed_offsets(text) if found.endswith("%:z") else ()
+        written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
+
+    def _mixed_offsets(self, text: pl.Series) -> tuple[Finding, ...]:
+        """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
+        offsets = text.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
+        kinds = offsets.unique(maintain_order=True).drop_nulls()
+        if len(kinds) < 2:
+            return ()
+        others = (offsets != kinds[0]).arg_true()
+        shown = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
+        found = f"times in '{text.name}' are written with {len(kinds)} offsets from UTC: {shown}"
+        advice, where = "nothing to do: all are read as UTC", self.place(int(others[0]) + 1)
+        return (Finding("note", "zones", found, advice, where=where, count=len(others)),)
 
 
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:

@@ -29,7 +29,7 @@ from forecaster.panel.findings import (
 from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Schema
-from forecaster.panel.timestamps import has_clock, integer_format
+from forecaster.panel.timestamps import has_clock, integer_format, write_times
 
 Ints = NDArray[np.int64]
 
@@ -95,7 +95,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
         order = find_order(frame.select(keys), frame[TIME].to_numpy())
     frame = order.placed(frame.drop(*keys, TIME))
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
-    notes = _mixed_offsets(table)
+    notes = [] if table.times is None else [*table.times.notes]
     if schema.time is None:
         frame = _numbered(frame, schema.target)
     else:
@@ -209,22 +209,6 @@ def _check_key(table: Table, key: str) -> None:
         raise row_fault("keys", where, expected, cells, cells.is_null(), advice, table.place)
 
 
-def _mixed_offsets(table: Table) -> list[Finding]:
-    """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
-    column = None if table.times is None else table.times.text
-    if column is None:
-        return []
-    offsets = column.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
-    kinds = offsets.unique(maintain_order=True).drop_nulls()
-    if len(kinds) < 2:
-        return []
-    others = (offsets != kinds[0]).arg_true()
-    shown = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
-    text = f"times in '{column.name}' are written with {len(kinds)} offsets from UTC: {shown}"
-    advice, where = "nothing to do: all are read as UTC", table.place(int(others[0]) + 1)
-    return [Finding("note", "zones", text, advice, where=where, count=len(others))]
-
-
 def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.DataFrame:
     rest = [name for name in frame.columns if name not in channels]
     taken = [name for name in rest if name in ("channel", "value")]
@@ -269,7 +253,8 @@ class _RowSource:
         if self.time is None or self.time not in self.table.frame.columns:
             return ""
         stamp = self.table.frame[self.time][row : row + 1]
-        return str((stamp if self.table.times is None else self.table.times.written(stamp, row))[0])
+        written = self.table.times
+        return str((stamp if written is None else write_times(stamp, written.time_format))[0])
 
 
 def _without_repeats(

@@ -221,9 +221,10 @@ def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:
         if array.shape != shape or array.dtype != dtype:
             expected = f"{np.dtype(dtype)} {shape}"
             raise ValueError(f"{name}.npy is {array.dtype} {array.shape}, expected {expected}")
-    keys, columns = panel.keys, len(schema.series)
-    if keys.width != columns or (columns and keys.height != series):
-        raise ValueError(f"keys.arrow is {keys.shape}, expected {(series, columns)}")
+    if panel.keys.width != len(schema.series):
+        raise ValueError(f"keys.arrow has {panel.keys.width} columns, expected {len(schema.series)}")
+    if panel.keys.width and panel.keys.height != series:
+        raise ValueError(f"keys.arrow has {panel.keys.height} rows, expected {series}")
     if ((observed_ends < -1) | (observed_ends >= rows)).any():
         raise ValueError(f"observed_ends.npy names rows beyond the {rows} there are")
 
