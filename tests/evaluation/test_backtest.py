@@ -20,10 +20,9 @@ from forecaster.evaluation.comparison import (
     MODEL,
     NAIVE,
     RIDGE,
-    score_models,
+    tally_models,
 )
 from forecaster.evaluation.error_scales import Scales
-from forecaster.evaluation.metrics import skill
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.runs.console import print_summary
@@ -108,9 +107,9 @@ def test_scores_are_over_the_cells_that_all_models_forecast():
     mine = np.array([[8, 9, 12], [1, 2, 3], [0, 0, 0], [20, 24, 28]], np.float32)[None, :, None]
     rival = np.array([[9, 10, 11], [1, 2, 3], [nan] * 3, [8, 10, 16]], np.float32)[None, :, None]
     scales = Scales(np.array([[2.0]]), np.array([[4.0]]))
-    scores, scored = score_models(actual, {MODEL: mine, NAIVE: rival}, HAND, scales)
-    assert scored == 2
-    found = scores[MODEL]
+    tallies = tally_models(actual, {MODEL: mine, NAIVE: rival}, HAND, scales)
+    assert tallies[NAIVE].windows["cells"].sum() == 2
+    found, theirs = tallies[MODEL].overall(), tallies[NAIVE].overall()
     assert found["MSE"] == pytest.approx((1 + 16) / 2)
     assert found["RMSSE"] == pytest.approx(((1 + 16) / 2) ** 0.5 / 4)
     assert found["bias"] == pytest.approx((-1 + 4) / 2)
@@ -127,18 +126,17 @@ def test_scores_are_over_the_cells_that_all_models_forecast():
     assert found["coverage_80"] == 1.0
     # The rival's errors are (1, 0, -1) and (12, 10, 4).
     naive = ((0.2 + 0 + 0.2) / 3 + (2.4 + 10 + 7.2) / 3) / 30
-    assert scores[NAIVE]["WQL"] == pytest.approx(naive)
-    assert scores[NAIVE]["coverage_80"] == 0.5 and scores[NAIVE]["skill"] == 0.0
-    assert found["skill"] == pytest.approx(1 - sum(pinball) / 30 / naive)
+    assert theirs["WQL"] == pytest.approx(naive) and theirs["coverage_80"] == 0.5
 
 
 def test_a_series_that_never_varied_counts_everywhere_but_in_mase():
     actual = np.array([[[5.0]], [[7.0]]], np.float32)
     flat = np.array([[[[4, 5, 6]]], [[[8, 9, 10]]]], np.float32)
     scale = np.array([[np.nan], [0.5]])
-    scores, scored = score_models(actual, {MODEL: flat, NAIVE: flat}, HAND, Scales(scale, scale))
-    assert scored == 2
-    assert scores[MODEL]["MAE"] == 1.0 and scores[MODEL]["MASE"] == scores[MODEL]["RMSSE"] == 4.0
+    found = tally_models(actual, {MODEL: flat, NAIVE: flat}, HAND, Scales(scale, scale))[
+        MODEL
+    ].overall()
+    assert found["MAE"] == 1.0 and found["MASE"] == found["RMSSE"] == 4.0
 
 
 def test_every_cell_is_counted_once_and_has_its_truth():
@@ -262,7 +260,7 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
 )
 def test_a_verdict_is_never_nonsense(wql, naive, said):
     scores = {
-        MODEL: {"WQL": wql, "MASE": 1.0, "skill": skill(wql, naive)},
+        MODEL: {"WQL": wql, "MASE": 1.0, "skill": 1 - wql / naive if naive else np.nan},
         NAIVE: {"WQL": naive, "MASE": 1.0, "skill": 0.0},
     }
     assert Backtest((), scores, 0, 0).verdict == said
