@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -53,7 +53,7 @@ from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.linear import fit_linear
 from forecaster.runs.progress import BufferedLogger, TrainingBar
-from forecaster.runs.resume import OpenFit, ResumableFit
+from forecaster.runs.resume import OpenFit, RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.warm_start import Start
@@ -88,7 +88,7 @@ def run_fit(
     out: Path | None,
     console: Console,
     start: Artifact | None = None,
-    resumable: ResumableFit | None = None,
+    resumable: RunFolder | None = None,
     context: TrainingContext = NO_CONTEXT,
     introduced: bool = False,
     report: Path | None = None,
@@ -133,12 +133,11 @@ def run_fit(
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
     )
-    opening = (
-        resumable.opened(plan, tracking, panel, start, notice)
-        if resumable
-        else _without_checkpoints(tracking, name)
-    )
-    with opening as opened, tempfile.TemporaryDirectory() as scratch:
+    with ExitStack() as stack:
+        if resumable is None:
+            opened = OpenFit(stack.enter_context(open_run(tracking, name)))
+        else:
+            opened = stack.enter_context(resumable.opened(plan, tracking, panel, start, notice))
         run = opened.run
         context = replace(
             context,
@@ -155,7 +154,7 @@ def run_fit(
         if saves or report is not None:
             page = _validation_page(artifact, panel, findings, validated)
             if saves:
-                folder = out or Path(scratch) / "model"
+                folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
                 artifact.save(folder, _figures(artifact, panel), {} if page is None else {REPORT: page})
                 log_artifact(run, artifact, folder)
             if page is not None:
@@ -308,12 +307,6 @@ class _Refits:
         except ForecasterError as error:
             print_notice(self._console, f"no {RIDGE} in the table: {error}")
             return None
-
-
-@contextmanager
-def _without_checkpoints(tracking: TrackingConfig, name: str) -> Iterator[OpenFit]:
-    with open_run(tracking, name) as run:
-        yield OpenFit(run)
 
 
 def _validation_page(

@@ -130,8 +130,8 @@ def train_rank(parent: Parent) -> None:
     files = setup.checkpoints and Checkpoints(*setup.checkpoints)
     parent.send("ready")
     with spare_threads(distributed.devices), process_group(distributed):
-        while training := parent.receive():
-            assert isinstance(training, Training)
+        while True:
+            training: Training = parent.receive()
             own = None if files is None or training.name is None else files.within(training.name)
             context = TrainingContext(distributed=distributed, checkpoints=own)
             train(training.learner, store, training.split, training.config, context)

@@ -276,6 +276,6 @@ def test_devices_change_no_byte(tmp_path, table, whole):
 @pytest.mark.slow
 def test_a_device_whose_process_dies_is_told_in_one_line(tmp_path, table, monkeypatch):
     monkeypatch.setattr("forecaster.runs.batch_predict._MAKE_PARTS", "forecaster.no_such_module:main")
-    with pytest.raises(OutputError, match=r"device [01]: its process ended \(.*no_such_module"):
+    with pytest.raises(OutputError, match=r"the process of device [01] ended with .*no_such_module"):
         predict_to(tmp_path / "out.parquet", table, devices=2)
     assert not list(tmp_path.iterdir())
