@@ -16,7 +16,7 @@ demo: $(STAMP) ## fit, forecast and score the demo data
 	$(BIN)/forecaster demo
 
 test: $(STAMP) ## run the fast tests
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 slow: $(STAMP) ## run the slow proofs
 	$(BIN)/python -m pytest -q -m slow

@@ -13,7 +13,15 @@ CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 DEFAULT = ROOT / "configs" / "default.yaml"
 PRESETS = [path for path in CONFIGS if path != DEFAULT]
 
-every_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+# Of these two steps take seconds; of the others, with their long contexts, up to a minute.
+QUICK = ("default", "smoke")
+every_config = pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.slow])
+        for path in CONFIGS
+    ],
+)
 every_preset = pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 
 

@@ -48,6 +48,7 @@ def _texts(notebook: nbformat.NotebookNode) -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 @every_notebook
 def test_a_notebook_runs_without_an_error(path, kernel, tmp_path):
     for name in ("notebooks", "data"):

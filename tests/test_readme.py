@@ -84,6 +84,7 @@ def test_every_make_target_exists():
     assert shown and shown <= targets
 
 
+@pytest.mark.slow
 @tracked
 def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch):
     commands = [command for command in _commands() if command[0] == "forecaster"]
@@ -117,6 +118,7 @@ def test_the_demo_runs_and_leaves_what_the_readme_shows(in_a_fresh_folder, monke
     assert "forecaster ui\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @tracked
 def test_the_python_quick_start_runs_as_it_stands(in_a_fresh_folder):
     scope: dict[str, object] = {}

@@ -107,6 +107,10 @@ class Panel:
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
 
+    def series_at(self, rows: Ints | int) -> Ints:
+        """Returns the numbers of the series that own rows."""
+        return np.asarray(np.searchsorted(self.indptr, rows, side="right") - 1)
+
     @property
     def first_observed(self) -> Ints:
         """int64 [series]: first row in which any target is observed; -1 where there is none."""
