@@ -322,16 +322,17 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
 
 def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     panel, channels = facts.panel, facts.panel.n_channels
-    missing = facts.missing[:, :channels].copy()
+    count = facts.count[:, :channels]
+    missing = np.where(count > 0, facts.last[:, :channels] - facts.first[:, :channels] + 1 - count, 0)
     missing[other_steps] = 0
     if not panel.regular or not missing.any():
         return
     longest = np.where(missing > 0, facts.longest[:, :channels], 0)
     series, channel = np.unravel_index(int(longest.argmax()), longest.shape)
     number = int((facts.gaps[:, :channels] * (missing > 0)).sum())
-    observed, total = facts.count[:, :channels], int(missing.sum())
-    gappy = int((missing > _GAPPY * (missing + observed)).any(axis=1).sum())
-    overall = total / (total + int(observed.sum()))
+    total = int(missing.sum())
+    gappy = int((missing > _GAPPY * (missing + count)).any(axis=1).sum())
+    overall = total / (total + int(count.sum()))
     percent = f"{overall:.1%}" if overall >= 0.001 else "less than 0.1%"
     text = (
         f"{total:,} steps without a target ({percent}) in {number:,} gaps, the longest "

@@ -64,11 +64,6 @@ class Facts:
         return (*self.panel.schema.columns, *self.panel.schema.code_columns)
 
     @cached_property
-    def missing(self) -> Ints:
-        """Missing cells between the first and the last observed one."""
-        return np.where(self.count > 0, self.last - self.first + 1 - self.count, 0)
-
-    @cached_property
     def span(self) -> Ints:
         """int64 [series]: rows from the first to the last with an observed target; 0 = none."""
         first, last = self.panel.observed_ends.T

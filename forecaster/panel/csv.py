@@ -427,4 +427,5 @@ def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
 def _bytes(content: Path | bytes) -> NDArray[np.uint8]:
     if isinstance(content, bytes):
         return np.frombuffer(content, np.uint8)
-    return np.memmap(content, np.uint8, "r") if content.stat().st_size else np.zeros(0, np.uint8)
+    empty = not content.stat().st_size
+    return np.zeros(0, np.uint8) if empty else np.asarray(np.memmap(content, np.uint8, "r"))

@@ -6,7 +6,7 @@ A fit whose tracking store is unreachable still ends well and prints how to send
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,9 +22,8 @@ from forecaster.evaluation.backtest import (
     ForecastsByModel,
     rolling_cutoffs,
     run_backtest,
-    score_forecasts,
 )
-from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
 from forecaster.forecast.artifact import Artifact
@@ -129,7 +128,7 @@ def run_fit(
     if start is not None:
         first = Start(start, partial(print_start, console, panel, split, start))
     name = out.name if out else Path(panel.name).stem
-    validated: list[ForecastsByModel] = []
+    validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
     )
@@ -309,23 +308,17 @@ class _Refits:
 
 
 def _validation_page(
-    artifact: Artifact,
-    panel: Panel,
-    findings: Sequence[Finding],
-    forecasts: Sequence[Mapping[str, Forecast]],
+    artifact: Artifact, panel: Panel, findings: Sequence[Finding], validated: Sequence[Backtest]
 ) -> str | None:
     """The page about the validation windows of a fit; None where there were none."""
-    if not forecasts:
+    if not validated:
         return None
     command = f"forecaster fit {_table_name(panel)} --config config.yaml --out MODEL"
     # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
     report_context = ReportContext(
         artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None
     )
-    # Costly baselines are left to backtests.
-    return render_report(
-        replace(score_forecasts(forecasts, CHEAP_BASELINES), report_context=report_context)
-    )
+    return render_report(replace(validated[-1], report_context=report_context))
 
 
 def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:

@@ -64,7 +64,7 @@ def test_integers_step_by_their_mode():
 
 def test_a_day_whose_midnight_does_not_exist_starts_an_hour_late():
     daily = Calendar("1d", "America/Sao_Paulo", False)
-    time = daily.after(daily.parse("2018-11-02"), 3)
+    time = daily.shift(daily.parse("2018-11-02"), np.arange(1, 4))
     assert [daily.text(value) for value in time] == ["2018-11-03", "2018-11-04 01:00", "2018-11-05"]
     assert list(daily.steps(time[0], time)) == [0, 1, 2]
 
@@ -72,7 +72,7 @@ def test_a_day_whose_midnight_does_not_exist_starts_an_hour_late():
 def test_weekends_are_off_the_grid_of_business_days():
     weekdays = Calendar("1b", None, False)
     friday = weekdays.parse("2024-05-03")
-    assert weekdays.text(weekdays.after(friday, 1)[0]) == "2024-05-06"
+    assert weekdays.text(int(weekdays.shift(friday, 1))) == "2024-05-06"
     assert weekdays.steps(friday, weekdays.parse("2024-05-05")) == 0
     assert find(pd.bdate_range("2024-01-01", periods=20)) == ("1b", True)
     # Gaps that happen to hide the weekends are no proof of business days.

@@ -182,12 +182,13 @@ def test_a_model_reads_a_store_in_its_own_categories_or_says_which_roles_differ(
     with pytest.raises(DataError) as caught:
         open_panel(tmp_path / "store", data, schema=wider)
     roles, clock = str(caught.value).splitlines()
-    assert "past columns are x, w, those of the model x, z, w; it lacks z" in roles
-    assert roles.endswith("convert the table again with --past x,z,w")
-    assert "steps of 1d (regular, no time zone), the model 1h" in clock
+    assert (
+        "--past x,z,w: the store was converted with x,w; convert the table again with --past" in roles
+    )
+    assert "--freq 1h: the store was converted with 1d" in clock
     stored(
         open_panel(frame, data), tmp_path / "mean", data.model_copy(update={"on_duplicates": "mean"})
     )
-    with pytest.raises(DataError, match="converted with --on-duplicates mean, requested last"):
+    with pytest.raises(DataError, match="--on-duplicates last: the store was converted with mean"):
         last = data.model_copy(update={"on_duplicates": "last"})
         open_panel(tmp_path / "mean", last, schema=model)
