@@ -72,11 +72,6 @@ class Backtest:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
 
     @property
-    def levels(self) -> tuple[float, ...]:
-        """Quantile levels."""
-        return self.forecasts[0].levels
-
-    @property
     def rows(self) -> Any:
         """A polars frame with a row per (cutoff, series, channel, lead)."""
         return reduce(lambda above, below: above.vstack(below), (f.rows for f in self.forecasts))

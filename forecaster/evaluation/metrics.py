@@ -80,15 +80,6 @@ def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
     return score
 
 
-def skill(score: float, baseline: float) -> float:
-    """1 − score / baseline; NaN for a baseline of 0.
-
-    >>> skill(3.0, 4.0)
-    0.25
-    """
-    return 1 - score / baseline if baseline != 0 else float("nan")
-
-
 def describe(metric: str) -> str:
     """One line that says what a metric is; empty for an unknown name."""
     kind, _, band = metric.partition("_")

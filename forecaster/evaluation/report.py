@@ -200,7 +200,7 @@ def _error_patterns(data: ReportData) -> Iterator[str]:
 
 
 def _title(data: ReportData, context: ReportContext | None) -> tuple[str, str]:
-    forecast = data.forecasts[0]
+    forecast = data.backtest.forecasts[0]
     panel, text = forecast.panel, forecast.panel.calendar.text
     parts = [
         listing(panel.schema.target),
@@ -273,7 +273,7 @@ def _series(data: ReportData, ranking: Ranking) -> str:
 
 
 def _calibration(data: ReportData, context: ReportContext | None) -> str:
-    levels = data.forecasts[0].levels
+    levels = data.backtest.forecasts[0].levels
     rows = []
     for low, inside in enumerate(data.inside):
         high = len(levels) - 1 - low
@@ -303,7 +303,7 @@ def _model(data: ReportData, context: ReportContext) -> str:
         "network": f"width {model.width}, {model.heads} heads, {model.encoder_layers} + "
         f"{model.decoder_layers} layers, {model.decoder} decoder, head {model.head}",
         "context": f"{counted(artifact.context_length, 'step')}, patches of {model.patch}",
-        "trained until": data.forecasts[0].panel.calendar.text(artifact.trained_until),
+        "trained until": data.backtest.forecasts[0].panel.calendar.text(artifact.trained_until),
     }
     parts = [_facts(facts)]
     if members := metrics.get("members"):

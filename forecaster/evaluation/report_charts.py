@@ -80,7 +80,7 @@ def lead_figure(data: ReportData) -> str:
         f"coverage_{round(100 * nominal)}": f"share inside the {percent(nominal, 0)} band",
         "bias": "bias, data units: above 0 is too high",
     }
-    scores = {name: one.by_lead() for name, one in data.tallies.items()}
+    scores = {name: one.by_lead() for name, one in data.backtest.tallies.items()}
     lead = np.arange(1, len(scores[MODEL]["cells"]) + 1)
     figure, axes = panel_grid(len(titles))
     for axis, (metric, title) in zip(axes, titles.items(), strict=True):
@@ -99,7 +99,7 @@ def lead_figure(data: ReportData) -> str:
 
 def calibration_figure(data: ReportData) -> str:
     """Observed share of actuals below each quantile, and in each interval between quantiles (PIT)."""
-    levels = np.array(data.forecasts[0].levels)
+    levels = np.array(data.backtest.forecasts[0].levels)
     below = np.cumsum(data.between)[:-1]
     figure, (curve, histogram) = panel_grid(2)
     curve.plot([0.0, 1.0], [0.0, 1.0], **_GUIDE)
@@ -124,7 +124,7 @@ def residual_figure(data: ReportData) -> str:
     times, mase = data.over_time
     correlation, noise = data.autocorrelation
     figure, axes = panel_grid(2 + (len(correlation) > 0), columns=3)
-    panel = data.forecasts[0].panel
+    panel = data.backtest.forecasts[0].panel
     _model_lines(axes[0], axis_times(panel, times), mase)
     tidy(axes[0], dates=not panel.calendar.integer)
     axes[0].set_ylim(bottom=0.0)

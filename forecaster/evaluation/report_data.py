@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,7 +26,6 @@ from forecaster.panel.panel import NO_TIME
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
-    from forecaster.evaluation.metrics import Tally
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.forecast import Forecast
     from forecaster.panel.findings import Finding
@@ -72,6 +70,10 @@ class ReportData:
     """Sums and samples of a backtest's errors; errors are (forecast − actual) / MASE scale."""
 
     backtest: Backtest
+    series: Ints
+    """[N] number of each window's series."""
+    cutoff: Ints
+    """[N] time of each window's cutoff."""
     between: Floats
     """[Q + 1] share of actuals up to the lowest quantile, between neighbours, above the highest."""
     inside: Floats
@@ -80,26 +82,6 @@ class ReportData:
     """A sample of the errors."""
     first: Floats
     """[N, C] error at lead 1; NaN = not scored."""
-
-    @property
-    def tallies(self) -> Mapping[str, Tally]:
-        """By model, "forecaster" first."""
-        return self.backtest.tallies
-
-    @property
-    def forecasts(self) -> tuple[Forecast, ...]:
-        """One per cutoff, or one with many."""
-        return self.backtest.forecasts
-
-    @cached_property
-    def series(self) -> Ints:
-        """[N] number of each window's series."""
-        return windows_of(self.forecasts)[0]
-
-    @cached_property
-    def cutoff(self) -> Ints:
-        """[N] time of each window's cutoff."""
-        return windows_of(self.forecasts)[1]
 
     @cached_property
     def cutoffs(self) -> Ints:
@@ -115,9 +97,11 @@ class ReportData:
 
     def locate(self, window: int) -> tuple[Forecast, int]:
         """The forecast that holds window `window`, and its row there."""
-        ends = np.cumsum([len(one.series) for one in self.forecasts])
-        place = int(np.searchsorted(ends, window, side="right"))
-        return self.forecasts[place], window - int(ends[place]) + len(self.forecasts[place].series)
+        for forecast in self.backtest.forecasts:
+            if window < len(forecast.series):
+                return forecast, window
+            window -= len(forecast.series)
+        raise IndexError(window)
 
     @cached_property
     def over_time(self) -> tuple[Ints, dict[str, Floats]]:
@@ -127,7 +111,9 @@ class ReportData:
         group = np.searchsorted(times, self.cutoff).clip(0, max(0, len(times) - 1))
         group = group * bins // max(1, len(times))
         first = times[-(-np.arange(bins) * len(times) // max(1, bins))]
-        return first, {name: one.by_group(group, bins)["MASE"] for name, one in self.tallies.items()}
+        return first, {
+            name: one.by_group(group, bins)["MASE"] for name, one in self.backtest.tallies.items()
+        }
 
     @cached_property
     def autocorrelation(self) -> tuple[Floats, float]:
@@ -187,7 +173,12 @@ def collect(backtest: Backtest) -> ReportData:
         errors.append(error[np.isfinite(error)][::thin])
     count = max(1, int(between.sum()))
     return ReportData(
-        backtest, between / count, inside / count, np.concatenate(errors), np.concatenate(first)
+        backtest,
+        *windows_of(backtest.forecasts),
+        between=between / count,
+        inside=inside / count,
+        errors=np.concatenate(errors),
+        first=np.concatenate(first),
     )
 
 
@@ -236,15 +227,15 @@ def rank(data: ReportData) -> Ranking:
         group = np.arange(windows * channels).reshape(windows, channels)
     items, group = np.unique(group, return_inverse=True)
     group = group.reshape(windows, channels)
-    scores = data.tallies[MODEL].by_group(group, len(items))
+    scores = data.backtest.tallies[MODEL].by_group(group, len(items))
     mase, wql = scores["MASE"], scores["WQL"]
-    naive = data.tallies[NAIVE].by_group(group, len(items))["WQL"]
+    naive = data.backtest.tallies[NAIVE].by_group(group, len(items))["WQL"]
     skill = np.where(naive > 0, 1 - wql / np.where(naive > 0, naive, 1), np.nan)
     measure = mase if np.isfinite(mase).any() else scores["MAE"]
     order = np.argsort(measure, kind="stable")
     order = order[np.isfinite(measure[order])]
     last = np.zeros(len(items), np.int64)
-    place = np.argwhere(data.tallies[MODEL].windows["cells"] > 0)
+    place = np.argwhere(data.backtest.tallies[MODEL].windows["cells"] > 0)
     last[group[tuple(place.T)]] = place[:, 0] * channels + place[:, 1]  # the last assignment wins
 
     def item(n: int) -> RankedItem:
@@ -256,7 +247,13 @@ def rank(data: ReportData) -> Ranking:
     best = tuple(item(n) for n in order[:shown])
     worst = tuple(item(n) for n in order[shown:][::-1][:_SHOWN])
     listed = tuple(item(n) for n in order[::-1][:_LISTED])
-    kind = "window" if by_window else "series" if data.forecasts[0].panel.n_series > 1 else "channel"
+    kind = (
+        "window"
+        if by_window
+        else "series"
+        if data.backtest.forecasts[0].panel.n_series > 1
+        else "channel"
+    )
     return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), kind)
 
 

@@ -149,13 +149,7 @@ def detect(
     beyond: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Labels:
-    """Returns the labels of all steps of a panel.
-
-    Args:
-        artifact: the model; of a longer horizon its lead 1 is used.
-        panel: opened with the artifact's schema.
-        beyond: half-widths from the median at which a value is outside; 1 = the band itself.
-        progress: called with (series done, series in all).
+    """Returns the labels of all steps of a panel, by lead 1 of a model; see `Forecaster.detect`.
 
     Raises:
         ConfigError: the model has no band, or `beyond` is not above 0.

@@ -171,14 +171,9 @@ class Explanation:
 def explain(
     artifact: Artifact, panel: Panel, series: str | None, channel: str | None, cutoff: str
 ) -> Explanation:
-    """Returns attention and importance behind one forecast.
+    """Returns attention and importance behind one forecast; see `Forecaster.explain`.
 
-    Args:
-        artifact: the model; of an ensemble, attention is that of the member with the largest weight.
-        panel: opened with the artifact's schema.
-        series: label of the series; None where there is only one.
-        channel: name of the channel; None = the first.
-        cutoff: "own", "last" or a date, as in `Predictor.predict`.
+    Of an ensemble, attention is that of the member with the largest weight.
 
     Raises:
         DataError: there is no such series or channel, or nothing can be forecast.
@@ -376,8 +371,8 @@ def importance_of(
         inputs: the window with nothing hidden.
         variants: the same with one thing hidden in each.
         channel: whose forecast is compared.
-        target: [1, H, C] truth, data units; NaN = not known.
-        key: [1] random key of sample paths, the same in all variants.
+        target: [1, H, C] truth, data units; NaN = unknown.
+        key: [1] of sample paths, the same in all variants.
     """
     windows = [inputs, *(one.inputs for one in variants)]
     batch = Inputs(*(torch.cat([getattr(w, f.name) for w in windows]) for f in fields(Inputs)))

@@ -182,6 +182,7 @@ def _draw_rollout(axis: Axes, explanation: Explanation, rollout: Floats) -> None
 
 def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     """Draws the importance of covariates and cycles, the largest on top."""
+    tidy(axis)
     bars = axis.barh(range(len(shown)), [one.change for one in shown], color=BAND)
     axis.set_yticks(range(len(shown)), [plain_text(_short(one.name)) for one in shown])
     rises = ["" if one.loss is None else f" · loss {one.loss:+.3g}" for one in shown]
@@ -192,7 +193,6 @@ def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     axis.set_title(
         f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}", **_TITLE
     )
-    tidy(axis)
 
 
 def _draw_maps(figure: FigureBase, explanation: Explanation, one: AttentionMap) -> None:

@@ -173,15 +173,7 @@ def known_forecast(
     quantiles: NDArray[np.float32],
     levels: tuple[float, ...],
 ) -> Forecast:
-    """Returns quantiles of a past that is known by now as a forecast, with the truth.
-
-    Args:
-        panel: with all rows of every horizon.
-        series: [N] numbers.
-        cutoff: [N] rows.
-        quantiles: [N, H, C, Q].
-        levels: [Q].
-    """
+    """Returns quantiles [N, H, C, Q] at past cutoffs (rows [N]) as a forecast, with the truth."""
     rows = cutoff[:, None] + np.arange(1, quantiles.shape[1] + 1)
     return Forecast(
         panel=panel,
@@ -209,8 +201,7 @@ def outcome(
     Args:
         panel: of the series.
         cutoff: times of the cutoffs; NO_TIME = no forecast.
-        n_series: series in the output.
-        rows: one per (series, channel, lead).
+        n_series, rows: of the output.
         lost: how many series have no forecast, and why the first has none.
         findings: of the audit.
     """

@@ -32,12 +32,7 @@ _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
 def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
-    """Returns history, median, bands and truth; a panel per forecast and channel, at most six.
-
-    Args:
-        forecast: quantiles and the panel they belong to.
-        which: numbers of the forecasts to show.
-    """
+    """Returns history, median, bands and truth of some forecasts; a panel per channel, at most six."""
     channels = forecast.panel.n_channels
     shown = [(int(n), c) for n in which for c in range(channels)][:_PANELS]
     figure, axes = panel_grid(len(shown))
@@ -48,11 +43,7 @@ def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
 
 
 def plot_curves(curves: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
-    """Returns the loss curves of a training.
-
-    Args:
-        curves: (step, loss) pairs by name.
-    """
+    """Returns the loss curves of a training: (step, loss) pairs by name."""
     figure, (axis,) = panel_grid(1)
     for (name, points), color in zip(curves.items(), (VALUES, BAND), strict=False):
         steps, losses = zip(*points, strict=True)
@@ -66,12 +57,7 @@ def plot_curves(curves: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
 
 
 def figure_svg(figure: Figure, label: str = "") -> str:
-    """Returns a figure as SVG text to be inlined in a page.
-
-    Args:
-        figure: of matplotlib.
-        label: read out in place of the picture.
-    """
+    """Returns a figure as SVG text to be inlined in a page; `label` is read out in its place."""
     import matplotlib
 
     # Text stays text: it can be searched, and the page is a fifth of the size that glyphs take.
@@ -136,14 +122,7 @@ def axis_times(panel: Panel, time: NDArray[np.int64]) -> NDArray[Any]:
 def draw_band(
     axis: Axes, time: NDArray[Any], quantiles: NDArray[np.float32], levels: tuple[float, ...]
 ) -> None:
-    """Draws median and bands: the outermost pair of levels, and a middle one.
-
-    Args:
-        axis: to draw on.
-        time: [H] places.
-        quantiles: [H, Q].
-        levels: [Q].
-    """
+    """Draws median and bands of quantiles [H, Q]: the outermost pair of levels, and a middle one."""
     middle = levels.index(0.5)
     widest = min(middle, len(levels) - 1 - middle)
     pairs = [(middle - r, middle + r) for r in sorted({widest, widest // 2}, reverse=True) if r > 0]

@@ -90,12 +90,7 @@ def write_page(text: str, path: Path) -> None:
 
 
 def html_page(title: str, body: str) -> str:
-    """Returns a page that needs no other file, no network and no script.
-
-    Args:
-        title: plain text.
-        body: HTML.
-    """
+    """Returns a page of a plain title and an HTML body that needs no other file and no script."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -40,10 +40,6 @@ def test_fit_says_why_there_is_no_page(folder, shell):
     ("path", "said"),
     [
         ("report.txt", "report.txt: expected a name ending in .html"),
-        (
-            "plain.csv/report.html",
-            "plain.csv/report.html: cannot be written: plain.csv is not a folder",
-        ),
     ],
 )
 @pytest.mark.parametrize("verb", ["backtest", "fit"])

@@ -231,13 +231,6 @@ def test_losses_are_stated_as_plainly_as_wins(made, word, said):
     assert f'class="{"good" if word == "beats" else "bad"}"' in render_report(found)
 
 
-def test_a_difference_that_may_be_chance_is_stated_as_such():
-    found = _plain()
-    unsure = found.scores[MODEL] | {"skill_low": -0.1, "skill_high": 0.3}
-    mine = _said(replace(found, scores=found.scores | {MODEL: unsure}))
-    assert mine.word == "may match" and "may be chance" in " ".join(mine.actions)
-
-
 @pytest.mark.parametrize(
     ("coverage", "said"),
     [(0.82, "can be trusted"), (0.6, "too narrow"), (0.95, "too wide"), (np.nan, "nothing is known")],
@@ -251,6 +244,9 @@ def test_bands_are_judged_by_their_coverage(coverage, said):
 
 
 def test_what_to_do_next_names_what_was_found():
+    unsure = _plain().scores[MODEL] | {"skill_low": -0.1, "skill_high": 0.3}
+    mine = _said(replace(_plain(), scores=_plain().scores | {MODEL: unsure}))
+    assert mine.word == "may match" and "may be chance" in " ".join(mine.actions)
     biased = " ".join(_said(backtest_of(panel_of(8), noise=0.3, shift=2.0)).actions)
     assert "too high on the whole" in biased
     assert "Score more than 2 cutoffs" in " ".join(_said(backtest_of(panel_of(8), windows=2)).actions)
@@ -318,8 +314,3 @@ def test_a_fit_leaves_a_page_about_its_validation_windows(tmp_path):
         shown = row[head.index("WQL")].removeprefix("★ ")
         assert shown == report_data.number(scores[row[0]]["WQL"])
     assert {MODEL, NAIVE} <= {row[0] for row in rows} == set(scores)
-
-
-def test_the_page_of_a_fit_is_refused_before_the_work(tmp_path):
-    with pytest.raises(fc.OutputError, match=r"ending in \.html"):
-        fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, report=tmp_path / "fit.txt", quiet=True)
