@@ -25,8 +25,8 @@ from forecaster.config import Config, TrackingConfig
 from forecaster.errors import DataError
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.comparison import MODEL, RIDGE
+from forecaster.evaluation.error_scales import scales_at
 from forecaster.evaluation.metrics import pinball
-from forecaster.evaluation.scales import scales_at
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.categories import recoded

@@ -8,9 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from forecaster.cli import app
+from forecaster.cli import VERBS, load_verb
 from forecaster.config import DataConfig
 
 HEAD = """# Reference
@@ -31,8 +29,8 @@ def render() -> str:
     """The page as text."""
     settings = (Path(__file__).parents[1] / "configs" / "default.yaml").read_text(encoding="utf-8")
     parts = [HEAD, settings.strip(), "\n```\n\n## Verbs\n"]
-    root: Any = typer.main.get_command(app)
-    for name, command in root.commands.items():
+    for name in VERBS:
+        command = load_verb(name)
         group = command.commands.items() if hasattr(command, "commands") else [("", command)]
         for below, verb in group:
             parts.append(_verb(f"{name} {below}".strip(), verb))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.detect import Labels
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
-    from forecaster.forecast.predictor import Progress
+    from forecaster.forecast.predictor import ForecastWindow, Progress
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
     from forecaster.runs.batch_predict import BatchResult, Engine
@@ -191,12 +191,13 @@ def fit(
             run = stack.enter_context(
                 resumable_fit(request, folder, begun, restart, distributed.is_main)
             )
-            request = run.asked
+            assert run.request is not None
+            request = run.request
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
         start = _artifact_of(request.start)
         settings, panel = _open(request)
-        folder = None if run is None else run.folder.out
+        folder = None if run is None else run.out
         console = Console(quiet=quiet or not distributed.is_main)
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
@@ -269,31 +270,32 @@ def tune(
     from forecaster.forecast.artifact import check_target
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
-    from forecaster.runs.tune.study import tune_options
+    from forecaster.runs.tune.study import plan_search
 
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        check_target(folder)
     settings = config_from(config, horizon, data_options)
-    options = {
-        "space": space,
-        "study": study,
-        "storage": storage,
-        "workers": workers,
-        "sampler": sampler,
-        "pruner": pruner,
-        "metrics": metrics,
-        "timeout": timeout,
-        "seed": seed,
-        "until": until,
-        "out": out,
-        "register": register,
-        "refit": refit,
-        "command": command,
-    }
-    search = tune_options(trials, options)
-    if search.out is not None:
-        check_target(search.out)
-    settings, panel = _open(FitRequest(settings, data, future, covariates, search.until))
-    console = Console(quiet=quiet)
-    outcome, artifact = run_search(panel, settings, search, console, data, future, covariates)
+    settings, panel = _open(FitRequest(settings, data, future, covariates, until))
+    plan = plan_search(
+        panel,
+        settings,
+        data,
+        future,
+        covariates,
+        trials=trials,
+        space=space,
+        study=study,
+        storage=storage,
+        workers=workers,
+        sampler=sampler,
+        pruner=pruner,
+        metrics=metrics,
+        timeout=timeout,
+        seed=seed,
+        until=until,
+    )
+    outcome, artifact = run_search(panel, plan, Console(quiet=quiet), folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
 
 
@@ -396,11 +398,11 @@ def load(path: str | Path) -> Forecaster:
 def _checked_page(path: str | Path | None, data: object) -> Path | None:
     """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
-    from forecaster.forecast.writer import check_report
+    from forecaster.forecast.writer import PAGES, check_suffix
 
     if path is None:
         return None
-    check_report(Path(path))
+    check_suffix(Path(path), PAGES)
     check_writable(Path(path), str(data) if isinstance(data, str | Path) else None)
     return Path(path)
 
@@ -547,25 +549,24 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch_predict import predict_to
+        from forecaster.forecast.predictor import resolve_window
+        from forecaster.runs.batch_predict import Source, predict_to
 
+        def window_of(panel: Panel) -> ForecastWindow:
+            return resolve_window(self.artifact, panel, cutoff, horizon, samples, seed)
+
+        source = Source(data, future, covariates, data_options)
         return predict_to(
             self.artifact,
             Path(path),
-            data,
-            future=future,
-            covariates=covariates,
-            cutoff=cutoff,
-            horizon=horizon,
-            samples=samples,
-            seed=seed,
-            parts=parts,
-            shard=shard,
-            devices=devices,
-            restart=restart,
-            engine=engine,
-            progress=progress,
-            **data_options,
+            source,
+            window_of,
+            parts,
+            shard,
+            devices,
+            restart,
+            engine,
+            progress,
         )
 
     @_described

@@ -114,13 +114,21 @@ def _rename(partial: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def lock(handle: int) -> bool:
+    """Locks an open file or folder until it is closed or its process dies; False: another has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def _locked(partial: Path, flags: int) -> Iterator[None]:
-    """Locks what is being written; the kernel releases the lock of a process that dies."""
     handle = os.open(partial, flags, 0o666)
     try:
         with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
         yield
     finally:
         os.close(handle)
@@ -145,15 +153,12 @@ def _is_left(left: Path) -> bool:
     """Whether no living process holds its lock; a process id says nothing across containers."""
     try:
         handle = os.open(left, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return lock(handle)
+        finally:
+            os.close(handle)
     except OSError:
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
 
 
 def _flush(path: Path) -> None:

@@ -6,54 +6,67 @@ Start-up imports typer alone: neither pydantic nor rich.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from forecaster import __version__
-from forecaster.cli import (
-    backtest,
-    check,
-    config,
-    convert,
-    demo,
-    detect,
-    explain,
-    export,
-    fit,
-    predict,
-    runs,
-    tune,
-    ui,
-)
 from forecaster.cli.interrupt import Interrupt
 from forecaster.errors import ForecasterError
 
-app = typer.Typer(
-    name="forecaster",
-    help="Attention forecasts for any table of time series.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("check")(check.check)
-app.command("convert")(convert.convert)
-app.command("config")(config.config)
-app.command("fit")(fit.fit)
-app.command("predict")(predict.predict)
-app.command("backtest")(backtest.backtest)
-app.command("tune")(tune.tune)
-app.command("detect")(detect.detect)
-app.command("explain")(explain.explain)
-app.command("export")(export.export)
-app.add_typer(runs.app, name="runs")
-app.command("ui")(ui.ui)
-app.command("demo")(demo.demo)
+VERBS = {
+    "check": "Show the role of every column, and what may go wrong.",
+    "convert": "Write a table of any size to a folder that the other verbs read in its place.",
+    "config": "Print all settings with their values and descriptions, as YAML.",
+    "fit": "Fit a model to a table.",
+    "predict": "Forecast every series of a table.",
+    "backtest": "Score a model at past cutoffs, beside baselines.",
+    "tune": "Search for better settings than those of a config.",
+    "detect": "Label each step of a table by the band that was forecast one step before it.",
+    "explain": "Show the attention weights of one forecast, and what moves it.",
+    "export": "Register a model in MLflow, or write it as an ONNX file.",
+    "runs": "List recorded runs, compare two, or copy local ones to their store.",
+    "ui": "Serve MLflow's pages on a store, to this machine alone, until Ctrl-C.",
+    "demo": "Fit, forecast and score the demo data.",
+}
+_SETTINGS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
+
+
+class _Verbs(TyperGroup):
+    """Verbs whose options are built when they are called: `--help` lists verbs alone."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in VERBS:
+            self.commands[args[0]] = load_verb(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def load_verb(name: str) -> Any:
+    """Returns the command of a verb with its options."""
+    module = importlib.import_module(f"forecaster.cli.{name}")
+    part = typer.Typer(**_SETTINGS)
+    part.callback()(lambda: None)  # for a group, even of one verb
+    if hasattr(module, "app"):
+        part.add_typer(module.app, name=name)
+    else:
+        part.command(name)(getattr(module, name))
+    return typer.main.get_command(part).commands[name]  # type: ignore[attr-defined]
+
+
+app = typer.Typer(name="forecaster", cls=_Verbs, **_SETTINGS)
+for _name, _help in VERBS.items():
+    app.command(_name, help=_help)(lambda: None)
 
 
 def _show_version(wanted: bool) -> None:

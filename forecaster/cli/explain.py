@@ -23,10 +23,10 @@ def explain(
     or a part of the past is hidden.
     """
     from forecaster.files import check_writable
-    from forecaster.forecast.writer import check_page
+    from forecaster.forecast.writer import PAGES, PICTURES, check_suffix
 
     check_writable(out, given["data"], given["future"], given["covariates"])
-    check_page(out)
+    check_suffix(out, PAGES + PICTURES)
     explanation = api.load(model).explain(**given)
     explanation.write(out)
     typer.echo(explanation.report)

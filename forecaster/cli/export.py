@@ -18,9 +18,7 @@ def export(
     onnx: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write an ONNX file: .onnx.")
     ] = None,
-    uri: Annotated[
-        str | None, typer.Option(help="MLflow store; default: MLFLOW_TRACKING_URI, else a local one.")
-    ] = None,
+    uri: options.Store = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
 ) -> None:
     """Register a model in MLflow, or write it as an ONNX file.

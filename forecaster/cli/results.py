@@ -27,12 +27,12 @@ def check_outputs(
         page: .html file.
     """
     from forecaster.files import check_writable
-    from forecaster.forecast.writer import check_format, check_picture, check_report
+    from forecaster.forecast.writer import PAGES, PICTURES, ROWS, check_suffix
 
-    for path, check in ((rows, check_format), (picture, check_picture), (page, check_report)):
+    for path, suffixes in ((rows, ROWS), (picture, PICTURES), (page, PAGES)):
         if path is not None:
             check_writable(path, *inputs)
-            check(path)
+            check_suffix(path, suffixes)
 
 
 def put(result: Forecast | Backtest | Labels, rows: Path | None, picture: Path | None) -> None:

@@ -14,9 +14,9 @@ from forecaster.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from forecaster.runs.tracked_runs import Difference, RunRow
+    from forecaster.runs.tracked_runs import RunRow
 
-app = typer.Typer(help="List recorded runs, compare two, or copy local ones to their store.")
+app = typer.Typer(help="List recorded runs, or copy local ones to their store.")
 
 Limit = Annotated[int, typer.Option(min=1, help="Number of runs, the newest ones.")]
 Experiment = Annotated[str | None, typer.Option(help="Runs of one experiment only.")]
@@ -33,7 +33,7 @@ def _group(
     as_json: Json = False,
     uri: options.Store = None,
 ) -> None:
-    """List recorded runs, compare two, or copy local ones to their store."""
+    """List recorded runs, or copy local ones to their store."""
     if context.invoked_subcommand is None:
         list_(limit, experiment, trials, as_json, uri)
 
@@ -58,25 +58,6 @@ def list_(
     _show(rows)
     if waiting := pending():
         typer.echo(f"{_runs(len(waiting))} in the local store only; copy with: forecaster runs sync")
-
-
-@app.command("diff")
-def diff(
-    first: Annotated[str, typer.Argument(metavar="A", help="Id, beginning of one, or name.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Of the other run.")],
-    as_json: Json = False,
-    uri: options.Store = None,
-) -> None:
-    """Show how two runs differ in data, config, versions and scores."""
-    from forecaster.config import TrackingConfig
-    from forecaster.runs.tracked_runs import compare_runs
-
-    names, differences = compare_runs(TrackingConfig(uri=uri), first, second)
-    if as_json:
-        rows = [{**asdict(one), "change": one.change} for one in differences]
-        typer.echo(json.dumps({"runs": names, "differences": rows}, indent=1))
-    else:
-        _show_differences(names, differences)
 
 
 @app.command("sync")
@@ -157,37 +138,3 @@ def _console() -> Console:
 
     console = Console()
     return console if console.is_terminal else Console(width=200)
-
-
-def _show_differences(names: tuple[str, str], differences: list[Difference]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from forecaster.runs.tracked_runs import PARTS
-
-    parts = {one.part for one in differences}
-    if not parts:
-        typer.echo(f"{names[0]} and {names[1]} do not differ: {', '.join(PARTS)} are equal")
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "", *names):
-        table.add_column(escape(heading), overflow="fold")
-    table.add_column("difference", justify="right", no_wrap=True)
-    shown: set[str] = set()
-    for one in differences:
-        part = "" if one.part in shown else one.part
-        shown.add(one.part)
-        change = "" if one.change is None else f"{one.change:+.4g}"
-        table.add_row(part, escape(one.name), _value(one.first), _value(one.second), change)
-    _console().print(table)
-    equal = [part for part in PARTS if part not in parts]
-    if equal:
-        typer.echo(f"equal: {', '.join(equal)}")
-
-
-def _value(value: str | float | None) -> str:
-    from rich.markup import escape
-
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else escape(value)

@@ -28,10 +28,10 @@ from forecaster.evaluation.comparison import (
     tally_models,
     verdict,
 )
+from forecaster.evaluation.error_scales import Floats, Scales
 from forecaster.evaluation.metrics import Scores, Tally, concatenate
-from forecaster.evaluation.scales import Floats, Scales
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.writer import check_report, write_page, write_rows
+from forecaster.forecast.writer import write_page, write_rows
 from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import NO_TIME, Panel
@@ -70,11 +70,6 @@ class Backtest:
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
-
-    @property
-    def levels(self) -> tuple[float, ...]:
-        """Quantile levels."""
-        return self.forecasts[0].levels
 
     @property
     def rows(self) -> Any:
@@ -132,7 +127,7 @@ class Backtest:
             return {"channel": targets}, {name: one.by_channel() for name, one in self.tallies.items()}
         if axis not in get_args(Axis):
             raise ConfigError(f"by {axis!r}: expected one of {', '.join(get_args(Axis))}")
-        series, cutoff = _windows(self.forecasts)
+        series, cutoff = windows_of(self.forecasts)
         groups, group = np.unique(series if axis == "series" else cutoff, return_inverse=True)
         keys: dict[str, Any]
         if axis == "cutoff":
@@ -168,7 +163,6 @@ class Backtest:
         """
         from forecaster.evaluation.report import render_report
 
-        check_report(Path(path))
         write_page(render_report(self), Path(path))
 
     def plot(self, series: str | None = None) -> Any:
@@ -289,7 +283,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         some = list(group)
         model = [one[MODEL] for one in some]
         panel, horizon, levels = model[0].panel, model[0].time.shape[1], model[0].levels
-        series, cutoff = _windows(model)
+        series, cutoff = windows_of(model)
         actual = np.concatenate([actual_of(one) for one in model])
         rows = _last_rows(panel, series, cutoff)
         beside = baselines_at(panel, series, rows, horizon, levels, baselines)
@@ -316,7 +310,7 @@ def _skills(
     forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], baseline: str
 ) -> dict[str, Skill]:
     """Skill of each model over one of them in WQL, with its bootstrap interval."""
-    series, cutoff = _windows(forecasts)
+    series, cutoff = windows_of(forecasts)
     times, number = np.unique(cutoff, return_inverse=True)
     owners, owner = np.unique(series, return_inverse=True)
     shape = (len(times), len(owners))
@@ -339,7 +333,7 @@ def _overlap(forecasts: Sequence[Forecast], times: Int64) -> int:
     return -(-horizon // max(1, gap))
 
 
-def _windows(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:
+def windows_of(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:
     """[N] series and [N] cutoff of all windows."""
     return (
         np.concatenate([one.series for one in forecasts]),

@@ -19,7 +19,14 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.scales import BLOCK_CELLS, Floats, Rows, Values, change_sums, seasonal_sums
+from forecaster.evaluation.error_scales import (
+    BLOCK_CELLS,
+    Floats,
+    Rows,
+    Values,
+    change_sums,
+    seasonal_sums,
+)
 
 
 def seasonal_naive(
@@ -39,15 +46,11 @@ def seasonal_naive(
     pairs up to the cutoff; without any pair m apart over pairs 1 apart, without those 0.
     Source: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., 5.2 and 5.5.
 
-    Raises:
-        ValueError: a cutoff lies outside its series, or a level outside (0, 1).
-
     >>> store = np.array([[1.0], [2.0], [3.0], [5.0]], np.float32)
     >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
     >>> seasonal_naive(store, indptr, cutoff, series, 3, 2, [0.5])[0, :, 0, 0].tolist()
     [3.0, 5.0, 3.0]
     """
-    _check_request(indptr, cutoff, series, horizon, season_length, levels)
     point = _last_of_phase(values, indptr[series], cutoff, horizon, season_length)
     spread = _residual_rms(values, indptr, cutoff, series, season_length)
     growth = np.sqrt(np.arange(horizon) // season_length + 1.0)
@@ -81,15 +84,11 @@ def drift(
     steps since the last observed value, T those between the first and the last; one value alone has
     neither slope nor spread. Source: Hyndman and Athanasopoulos, 3rd ed., 5.2 and 5.5.
 
-    Raises:
-        ValueError: a cutoff lies outside its series, or a level outside (0, 1).
-
     >>> store = np.array([[1.0], [4.0], [3.0], [7.0]], np.float32)
     >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
     >>> drift(store, indptr, cutoff, series, 2, [0.5])[0, :, 0, 0].tolist()
     [9.0, 11.0]
     """
-    _check_request(indptr, cutoff, series, horizon, 1, levels)
     shape = (len(cutoff), values.shape[1])
     begin, end, channel = (
         np.broadcast_to(array, shape).ravel()
@@ -121,27 +120,6 @@ def gaussian(
     quantiles = quantiles + point[..., None]
     result: Values = quantiles.astype(np.float32)
     return result
-
-
-def _check_request(
-    indptr: Rows,
-    cutoff: Rows,
-    series: Rows,
-    horizon: int,
-    season_length: int,
-    levels: Sequence[float],
-) -> None:
-    if horizon < 1 or season_length < 1:
-        raise ValueError(f"horizon and season of 1 or more expected: {horizon}, {season_length}")
-    if not all(0 < level < 1 for level in levels):
-        raise ValueError(f"quantile levels between 0 and 1 expected, found {list(levels)}")
-    outside = (cutoff < indptr[series] - 1) | (cutoff >= indptr[series + 1])
-    if outside.any():
-        first = int(np.flatnonzero(outside)[0])
-        raise ValueError(
-            f"a cutoff within its series expected, found row {cutoff[first]} for series "
-            f"{series[first]} with rows {indptr[series[first]]} … {indptr[series[first] + 1] - 1}"
-        )
 
 
 def _last_of_phase(

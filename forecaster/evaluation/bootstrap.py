@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.scales import Floats
+from forecaster.evaluation.error_scales import Floats
 
 DRAWS = 1000
 LEVEL = 0.95

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.evaluation.baselines import drift, naive, seasonal_naive
+from forecaster.evaluation.error_scales import Scales, scales_at
 from forecaster.evaluation.ets import ets
-from forecaster.evaluation.metrics import Scores, Tally, skill, tally
-from forecaster.evaluation.scales import Scales, scales_at
+from forecaster.evaluation.metrics import Scores, Tally, tally
 from forecaster.panel.panel import Panel
 
 MODEL = "forecaster"
@@ -93,23 +93,6 @@ def tally_models(
         name: tally(shared, q, levels, scales, paths if name == MODEL else None)
         for name, q in quantiles.items()
     }
-
-
-def score_models(
-    actual: NDArray[np.float32],
-    quantiles: Mapping[str, Quantiles],
-    levels: Sequence[float],
-    scales: Scales,
-) -> tuple[dict[str, Scores], int]:
-    """Each model's metrics and skill over the cells that all models forecast, and their number.
-
-    `quantiles` holds "seasonal naive"; axes as in `tally_models`.
-    """
-    tallies = tally_models(actual, quantiles, levels, scales)
-    scores = {name: one.overall() for name, one in tallies.items()}
-    for one in scores.values():
-        one["skill"] = skill(one["WQL"], scores[NAIVE]["WQL"])
-    return scores, int(tallies[NAIVE].windows["cells"].sum())
 
 
 def verdict(scores: Mapping[str, Scores]) -> str:

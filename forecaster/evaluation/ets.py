@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from forecaster.evaluation.baselines import gaussian, naive
-from forecaster.evaluation.scales import Floats, Rows, Values
+from forecaster.evaluation.error_scales import Floats, Rows, Values
 
 _ROWS = 1024
 _BLOCK_CELLS = 1 << 22  # of rows and channels, and of states, held at a time: 32 MB an array
@@ -81,15 +81,12 @@ def ets(
     A channel that was observed only further back than is read is forecast by naive.
     Source: Hyndman, Koehler, Ord and Snyder 2008, ch. 2 and table 6.1, ETS(A, Ad, A).
 
-    Raises:
-        ValueError: a cutoff lies outside its series, or a level outside (0, 1).
-
     >>> store = np.array([[2.0], [2.0], [2.0], [2.0]], np.float32)
     >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
     >>> ets(store, indptr, cutoff, series, 2, 1, [0.1, 0.5])[0, :, 0].tolist()
     [[2.0, 2.0], [2.0, 2.0]]
     """
-    quantiles = naive(values, indptr, cutoff, series, horizon, levels)  # validates the arguments, too
+    quantiles = naive(values, indptr, cutoff, series, horizon, levels)
     candidates = _PLAIN + (_SEASONAL if season_length > 1 else ())
     damped = np.cumsum([[one.damping**k for one in candidates] for k in range(1, horizon + 1)], axis=0)
     growth = _growth(candidates, damped, season_length)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forecaster.evaluation.scales import Floats, Scales
+from forecaster.evaluation.error_scales import Floats, Scales
 
 Sums = Mapping[str, Floats]
 Scores = dict[str, float]
@@ -47,17 +47,13 @@ def pinball(actual: ArrayLike, quantiles: ArrayLike, levels: Sequence[float]) ->
     its absolute error. Source: Koenker and Bassett 1978; factor as in fev-bench 2025.
 
     Raises:
-        ValueError: shapes or levels do not fit, or a quantile of an observed actual is NaN.
+        ValueError: a quantile of an observed actual is NaN.
 
     >>> pinball([10.0], [[8.0, 12.0]], [0.1, 0.9]).round(6).tolist()
     [[0.4, 0.4]]
     """
     y, q = np.asarray(actual, np.float64), np.asarray(quantiles, np.float64)
     tau = np.asarray(levels, np.float64)
-    if tau.ndim != 1 or not ((tau > 0) & (tau < 1)).all():
-        raise ValueError(f"quantile levels between 0 and 1 expected, found {levels}")
-    if q.shape != (*y.shape, len(tau)):
-        raise ValueError(f"quantiles of shape {(*y.shape, len(tau))} expected, found {q.shape}")
     _check_complete(y[..., None], q)
     error = y[..., None] - q
     loss: Floats = 2 * np.maximum(tau * error, (tau - 1) * error)
@@ -71,28 +67,17 @@ def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
     one included. Source: Gneiting and Raftery 2007.
 
     Raises:
-        ValueError: shapes do not fit, or a draw of an observed actual is NaN.
+        ValueError: a draw of an observed actual is NaN.
 
     >>> crps([1.0], [[0.0, 4.0]]).tolist()
     [1.0]
     """
     y, x = np.asarray(actual, np.float64), np.sort(np.asarray(paths, np.float64), axis=-1)
-    if x.shape[:-1] != y.shape or not x.shape[-1]:
-        raise ValueError(f"draws of shape {(*y.shape, 'S')} expected, found {x.shape}")
     _check_complete(y[..., None], x)
     draws = x.shape[-1]
     rank = 2 * np.arange(1, draws + 1) - draws - 1
     score: Floats = np.abs(x - y[..., None]).mean(axis=-1) - (x @ rank) / draws**2
     return score
-
-
-def skill(score: float, baseline: float) -> float:
-    """1 − score / baseline; NaN for a baseline of 0.
-
-    >>> skill(3.0, 4.0)
-    0.25
-    """
-    return 1 - score / baseline if baseline != 0 else float("nan")
 
 
 def describe(metric: str) -> str:

@@ -6,6 +6,7 @@ not grow with the number of series.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,7 +20,6 @@ from forecaster.evaluation import report_charts as charts
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
 from forecaster.evaluation.metrics import describe
 from forecaster.evaluation.report_data import (
-    RankedItem,
     Ranking,
     ReportContext,
     ReportData,
@@ -28,34 +28,35 @@ from forecaster.evaluation.report_data import (
     number,
     percent,
     rank,
-    signed,
 )
 from forecaster.forecast.artifact import calibration_line
+from forecaster.forecast.plots import plot_curves
+from forecaster.forecast.writer import html_page
 from forecaster.panel.findings import listing
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
     from forecaster.panel.findings import Finding
 
-_SIGNS = {"beats": "✓", "loses to": "✗", "matches": "=", "may match": "≈"}
+_VERDICTS = {"beats": ("good", "✓"), "loses to": ("bad", "✗")}
 _COVERAGE_TOLERANCE = 0.05  # what 100 independent windows cannot distinguish from chance
 _FEW_CUTOFFS = 4
 _STRONG_BIAS = 0.4  # of the mean absolute error: clearly visible in a picture
 _GROWTH = 1.5  # error of the last third of cutoffs relative to the first third
 _FIRST_COLUMNS = ("skill", "WQL", "MASE", "SQL", "RMSSE", "sMAPE", "MAE", "RMSE", "bias")
+_NOTHING = "<p>No cell was scored, so there is nothing to show.</p>"
 
 
 def render_report(backtest: Backtest) -> str:
     """The page as HTML text."""
     data = collect(backtest)
-    ranking = rank(data)
-    context = backtest.report_context
+    ranking, context, scored = rank(data), backtest.report_context, backtest.scored > 0
     sections = {
         "scores": ("Scores", _scores(backtest)),
-        "series": ("Best and worst", _series(data, ranking)),
-        "leads": ("By lead", _leads(data)),
-        "calibration": ("Calibration", _calibration(data, context)),
-        "residuals": ("Residuals", _residuals(data)),
+        "series": ("Best and worst", _series(data, ranking) if scored else _NOTHING),
+        "leads": ("By lead", charts.lead_figure(data) if scored else _NOTHING),
+        "calibration": ("Calibration", _calibration(data, context) if scored else _NOTHING),
+        "residuals": ("Residuals", _residuals(data) if scored else _NOTHING),
     }
     if context is not None:
         sections |= {
@@ -70,13 +71,11 @@ def render_report(backtest: Backtest) -> str:
         f'<section id="{name}"><h2>{title}</h2>{content}</section>'
         for name, (title, content) in sections.items()
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_CSS}{charts.key_css()}</style></head><body>"
+    return html_page(
+        title,
         f"<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p></header>"
         f"{_verdict(data, assess(data, ranking, context))}"
-        f'<nav aria-label="Sections">{links}</nav><main>{body}</main></body></html>\n'
+        f'<nav aria-label="Sections">{links}</nav><main>{body}</main>',
     )
 
 
@@ -189,19 +188,19 @@ def _error_patterns(data: ReportData) -> Iterator[str]:
             f"One-step errors repeat from one cutoff to the next (correlation "
             f"{number(correlation[0], 2)}): try a longer model.context_length, or a missing covariate."
         )
-    mase = data.over_time[MODEL]
+    mase = data.over_time[1][MODEL]
     mase = mase[np.isfinite(mase)]
     third = len(mase) // 3
     if third >= 2 and mase[-third:].mean() > _GROWTH * mase[:third].mean() > 0:
-        growth = float(mase[-third:].mean() / mase[:third].mean())
+        growth = number(float(mase[-third:].mean() / mase[:third].mean()), 2)
         yield (
-            f"The error has grown {number(growth, 2)}-fold from the first "
-            "third of cutoffs to the last: refit more often (--refit each)."
+            f"The error has grown {growth}-fold from the first third of cutoffs to the last: refit more "
+            "often (--refit each)."
         )
 
 
 def _title(data: ReportData, context: ReportContext | None) -> tuple[str, str]:
-    forecast = data.forecasts[0]
+    forecast = data.backtest.forecasts[0]
     panel, text = forecast.panel, forecast.panel.calendar.text
     parts = [
         listing(panel.schema.target),
@@ -238,11 +237,10 @@ def _verdict(data: ReportData, assessment: Assessment) -> str:
         for name, value, note in tiles
     )
     actions = "".join(f"<li>{escape(line)}</li>" for line in assessment.actions)
-    kind = {"beats": "good", "loses to": "bad"}.get(assessment.word, "even")
+    kind, sign = _VERDICTS.get(assessment.word, ("even", "≈"))
     return (
-        f'<section id="verdict" class="{kind}"><h2><span class="sign" aria-hidden="true">'
-        f"{_SIGNS.get(assessment.word, '?')}</span> {escape(assessment.headline)}</h2>"
-        f"<p>{escape(assessment.bands)}</p>"
+        f'<section id="verdict" class="{kind}"><h2><span aria-hidden="true">{sign}</span> '
+        f"{escape(assessment.headline)}</h2><p>{escape(assessment.bands)}</p>"
         f'<div class="tiles">{shown}</div><h3>What to do next</h3><ul>{actions}</ul></section>'
     )
 
@@ -256,74 +254,45 @@ def _scores(backtest: Backtest) -> str:
 
 
 def _series(data: ReportData, ranking: Ranking) -> str:
-    if not ranking.best:
-        return '<p class="none">No cell was scored, so there is nothing to rank.</p>'
-    band = round(100 * data.band[0])
-
-    def grid(items: Sequence[RankedItem], name: str) -> str:
-        drawn = (charts.window_chart(data, one, f"{name} {n}") for n, one in enumerate(items, 1))
-        return f'<h3>{name.capitalize()}</h3><div class="grid">{"".join(drawn)}</div>'
-
     parts = [
         f"<p>{counted(ranking.count, ranking.kind, ranking.kinds)} by MASE, each shown at its last scored "
-        f'cutoff: actuals in black, median forecast in <b class="model-0">blue</b>, {band} % band shaded.</p>',
-        grid(ranking.best, "best"),
+        "cutoff.</p>",
+        charts.window_figure(data, ranking),
     ]
-    if ranking.worst:
-        parts.append(grid(ranking.worst, "worst"))
     if len(ranking.skills) > len(ranking.best) + len(ranking.worst):
         rows = [
             [escape(one.name), number(one.mase, 3), number(one.wql, 3), percent(one.skill)]
             for one in ranking.listed
         ]
-        head = [ranking.kinds, "MASE", "WQL", "skill"]
-        listed = _table(head, rows, f"Worst {ranking.kinds}", "numbers")
-        parts.append(
-            f'<h3>All {ranking.kinds}</h3><div class="grid two">{charts.skill_chart(ranking)}'
-            f"<div><h3>Worst {len(ranking.listed)}</h3>{listed}</div></div>"
-        )
+        parts += [
+            f"<h3>Worst {len(ranking.listed)} of all {ranking.kinds}</h3>",
+            _table([ranking.kinds, "MASE", "WQL", "skill"], rows, f"Worst {ranking.kinds}"),
+            charts.skill_figure(ranking),
+        ]
     return "".join(parts)
 
 
-def _leads(data: ReportData) -> str:
-    nominal = data.band[0]
-    band_note = f"The {percent(nominal, 0)} band should follow the dashed line."
-    drawn = [
-        charts.lead_chart(data, "MASE", "Error by lead", describe("MASE").capitalize() + "."),
-        charts.lead_chart(data, "WQL", "Quantile loss by lead", describe("WQL").capitalize() + "."),
-        charts.lead_chart(data, f"coverage_{round(100 * nominal)}", "Coverage by lead", band_note),
-    ]
-    return f'{charts.model_key(list(data.tallies))}<div class="grid">{"".join(drawn)}</div>'
-
-
 def _calibration(data: ReportData, context: ReportContext | None) -> str:
-    levels = data.forecasts[0].levels
+    levels = data.backtest.forecasts[0].levels
     rows = []
-    for low in range(len(levels) // 2):
+    for low, inside in enumerate(data.inside):
         high = len(levels) - 1 - low
         if abs(levels[low] + levels[high] - 1) < 1e-9:
-            nominal, observed = levels[high] - levels[low], data.inside[low]
-            off = signed(round(100 * (observed - nominal), 1))
-            rows.append([percent(nominal, 0), percent(observed), off])
-    table = _table(["band", "holds", "off by, points"], rows, "Central bands", "numbers")
+            nominal = levels[high] - levels[low]
+            off = f"{100 * (inside - nominal):+.1f}".replace("-", "−")
+            rows.append([percent(nominal, 0), percent(inside), off])
+    table = _table(["band", "holds", "off by, points"], rows, "Central bands")
     fitted = escape(calibration_line(context.artifact)) if context is not None else ""
     return (
-        f'<div class="grid">{charts.calibration_chart(data)}{charts.rank_chart(data)}'
-        f"<div><h3>Central bands</h3>{table}"
-        f"<p><small>An actual on the edge of a band counts as inside. {fitted}</small></p></div></div>"
+        f"{table}<p><small>An actual on the edge of a band counts as inside. {fitted}</small></p>"
+        f"{charts.calibration_figure(data)}"
     )
 
 
 def _residuals(data: ReportData) -> str:
-    drawn = [
-        charts.cutoff_chart(data),
-        charts.error_chart(data),
-        charts.bias_chart(data),
-        charts.autocorrelation_chart(data),
-    ]
     return (
         "<p>Errors are scaled: divided by the in-sample error of seasonal naive on the history of their "
-        f'series.</p>{charts.model_key(list(data.tallies))}<div class="grid two">{"".join(drawn)}</div>'
+        f"series.</p>{charts.residual_figure(data)}"
     )
 
 
@@ -334,9 +303,9 @@ def _model(data: ReportData, context: ReportContext) -> str:
         "network": f"width {model.width}, {model.heads} heads, {model.encoder_layers} + "
         f"{model.decoder_layers} layers, {model.decoder} decoder, head {model.head}",
         "context": f"{counted(artifact.context_length, 'step')}, patches of {model.patch}",
-        "trained until": data.forecasts[0].panel.calendar.text(artifact.trained_until),
+        "trained until": data.backtest.forecasts[0].panel.calendar.text(artifact.trained_until),
     }
-    drawn = [f"<div>{_facts(facts)}</div>"]
+    parts = [_facts(facts)]
     if members := metrics.get("members"):
         rows = [
             [
@@ -348,13 +317,13 @@ def _model(data: ReportData, context: ReportContext) -> str:
             for place, one in enumerate(members, start=1)
         ]
         head = ["member", "weight", "network weight", "best step"]
-        drawn.append(f"<div><h3>Ensemble members</h3>{_table(head, rows, 'Ensemble', 'numbers')}</div>")
+        parts.append(f"<h3>Ensemble members</h3>{_table(head, rows, 'Ensemble')}")
     # The curves of further members have a path for a name, and look alike.
     every = metrics.get("curves", {})
-    curves = {name: every[name] for name in ("train_loss", "validation_loss") if name in every}
+    curves = {name: every[name] for name in ("train_loss", "validation_loss") if every.get(name)}
     if curves:
-        drawn.append(charts.training_chart(curves))
-    return f'<div class="grid">{"".join(drawn)}</div>'
+        parts.append(charts.picture(plot_curves(curves), "training and validation loss by step"))
+    return "".join(parts)
 
 
 def _findings(findings: Sequence[Finding]) -> str:
@@ -397,7 +366,7 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in facts.items())}</dl>"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kind: str) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
     """A table that scrolls in its own box; head is plain text, cells are HTML, the first a row heading."""
     names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     body = "".join(
@@ -406,7 +375,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kin
     )
     return (
         f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f'<table class="{kind}"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+        f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -436,7 +405,7 @@ def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
         for name in names
         if (text := describe(name))
     )
-    table = _table(["model", *map(_column, names)], rows, "Scores by model", "numbers scores")
+    table = _table(["model", *map(_column, names)], rows, "Scores by model")
     return f"{table}<details><summary>What the columns mean</summary><dl>{meanings}</dl></details>"
 
 
@@ -452,65 +421,11 @@ def _score(name: str, value: float) -> str:
 def _best(name: str, values: Mapping[str, float]) -> set[str]:
     """The models with the best value; none where there is no better or worse."""
     kind, _, band = name.partition("_")
-    loss = {
-        model: -value
-        if kind == "skill"
-        else abs(value - int(band) / 100)
-        if kind == "coverage"
-        else abs(value)
-        for model, value in values.items()
-        if np.isfinite(value)
-    }
-    if kind == "width" or len(loss) < 2:
+    known = {model: value for model, value in values.items() if math.isfinite(value)}
+    if kind == "width" or len(known) < 2:
         return set()
+    if kind == "skill":
+        return {model for model, value in known.items() if value == max(known.values())}
+    aim = int(band) / 100 if kind == "coverage" else 0.0
+    loss = {model: abs(value - aim) for model, value in known.items()}
     return {model for model, value in loss.items() if value == min(loss.values())}
-
-
-_CSS = """
-:root{--ink:#24292f;--soft:#f3f5f7;--edge:#d0d7de;--blue:#0067a8;--orange:#c4520a}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:#fff;max-width:1140px;
-margin:1.5rem auto;padding:0 1rem;overflow-wrap:break-word}
-h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}
-h3{font-size:1rem;margin:1.1rem 0 .3rem}small{font-weight:normal;opacity:.75}
-p{max-width:62rem;margin:.4rem 0}figure{margin:.4rem 0}figcaption{font-size:.85rem;opacity:.85}
-header p{opacity:.85}a{color:var(--blue)}
-nav{display:flex;flex-wrap:wrap;gap:.2rem .9rem;margin:1rem 0;font-size:.9rem}
-section{scroll-margin-top:1rem}section>h2{border-top:1px solid var(--edge);padding-top:1rem}
-#verdict{background:var(--soft);border:1px solid var(--edge);border-left:.5rem solid var(--edge);
-border-radius:.4rem;padding:.9rem 1.1rem;margin:1rem 0}
-#verdict>h2{border:0;padding:0;margin:0 0 .3rem;font-size:1.25rem;line-height:1.35}
-#verdict.good{border-left-color:var(--blue)}#verdict.bad{border-left-color:var(--orange)}
-#verdict ul{margin:.2rem 0 .3rem;padding-left:1.2rem}#verdict li{max-width:62rem;margin:.25rem 0}
-.sign{font-weight:700}.good .sign{color:var(--blue)}.bad .sign{color:var(--orange)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,8.5rem),1fr));gap:.7rem;
-margin:.8rem 0}
-.tiles div{background:#fff;border:1px solid var(--edge);border-radius:.4rem;padding:.5rem .8rem;
-display:flex;flex-direction:column}
-.tiles span,.tiles small{font-size:.85rem;opacity:.85}
-.tiles strong{font-size:1.5rem;line-height:1.3;font-variant-numeric:tabular-nums}
-.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem 1.4rem;
-align-items:start}
-.two{grid-template-columns:repeat(auto-fill,minmax(min(100%,27rem),1fr))}
-.grid>*{min-width:0;margin:0}.grid h3{margin:.3rem 0;font-size:.95rem}
-figure svg{width:100%;max-width:30rem;height:auto}
-.key{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.9rem}
-.wide{overflow-x:auto;margin:.5rem 0;max-width:100%}
-table{border-collapse:collapse;font-size:.9rem}
-th,td{padding:.3rem .7rem;border-bottom:1px solid var(--edge);text-align:left;vertical-align:top}
-thead th{font-weight:600;white-space:nowrap}tbody th{font-weight:400;white-space:nowrap}
-.numbers td,.numbers th:not(:first-child){text-align:right;font-variant-numeric:tabular-nums;
-white-space:nowrap}
-.scores tbody tr:first-child{font-weight:600}
-.scores th:first-child{position:sticky;left:0;background:#fff}
-.findings{padding-left:1.2rem}.findings li{max-width:62rem;margin:.4rem 0}
-.findings small{display:block}
-details{margin:.5rem 0}summary{cursor:pointer}
-dl{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(0,1fr);gap:.25rem 1rem;
-margin:.5rem 0}
-dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
-pre{overflow-x:auto;background:var(--soft);padding:.7rem;border-radius:.4rem;font-size:.8rem}
-.none{opacity:.85}
-@media print{body{font-size:11px;margin:0}nav{display:none}figure,tr,.tiles{break-inside:avoid}
-h2,h3{break-after:avoid}details::details-content{content-visibility:visible;display:block}
-.grid{grid-template-columns:repeat(3,1fr)}.wide{overflow:visible}}
-"""

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.evaluation.backtest import windows_of
 from forecaster.evaluation.comparison import MODEL, NAIVE
-from forecaster.evaluation.scales import Floats
+from forecaster.evaluation.error_scales import Floats
 from forecaster.panel.panel import NO_TIME
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
-    from forecaster.evaluation.metrics import Tally
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.forecast import Forecast
     from forecaster.panel.findings import Finding
@@ -70,44 +70,18 @@ class ReportData:
     """Sums and samples of a backtest's errors; errors are (forecast − actual) / MASE scale."""
 
     backtest: Backtest
-    below: Floats
-    """[Q] share of actuals at or below each quantile; NaN where nothing is scored."""
+    series: Ints
+    """[N] number of each window's series."""
+    cutoff: Ints
+    """[N] time of each window's cutoff."""
     between: Floats
-    """[Q + 1] share of actuals below the lowest quantile, between neighbours, above the highest."""
+    """[Q + 1] share of actuals up to the lowest quantile, between neighbours, above the highest."""
     inside: Floats
     """[Q // 2] share of actuals within each symmetric pair of quantiles, the widest first."""
     errors: Floats
     """A sample of the errors."""
-    lead_bias: Floats
-    """[H] mean error by lead."""
     first: Floats
     """[N, C] error at lead 1; NaN = not scored."""
-
-    @property
-    def tallies(self) -> dict[str, Tally]:
-        """By model, "forecaster" first."""
-        return dict(self.backtest.tallies)
-
-    @property
-    def scale(self) -> Floats:
-        """[N, C] MASE scale of each window; NaN = none."""
-        assert self.backtest.scales is not None
-        return self.backtest.scales.mase
-
-    @property
-    def forecasts(self) -> tuple[Forecast, ...]:
-        """One per cutoff, or one with many."""
-        return self.backtest.forecasts
-
-    @cached_property
-    def series(self) -> Ints:
-        """[N] number of each window's series."""
-        return np.concatenate([one.series for one in self.forecasts])
-
-    @cached_property
-    def cutoff(self) -> Ints:
-        """[N] time of each window's cutoff."""
-        return np.concatenate([one.cutoff for one in self.forecasts])
 
     @cached_property
     def cutoffs(self) -> Ints:
@@ -123,20 +97,23 @@ class ReportData:
 
     def locate(self, window: int) -> tuple[Forecast, int]:
         """The forecast that holds window `window`, and its row there."""
-        for forecast in self.forecasts:
+        for forecast in self.backtest.forecasts:
             if window < len(forecast.series):
                 return forecast, window
             window -= len(forecast.series)
         raise IndexError(window)
 
     @cached_property
-    def over_time(self) -> dict[str, Floats]:
-        """By model, MASE at each cutoff; neighbouring cutoffs are averaged where there are many."""
+    def over_time(self) -> tuple[Ints, dict[str, Floats]]:
+        """Cutoffs, and by model MASE at each; neighbouring cutoffs are averaged where there are many."""
         times = self.cutoffs
         bins = min(len(times), _MAX_POINTS)
-        at = np.searchsorted(times, self.cutoff).clip(0, max(0, len(times) - 1))
-        group = at * bins // max(1, len(times))
-        return {name: one.by_group(group, bins)["MASE"] for name, one in self.tallies.items()}
+        group = np.searchsorted(times, self.cutoff).clip(0, max(0, len(times) - 1))
+        group = group * bins // max(1, len(times))
+        first = times[-(-np.arange(bins) * len(times) // max(1, bins))]
+        return first, {
+            name: one.by_group(group, bins)["MASE"] for name, one in self.backtest.tallies.items()
+        }
 
     @cached_property
     def autocorrelation(self) -> tuple[Floats, float]:
@@ -152,14 +129,16 @@ class ReportData:
         key = (owner * steps + at[:, None]).ravel()
         real = np.isfinite(self.first.ravel())
         key, error = key[real], self.first.ravel()[real]
+        if len(self.cutoffs) < _MIN_PAIRS or len(key) < _MIN_PAIRS:
+            return np.empty(0), np.nan
         order = np.argsort(key, kind="stable")
-        key, error = key[order], error[order] - (error.mean() if len(error) else 0.0)
+        key, error = key[order], error[order] - error.mean()
         found: list[float] = []
         pairs = 0
         for lag in range(1, min(_MAX_LAGS, len(self.cutoffs) // 2) + 1):
-            place = np.minimum(np.searchsorted(key, key + lag), max(0, len(key) - 1))
+            place = np.minimum(np.searchsorted(key, key + lag), len(key) - 1)
             met = np.flatnonzero(key[place] == key + lag)
-            if len(met) < _MIN_PAIRS or len(self.cutoffs) < _MIN_PAIRS:
+            if len(met) < _MIN_PAIRS:
                 break
             pairs = pairs or len(met)
             now, then = error[place[met]], error[met]
@@ -171,41 +150,35 @@ class ReportData:
 def collect(backtest: Backtest) -> ReportData:
     """Error statistics of a backtest, from one pass over its forecasts."""
     assert backtest.scales is not None
-    scale = backtest.scales.mase
+    scale = np.where(backtest.scales.mase > 0, backtest.scales.mase, np.nan)
     scored_windows = backtest.tallies[MODEL].windows["cells"] > 0  # [N, C]
     levels = backtest.forecasts[0].levels
-    horizon, channels = backtest.forecasts[0].quantiles.shape[1:3]
-    below, between, scored = np.zeros(len(levels)), np.zeros(len(levels) + 1), 0
-    inside = np.zeros(len(levels) // 2)
-    total, count = np.zeros(horizon), np.zeros(horizon)
-    errors: list[Floats] = []
-    first = np.full((len(scale), channels), np.nan)
-    thin = max(1, len(scale) * horizon * channels // _ERROR_SAMPLE)
+    between, inside = np.zeros(len(levels) + 1), np.zeros(len(levels) // 2)
+    errors, first = [], []
+    thin = max(1, backtest.scored // _ERROR_SAMPLE)
     start = 0
     for forecast in backtest.forecasts:
-        part = slice(start, start + len(forecast.series))
+        part = slice(start, start := start + len(forecast.series))
         assert forecast.actual is not None
         mask = np.isfinite(forecast.actual) & np.isfinite(forecast.median)
         mask &= scored_windows[part, None]  # a baseline without a forecast has none at any lead
-        masked = np.where(mask, forecast.actual, np.nan).astype(np.float64)
         quantiles, actual = forecast.quantiles[mask], forecast.actual[mask][:, None]  # [scored, Q]
         reached = actual <= quantiles
-        below += reached.sum(axis=0)
         # The number of quantiles that an actual exceeds is the number of its interval.
         between += np.bincount((~reached).sum(axis=1), minlength=len(between))
         inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
-        scored += len(quantiles)
-        error = (forecast.median - masked) / np.where(scale[part] > 0, scale[part], np.nan)[:, None]
-        finite = np.isfinite(error)
-        total += np.where(finite, error, 0.0).sum(axis=(0, 2))
-        count += finite.sum(axis=(0, 2))
-        first[part] = error[:, 0]
-        errors.append(error[finite][::thin])
-        start = part.stop
-    share = (lambda sums: sums / scored) if scored else (lambda sums: np.full(len(sums), np.nan))
-    bias = np.divide(total, count, out=np.full(horizon, np.nan), where=count > 0)
+        error = forecast.median - np.where(mask, forecast.actual, np.nan).astype(np.float64)
+        error /= scale[part, None]
+        first.append(error[:, 0])
+        errors.append(error[np.isfinite(error)][::thin])
+    count = max(1, int(between.sum()))
     return ReportData(
-        backtest, share(below), share(between), share(inside), np.concatenate(errors), bias, first
+        backtest,
+        *windows_of(backtest.forecasts),
+        between=between / count,
+        inside=inside / count,
+        errors=np.concatenate(errors),
+        first=np.concatenate(first),
     )
 
 
@@ -247,32 +220,23 @@ class Ranking:
 
 def rank(data: ReportData) -> Ranking:
     """Items by MASE, or by mean absolute error where no series has a scale."""
-    windows, channels = data.scale.shape
-    owner = data.series[:, None] * channels + np.arange(channels)
-    by_window = len(np.unique(owner)) < _MIN_SERIES
-    group = np.arange(windows * channels).reshape(windows, channels) if by_window else owner
+    windows, channels = data.first.shape
+    group = data.series[:, None] * channels + np.arange(channels)
+    by_window = len(np.unique(group)) < _MIN_SERIES
+    if by_window:
+        group = np.arange(windows * channels).reshape(windows, channels)
     items, group = np.unique(group, return_inverse=True)
     group = group.reshape(windows, channels)
-    count = len(items)
-
-    def ratio(model: str, numerator: str, denominator: str) -> Floats:
-        sums = data.tallies[model].windows
-        above, below = (
-            np.bincount(group.ravel(), sums[name].ravel(), count) for name in (numerator, denominator)
-        )
-        values: Floats = np.divide(above, below, out=np.full(count, np.nan), where=below > 0)
-        return values
-
-    mase, error = ratio(MODEL, "scaled_absolute", "scaled_cells"), ratio(MODEL, "absolute", "cells")
-    wql, naive = ratio(MODEL, "pinball", "actual"), ratio(NAIVE, "pinball", "actual")
+    scores = data.backtest.tallies[MODEL].by_group(group, len(items))
+    mase, wql = scores["MASE"], scores["WQL"]
+    naive = data.backtest.tallies[NAIVE].by_group(group, len(items))["WQL"]
     skill = np.where(naive > 0, 1 - wql / np.where(naive > 0, naive, 1), np.nan)
-    measure = mase if np.isfinite(mase).any() else error
+    measure = mase if np.isfinite(mase).any() else scores["MAE"]
     order = np.argsort(measure, kind="stable")
     order = order[np.isfinite(measure[order])]
-    scored = data.tallies[MODEL].windows["cells"] > 0
-    last = np.zeros(count, np.int64)
-    place = np.argwhere(scored)
-    last[group[scored]] = place[:, 0] * channels + place[:, 1]  # the last assignment wins
+    last = np.zeros(len(items), np.int64)
+    place = np.argwhere(data.backtest.tallies[MODEL].windows["cells"] > 0)
+    last[group[tuple(place.T)]] = place[:, 0] * channels + place[:, 1]  # the last assignment wins
 
     def item(n: int) -> RankedItem:
         window, channel = divmod(int(last[n]), channels)
@@ -283,7 +247,13 @@ def rank(data: ReportData) -> Ranking:
     best = tuple(item(n) for n in order[:shown])
     worst = tuple(item(n) for n in order[shown:][::-1][:_SHOWN])
     listed = tuple(item(n) for n in order[::-1][:_LISTED])
-    kind = "window" if by_window else "series" if data.forecasts[0].panel.n_series > 1 else "channel"
+    kind = (
+        "window"
+        if by_window
+        else "series"
+        if data.backtest.forecasts[0].panel.n_series > 1
+        else "channel"
+    )
     return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), kind)
 
 
@@ -299,10 +269,6 @@ def _item_name(data: ReportData, window: int, channel: int, by_window: bool) -> 
     return name
 
 
-NONE = "–"
-"""Text of a missing number."""
-
-
 def number(value: float, digits: int = 4) -> str:
     """A number with so many significant digits.
 
@@ -310,7 +276,7 @@ def number(value: float, digits: int = 4) -> str:
     ('12,346', '−0.1235', '–', '0')
     """
     if not math.isfinite(value):
-        return NONE
+        return "–"
     size = abs(value)
     if size >= 1e9 or 0 < size < 1e-4:
         text = f"{value:.{digits - 1}g}"
@@ -321,15 +287,6 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
-def signed(value: float, digits: int = 4) -> str:
-    """A number with its sign.
-
-    >>> signed(0.5), signed(-2.0), signed(0.0)
-    ('+0.5', '−2', '0')
-    """
-    return f"+{number(value, digits)}" if value > 0 and math.isfinite(value) else number(value, digits)
-
-
 def percent(share: float, digits: int = 1) -> str:
     """A share in percent.
 
@@ -337,7 +294,7 @@ def percent(share: float, digits: int = 1) -> str:
     (['78.4', '%'], '–')
     """
     if not math.isfinite(share):
-        return NONE
+        return "–"
     return f"{100 * share:,.{digits}f}\N{NO-BREAK SPACE}%".replace("-", "−")
 
 

@@ -20,7 +20,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
@@ -47,7 +47,7 @@ FORMAT = 2
 """The format this version writes and reads."""
 CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 _CALIBRATION, _OFFSETS = "calibration.safetensors", "offsets"
-_LAST_READERS = {1: "e917b4f"}  # format: the last commit that reads it
+_LAST_READER = "e917b4f"  # commit, of format 1
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
 _OBJECT = TypeAdapter(dict[str, Any])
@@ -216,10 +216,9 @@ def _shape(schema: Schema, calendar: Calendar, horizon: int) -> Shape:
 def _check_format(folder: Path, found: object) -> None:
     if type(found) is int and found == FORMAT:
         return
-    reader = _LAST_READERS.get(found) if type(found) is int else None
-    advice = (
-        f"the last commit that reads it is {reader};" if reader else "upgrade attention-forecaster, or"
-    )
+    advice = "upgrade attention-forecaster, or"
+    if found == 1 and type(found) is int:
+        advice = f"the last commit that reads it is {_LAST_READER};"
     raise ArtifactError(
         f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: {advice} fit the "
         f"model again: forecaster fit TABLE --out {folder}"
@@ -262,17 +261,11 @@ class _Validation(BaseModel):
     scores: dict[str, dict[str, _Number]] = {}
 
 
-class _Quality(BaseModel):
-    coverage: _Number
-    width: _Number
-    pinball: _Number
-
-
 class _Calibrated(BaseModel):
     cutoffs: StrictInt
     strength: _Number
-    before: _Quality
-    after: _Quality
+    before: dict[Literal["coverage", "width", "pinball"], _Number] = Field(min_length=3)
+    after: dict[Literal["coverage", "width", "pinball"], _Number] = Field(min_length=3)
 
 
 class _Metrics(BaseModel):
@@ -287,29 +280,34 @@ class _Metrics(BaseModel):
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
-    try:
-        if path.exists() and not path.is_file():
-            raise ArtifactError(f"{path}: expected a file, found something else")
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_JSON + 1)
-    except FileNotFoundError:
+    if not os.path.exists(path):
         found = f"{name} is missing" if folder.is_dir() else "there is no such folder"
         raise ArtifactError(
             f"{folder}: not a saved model: {found}; expected a folder written by forecaster fit --out"
-        ) from None
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        reason = getattr(error, "strerror", None) or error
-        raise ArtifactError(f"{path}: cannot be read ({reason})") from error
-    if len(content) > _LARGEST_JSON:
-        raise ArtifactError(f"{path}: damaged, larger than {_LARGEST_JSON >> 20} MB")
+        )
     try:
-        return _OBJECT.validate_json(content)
+        return _OBJECT.validate_json(_read_file(path, 0, _LARGEST_JSON, "expected a few kilobytes"))
     except ValidationError as error:
         fault = error.errors()[0]
         if fault["type"] == "json_invalid":
             raise ArtifactError(f"{path}: damaged, not JSON ({fault['ctx']['error']})") from None
         found = type(fault["input"]).__name__
         raise ArtifactError(f"{path}: damaged, expected an object, found {found}") from None
+
+
+def _read_file(path: Path, least: int, most: int, expected: str) -> bytes:
+    """Returns the bytes of a file, once its size is known to be within bounds."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ArtifactError(f"{path}: expected a file, found something else")
+        if not least <= found.st_size <= most:
+            raise ArtifactError(
+                f"{path}: does not fit its contract ({found.st_size:,} bytes; {expected})"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, Schema, Shape]:
@@ -381,27 +379,17 @@ def _read_tensors(
     folder: Path, stored: _TensorFile, numbers: int, owner: str, what: str
 ) -> dict[str, Tensor]:
     """Returns the tensors of a file whose size and checksum are those of the contract."""
-    file, expected = folder / stored.file, _FLOAT * numbers
+    file, size = folder / stored.file, _FLOAT * numbers
+    # Before memory is taken, for the file or for the network: plan and weights may be anybody's.
+    content = _read_file(file, size, size + _LARGEST_HEADER, f"{owner} has {size:,} bytes of {what}")
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != stored.sha256:
+        raise ArtifactError(
+            f"{file}: damaged: expected sha256 {stored.sha256[:12]}…, found {sha256[:12]}…; "
+            "copy the artifact again, or fit it again"
+        )
     try:
-        found = os.stat(file)
-        if not stat.S_ISREG(found.st_mode):
-            raise ArtifactError(f"{file}: expected a file, found something else")
-        # Before memory is taken, for the file or for the network: plan and weights may be anybody's.
-        if not expected <= found.st_size <= expected + _LARGEST_HEADER:
-            raise ArtifactError(
-                f"{file}: does not fit its contract ({found.st_size:,} bytes; {owner} "
-                f"has {expected:,} bytes of {what})"
-            )
-        content = file.read_bytes()
-        sha256 = hashlib.sha256(content).hexdigest()
-        if sha256 != stored.sha256:
-            raise ArtifactError(
-                f"{file}: damaged: expected sha256 {stored.sha256[:12]}…, found {sha256[:12]}…; "
-                "copy the artifact again, or fit it again"
-            )
         return load_tensors(content)
-    except OSError as error:
-        raise ArtifactError(f"{file}: cannot be read ({error.strerror})") from error
     except SafetensorError as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{file}: does not fit its contract ({reason})") from error

@@ -14,7 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from forecaster.model.heads import pinball
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -156,12 +159,11 @@ def quality(quantiles: Floats, actual: Floats, levels: tuple[float, ...]) -> Qua
     if not real.any():
         return Quality(np.nan, np.nan, np.nan)
     found, truth = quantiles[real], actual[real]
-    error, tau = truth[:, None] - found, np.asarray(levels)
     low, high = found[:, 0], found[:, -1]
     return Quality(
         coverage=float(((low <= truth) & (truth <= high)).mean()),
         width=float((high - low).mean()),
-        pinball=float(2 * np.maximum(tau * error, (tau - 1) * error).mean()),
+        pinball=float(pinball(*map(torch.from_numpy, (found, truth, np.asarray(levels)))).mean()),
     )
 
 

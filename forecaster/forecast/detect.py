@@ -10,7 +10,7 @@ Axes: R row of the panel · C channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,12 +67,13 @@ class Labels:
     @property
     def rows(self) -> Any:
         """A polars frame with a row per (series, channel, step), in that order."""
-        panel = self.panel
-        order, series, channel = self._order()
-        cells = (order, channel)
+        panel, channels = self.panel, self.panel.n_channels
+        owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
+        key = (owner[:, None] * channels + np.arange(channels)).ravel()
+        order, channel = cells = np.divmod(np.argsort(key, kind="stable"), channels)
         low, high = (f"q{level:g}" for level in self.levels)
         return panel.frame(
-            series,
+            owner[order],
             panel.time[order],
             channel=np.array(panel.schema.target)[channel],
             actual=panel.values[cells],
@@ -130,19 +131,16 @@ class Labels:
         Raises:
             DataError: there is no such series.
         """
-        panel = self.panel
-        shown = range(panel.n_series) if series is None else [panel.series_named(str(series))]
-        return _plot(self, shown)
+        from forecaster.forecast.plots import panel_grid, shared_legend
 
-    def _order(self) -> tuple[Int64, Int64, Int64]:
-        """Returns row, series and channel of each cell: series after series, channel after channel."""
-        channels, length = self.panel.n_channels, np.diff(self.panel.indptr)
-        per_series = np.repeat(length, channels)
-        series = np.repeat(np.arange(self.panel.n_series), length * channels)
-        channel = np.repeat(np.tile(np.arange(channels), self.panel.n_series), per_series)
-        begin = np.cumsum(per_series) - per_series
-        within = np.arange(len(series)) - np.repeat(begin, per_series)
-        return self.panel.indptr[:-1][series] + within, series, channel
+        panel = self.panel
+        some = range(panel.n_series) if series is None else [panel.series_named(str(series))]
+        shown = [(number, channel) for number in some for channel in range(panel.n_channels)]
+        figure, axes = panel_grid(len(shown))
+        for axis, (number, channel) in zip(axes, shown, strict=False):
+            _draw(axis, self, number, channel)
+        shared_legend(figure, axes[0])
+        return figure
 
 
 def detect(
@@ -151,13 +149,7 @@ def detect(
     beyond: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Labels:
-    """Returns the labels of all steps of a panel.
-
-    Args:
-        artifact: the model; of a longer horizon its lead 1 is used.
-        panel: opened with the artifact's schema.
-        beyond: half-widths from the median at which a value is outside; 1 = the band itself.
-        progress: called with (series done, series in all).
+    """Returns the labels of all steps of a panel, by lead 1 of a model; see `Forecaster.detect`.
 
     Raises:
         ConfigError: the model has no band, or `beyond` is not above 0.
@@ -258,17 +250,6 @@ def _note(artifact: Artifact, panel: Panel, labelled: NDArray[np.bool_]) -> str:
             "training data: fewer of them may look unusual than of new ones"
         )
     return "; ".join(notes)
-
-
-def _plot(labels: Labels, series: Iterable[int]) -> Figure:
-    from forecaster.forecast.plots import panel_grid, shared_legend
-
-    shown = [(number, c) for number in series for c in range(labels.panel.n_channels)]
-    figure, axes = panel_grid(len(shown))
-    for axis, (number, channel) in zip(axes, shown, strict=False):
-        _draw(axis, labels, number, channel)
-    shared_legend(figure, axes[0])
-    return figure
 
 
 def _draw(axis: Axes, labels: Labels, series: int, channel: int) -> None:

@@ -24,7 +24,7 @@ from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact, network_line
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor, path_keys
-from forecaster.forecast.writer import check_page, is_page, write_figure, write_page
+from forecaster.forecast.writer import PAGES, PICTURES, check_suffix, write_figure, write_page
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
@@ -161,8 +161,8 @@ class Explanation:
         from forecaster.forecast.explain_page import explanation_page
 
         file = Path(path)
-        check_page(file)
-        if is_page(file):
+        check_suffix(file, PAGES + PICTURES)
+        if file.suffix.lower() in PAGES:
             write_page(explanation_page(self), file)
         else:
             write_figure(self.plot(), file)
@@ -171,20 +171,20 @@ class Explanation:
 def explain(
     artifact: Artifact, panel: Panel, series: str | None, channel: str | None, cutoff: str
 ) -> Explanation:
-    """Returns attention and importance behind one forecast.
+    """Returns attention and importance behind one forecast; see `Forecaster.explain`.
 
-    Args:
-        artifact: the model; of an ensemble, attention is that of the member with the largest weight.
-        panel: opened with the artifact's schema.
-        series: label of the series; None where there is only one.
-        channel: name of the channel; None = the first.
-        cutoff: "own", "last" or a date, as in `Predictor.predict`.
+    Of an ensemble, attention is that of the member with the largest weight.
 
     Raises:
         DataError: there is no such series or channel, or nothing can be forecast.
     """
-    place = panel.schema.target.index(_channel(panel, channel))
-    alone = panel.between(number := _series(panel, series), number + 1)
+    place = _channel(panel, channel)
+    if series is None and panel.n_series > 1:
+        raise DataError(
+            f"{panel.name}: {panel.n_series} series; name one, as --series '{panel.labels[0]}'"
+        )
+    number = 0 if series is None else panel.series_named(series)
+    alone = panel.between(number, number + 1)
     forecast = Predictor(artifact).predict(alone, cutoff)
     if forecast.status[0] != "ok":
         raise DataError(f"{panel.name}: series {alone.labels[0]}: {forecast.status[0]}")
@@ -215,28 +215,17 @@ def explain(
         horizon=_horizon_tokens(network, len(time)),
         maps=maps,
         rollout=None if any(one.kind == "low_rank" for one in maps) else rollout(*parts),
-        importance=tuple(sorted(importance, key=_order)),
+        # Covariates by importance, then the blocks of the context by time.
+        importance=tuple(sorted(importance, key=lambda one: one.cells or (-1, -one.change))),
         model=model,
         network=network_line(artifact),
     )
 
 
-def _order(one: Importance) -> tuple[bool, float]:
-    return one.cells is not None, one.cells[0] if one.cells else -one.change
-
-
-def _series(panel: Panel, name: str | None) -> int:
-    if name is not None:
-        return panel.series_named(name)
-    if panel.n_series == 1:
-        return 0
-    raise DataError(f"{panel.name}: {panel.n_series} series; name one, as --series '{panel.labels[0]}'")
-
-
-def _channel(panel: Panel, name: str | None) -> str:
+def _channel(panel: Panel, name: str | None) -> int:
     target = panel.schema.target
     if name is None or name in target:
-        return target[0] if name is None else name
+        return target.index(name or target[0])
     near = nearest(name, target)
     hint = f"did you mean '{near}'?" if near else f"expected one of {', '.join(target[:5])}"
     raise DataError(f"{panel.name}: no channel '{name}' among {len(target)}; {hint}")
@@ -336,16 +325,35 @@ def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> 
             turn); else None.
         patch: steps per token; blocks are whole tokens.
     """
-    variants = [*_without_covariates(inputs, panel.schema), *_without_blocks(inputs, patch)]
-    for number, name in enumerate(panel.calendar.cycles):
-        phase = _without(inputs.phase, number)[0]
-        variants.append(Variant(name, "calendar", replace(inputs, phase=phase)))
-    for number, name in enumerate(panel.schema.target if channel is not None else ()):
-        if number != channel:
-            values, observed = _without(inputs.context, number)
-            others = replace(inputs, context=values, observed=observed)
-            variants.append(Variant(name, "channel", others))
-    return variants
+    schema = panel.schema
+    columns = {  # names of the columns of each field of `Inputs`, and their kind
+        "known": (schema.known_numeric, "known"),
+        "known_category": (schema.known_category, "known"),
+        "past": (schema.past_numeric, "past"),
+        "past_category": (schema.past_category, "past"),
+        "static": (schema.static_numeric, "static"),
+        "static_category": (schema.static_category, "static"),
+        "phase": (panel.calendar.cycles, "calendar"),
+        "context": (() if channel is None else schema.target, "channel"),
+    }
+    variants = [
+        Variant(name, kind, _without(inputs, part, place))
+        for part, (names, kind) in columns.items()
+        for place, name in enumerate(names)
+        if part != "context" or place != channel
+    ]
+    return [*variants, *_without_blocks(inputs, patch)]
+
+
+def _without(inputs: Inputs, part: str, column: int) -> Inputs:
+    """Returns inputs with one column of a field missing."""
+    values = getattr(inputs, part).clone()
+    values[..., column] = 0 if part.endswith("_category") else torch.nan
+    hidden = {part: values}
+    mask = "observed" if part == "context" else f"{part}_observed"
+    if hasattr(inputs, mask):
+        hidden[mask] = ~values.isnan()
+    return replace(inputs, **hidden)
 
 
 def importance_of(
@@ -363,8 +371,8 @@ def importance_of(
         inputs: the window with nothing hidden.
         variants: the same with one thing hidden in each.
         channel: whose forecast is compared.
-        target: [1, H, C] truth, data units; NaN = not known.
-        key: [1] random key of sample paths, the same in all variants.
+        target: [1, H, C] truth, data units; NaN = unknown.
+        key: [1] of sample paths, the same in all variants.
     """
     windows = [inputs, *(one.inputs for one in variants)]
     batch = Inputs(*(torch.cat([getattr(w, f.name) for w in windows]) for f in fields(Inputs)))
@@ -384,28 +392,6 @@ def importance_of(
         Importance(one.name, one.kind, change[n], rise[n], one.cells)
         for n, one in enumerate(variants, start=1)
     )
-
-
-def _without_covariates(inputs: Inputs, schema: Schema) -> Iterator[Variant]:
-    numbers = {"known": schema.known_numeric, "past": schema.past_numeric}
-    for kind, names in numbers.items():
-        for place, name in enumerate(names):
-            values, observed = _without(getattr(inputs, kind), place)
-            hidden = {kind: values, f"{kind}_observed": observed}
-            yield Variant(name, kind, replace(inputs, **hidden))
-    for place, name in enumerate(schema.static_numeric):
-        yield Variant(name, "static", replace(inputs, static=_without(inputs.static, place)[0]))
-    categories = {
-        "known": schema.known_category,
-        "past": schema.past_category,
-        "static": schema.static_category,
-    }
-    for kind, names in categories.items():
-        for place, name in enumerate(names):
-            codes = getattr(inputs, f"{kind}_category").clone()
-            codes[..., place] = 0
-            hidden = {f"{kind}_category": codes}
-            yield Variant(name, kind, replace(inputs, **hidden))
 
 
 def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
@@ -429,10 +415,3 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
                 past_category=inputs.past_category.masked_fill(cells, 0),
             )
             yield Variant(f"{start}-{stop - 1}", "context", rest, (start, stop))
-
-
-def _without(values: Tensor, place: int) -> tuple[Tensor, Tensor]:
-    """Returns values with one column missing, and where the others are real."""
-    hidden = values.clone()
-    hidden[..., place] = torch.nan
-    return hidden, ~hidden.isnan()

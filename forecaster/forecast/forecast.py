@@ -8,7 +8,7 @@ Axes: N forecast (one series at one cutoff) · S sample path · H lead · C chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,31 +65,13 @@ class Forecast:
     @property
     def rows(self) -> Any:
         """A polars frame with a row per (series, cutoff, channel, lead), in that order."""
-        n, horizon, channels, _ = self.quantiles.shape
-
-        def per_row(values: NDArray[Any]) -> NDArray[Any]:
-            """[N, H, C] → [N·C·H]: the order of the rows."""
-            return values.transpose(0, 2, 1).reshape(-1)
-
-        lead = np.arange(1, horizon + 1, dtype=np.int32)
-        columns: dict[str, NDArray[Any]] = {
-            "lead": np.tile(lead, n * channels),
-            "channel": np.tile(np.repeat(np.array(self.panel.schema.target), horizon), n),
-            "forecast": per_row(self.median),
-        }
+        values = {"forecast": self.median}
         if self.mean is not None:
-            columns["mean"] = per_row(self.mean)
-        for number, level in enumerate(self.levels):
-            columns[f"q{level:g}"] = per_row(self.quantiles[..., number])
+            values["mean"] = self.mean
+        values |= {f"q{level:g}": self.quantiles[..., n] for n, level in enumerate(self.levels)}
         if self.actual is not None:
-            columns["actual"] = per_row(self.actual)
-        columns["status"] = np.repeat(np.array(self.status, dtype=object), horizon * channels)
-        return self.panel.frame(
-            np.repeat(self.series, horizon * channels),
-            np.repeat(self.time, channels, axis=0).reshape(-1),
-            cutoff=np.repeat(self.cutoff, horizon * channels),
-            **columns,
-        )
+            values["actual"] = self.actual
+        return self._keyed({name: cells[:, None] for name, cells in values.items()})
 
     @property
     def sample_rows(self) -> Any:
@@ -100,19 +82,26 @@ class Forecast:
         """
         if self.paths is None:
             raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
-        n, samples, horizon, channels = self.paths.shape
-        lead = np.arange(1, horizon + 1, dtype=np.int32)
-        sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
+        return self._keyed({"value": self.paths}, numbered=True)
+
+    def _keyed(self, values: Mapping[str, NDArray[np.float32]], numbered: bool = False) -> Any:
+        """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
+        n, samples, horizon, channels = next(iter(values.values())).shape
         each = channels * samples * horizon
+        columns: dict[str, NDArray[Any]] = {
+            "lead": np.tile(np.arange(1, horizon + 1, dtype=np.int32), n * channels * samples),
+            "channel": np.tile(np.repeat(np.array(self.panel.schema.target), samples * horizon), n),
+        }
+        if numbered:
+            sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
+            columns["sample"] = np.tile(sample, n * channels)
+        columns |= {name: cells.transpose(0, 3, 1, 2).reshape(-1) for name, cells in values.items()}
+        columns["status"] = np.repeat(np.array(self.status, dtype=object), each)
         return self.panel.frame(
             np.repeat(self.series, each),
             np.repeat(self.time, channels * samples, axis=0).reshape(-1),
             cutoff=np.repeat(self.cutoff, each),
-            lead=np.tile(lead, n * channels * samples),
-            channel=np.tile(np.repeat(np.array(self.panel.schema.target), samples * horizon), n),
-            sample=np.tile(sample, n * channels),
-            value=self.paths.transpose(0, 3, 1, 2).reshape(-1),
-            status=np.repeat(np.array(self.status, dtype=object), each),
+            **columns,
         )
 
     @property
@@ -161,15 +150,6 @@ class Forecast:
         """
         write_rows(self.rows, Path(path))
 
-    def write_samples(self, path: str | Path) -> None:
-        """Writes the rows of the sample paths to a .csv or .parquet file, whole or not at all.
-
-        Raises:
-            ConfigError: no paths were drawn.
-            OutputError: the suffix is neither, or the file cannot be written.
-        """
-        write_rows(self.sample_rows, Path(path))
-
     def plot(self, series: str | None = None) -> Figure:
         """Returns a figure of history, median and bands; a panel per series and channel.
 
@@ -193,15 +173,7 @@ def known_forecast(
     quantiles: NDArray[np.float32],
     levels: tuple[float, ...],
 ) -> Forecast:
-    """Returns quantiles of a past that is known by now as a forecast, with the truth.
-
-    Args:
-        panel: with all rows of every horizon.
-        series: [N] numbers.
-        cutoff: [N] rows.
-        quantiles: [N, H, C, Q].
-        levels: [Q].
-    """
+    """Returns quantiles [N, H, C, Q] at past cutoffs (rows [N]) as a forecast, with the truth."""
     rows = cutoff[:, None] + np.arange(1, quantiles.shape[1] + 1)
     return Forecast(
         panel=panel,
@@ -229,8 +201,7 @@ def outcome(
     Args:
         panel: of the series.
         cutoff: times of the cutoffs; NO_TIME = no forecast.
-        n_series: series in the output.
-        rows: one per (series, channel, lead).
+        n_series, rows: of the output.
         lost: how many series have no forecast, and why the first has none.
         findings: of the audit.
     """
@@ -251,21 +222,11 @@ def outcome(
 
 def joined(panel: Panel, forecasts: Sequence[Forecast]) -> Forecast:
     """Returns the forecast of a panel from those of its neighbouring series, in their order."""
-
-    def all_of(parts: Iterable[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
-        given = [part for part in parts if part is not None]
-        return np.concatenate(given) if given else None
-
-    if len(forecasts) == 1:
-        return replace(forecasts[0], panel=panel)
-    return Forecast(
-        panel=panel,
-        series=np.arange(panel.n_series),
-        cutoff=np.concatenate([part.cutoff for part in forecasts]),
-        time=np.concatenate([part.time for part in forecasts]),
-        quantiles=np.concatenate([part.quantiles for part in forecasts]),
-        levels=forecasts[0].levels,
-        status=tuple(status for part in forecasts for status in part.status),
-        mean=all_of(part.mean for part in forecasts),
-        paths=all_of(part.paths for part in forecasts),
-    )
+    first = forecasts[0]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in forecasts])
+        for name in ("cutoff", "time", "quantiles", "mean", "paths")
+        if getattr(first, name) is not None
+    }
+    status = tuple(status for part in forecasts for status in part.status)
+    return replace(first, panel=panel, series=np.arange(panel.n_series), status=status, **arrays)

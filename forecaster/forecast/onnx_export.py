@@ -225,11 +225,7 @@ def _random_inputs(graph: OnnxGraph, shape: Shape, count: int) -> list[Tensor]:
 
 
 def _compare(graph: OnnxGraph, shape: Shape, file: Path) -> str:
-    """Returns the largest difference of onnxruntime and torch on random inputs, in words.
-
-    Raises:
-        ConfigError: it is larger than the tolerance.
-    """
+    """Returns the largest difference of onnxruntime and torch on random inputs, in words."""
     if importlib.util.find_spec("onnxruntime") is None:
         return "not compared with torch: onnxruntime is not installed"
     import onnxruntime
@@ -256,11 +252,7 @@ def _compare(graph: OnnxGraph, shape: Shape, file: Path) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences torch's export; makes one line of its errors.
-
-    Raises:
-        ConfigError: torch cannot express the network.
-    """
+    """Silences torch's export; makes one line of its errors."""
     output, level = io.StringIO(), logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

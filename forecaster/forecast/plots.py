@@ -1,4 +1,4 @@
-"""Figures of forecasts, labels and loss curves, drawn with matplotlib; free of any global state.
+"""Figures of forecasts and loss curves, drawn with matplotlib; free of any global state.
 
 A page shows a figure as SVG text (`figure_svg`). Names of the caller go through `plain_text`:
 matplotlib would read what stands between two dollars as mathematics.
@@ -25,36 +25,26 @@ if TYPE_CHECKING:
 
 VALUES, BAND, TRUTH = "#33373d", "#1f6fb2", "#d1662c"
 """Colours of history, forecast and truth."""
+WIDTH = 11.5
+"""Inches of a figure with several panels in a row: the width of a page."""
 _PANELS = 6  # more do not fit a screen
 _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
 def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
-    """Returns history, median, bands and truth; a panel per forecast and channel, at most six.
-
-    Args:
-        forecast: quantiles and the panel they belong to.
-        which: numbers of the forecasts to show.
-    """
+    """Returns history, median, bands and truth of some forecasts; a panel per channel, at most six."""
     channels = forecast.panel.n_channels
     shown = [(int(n), c) for n in which for c in range(channels)][:_PANELS]
     figure, axes = panel_grid(len(shown))
     for axis, (number, channel) in zip(axes, shown, strict=False):
-        _draw_forecast(axis, forecast, number, channel)
+        draw_forecast(axis, forecast, number, channel)
     shared_legend(figure, axes[0])
     return figure
 
 
-def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
-    """Returns the loss curves of a training.
-
-    Args:
-        curves: (step, loss) pairs by name.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 3.2), dpi=110, layout="constrained")
-    axis = figure.subplots()
+def plot_curves(curves: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
+    """Returns the loss curves of a training: (step, loss) pairs by name."""
+    figure, (axis,) = panel_grid(1)
     for (name, points), color in zip(curves.items(), (VALUES, BAND), strict=False):
         steps, losses = zip(*points, strict=True)
         axis.plot(steps, losses, color=color, label=name.replace("_", " "), linewidth=1.4)
@@ -67,12 +57,7 @@ def plot_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
 
 
 def figure_svg(figure: Figure, label: str = "") -> str:
-    """Returns a figure as SVG text to be inlined in a page.
-
-    Args:
-        figure: of matplotlib.
-        label: read out in place of the picture.
-    """
+    """Returns a figure as SVG text to be inlined in a page; `label` is read out in its place."""
     import matplotlib
 
     # Text stays text: it can be searched, and the page is a fifth of the size that glyphs take.
@@ -92,24 +77,34 @@ def plain_text(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
-    """Returns a figure and its axes, two in a row, at most six."""
+def panel_grid(count: int, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """Returns a figure and its axes, at most six, row by row."""
     from matplotlib.figure import Figure
 
-    count = min(count, _PANELS)
-    columns = 1 if count == 1 else 2
-    rows = max(1, -(-count // columns))
-    figure = Figure(figsize=(6.4 * columns, 2.9 * rows + 0.4), dpi=110, layout="constrained")
-    axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    count = max(1, min(count, _PANELS))
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    width, height = (WIDTH if columns > 1 else 6.4), 2.8 * rows + 0.5
+    figure = Figure(figsize=(width, height), dpi=110)
+    # Margins in inches: a layout engine would draw everything three times.
+    figure.subplots_adjust(
+        left=0.65 / width,
+        right=1 - 0.15 / width,
+        bottom=0.5 / height,
+        top=1 - 0.75 / height,
+        wspace=0.2,
+        hspace=0.35,
+    )
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axis in axes[count:]:
         axis.set_visible(False)
-    return figure, list(axes)
+    return figure, axes
 
 
 def shared_legend(figure: Figure, axis: Axes) -> None:
     """Puts the legend of one axis above all."""
     handles, names = axis.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=max(1, len(names)), frameon=False)
+    figure.legend(handles, names, loc="upper center", ncols=max(1, len(names)), frameon=False)
 
 
 def series_title(panel: Panel, series: int, channel: int) -> str:
@@ -127,14 +122,7 @@ def axis_times(panel: Panel, time: NDArray[np.int64]) -> NDArray[Any]:
 def draw_band(
     axis: Axes, time: NDArray[Any], quantiles: NDArray[np.float32], levels: tuple[float, ...]
 ) -> None:
-    """Draws median and bands: the outermost pair of levels, and a middle one.
-
-    Args:
-        axis: to draw on.
-        time: [H] places.
-        quantiles: [H, Q].
-        levels: [Q].
-    """
+    """Draws median and bands of quantiles [H, Q]: the outermost pair of levels, and a middle one."""
     middle = levels.index(0.5)
     widest = min(middle, len(levels) - 1 - middle)
     pairs = [(middle - r, middle + r) for r in sorted({widest, widest // 2}, reverse=True) if r > 0]
@@ -145,25 +133,12 @@ def draw_band(
     axis.plot(time, quantiles[:, middle], color=BAND, linewidth=1.5, label="forecast")
 
 
-def tidy(axis: Axes, dates: bool = False) -> None:
-    """Removes the frame, adds a light grid, and writes dates short where the axis has any."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.25, linewidth=0.6)
-    axis.tick_params(labelsize=8)
-    if dates:
-        locator = AutoDateLocator()
-        axis.xaxis.set_major_locator(locator)
-        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-
-
-def _draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
+def draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) -> None:
+    """Draws history, bands, median and truth of one forecast."""
     panel, series = forecast.panel, int(forecast.series[number])
     horizon = forecast.time.shape[1]
     begin, end = int(panel.indptr[series]), int(panel.indptr[series + 1])
-    own_time = panel.time[begin:end]
-    past = begin + int(np.searchsorted(own_time, forecast.cutoff[number], side="right"))
+    past = begin + int(np.searchsorted(panel.time[begin:end], forecast.cutoff[number], side="right"))
     rows = slice(max(begin, past - _HISTORY_HORIZONS * horizon), past)
     history, time = (axis_times(panel, t) for t in (panel.time[rows], forecast.time[number]))
     # Set explicitly: a panel without a single number would show the year 1970.
@@ -175,5 +150,22 @@ def _draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) ->
         axis.plot(time, truth, color=TRUTH, linewidth=1.1, label="actual")
     status = forecast.status[number]
     title = series_title(panel, series, channel) + f" — {plain_text(status)}" * (status != "ok")
-    axis.set_title(title, fontsize=10, loc="left")
+    axis.set_title(title, fontsize=10, loc="left", y=1.0)
     tidy(axis, dates=not panel.calendar.integer)
+
+
+def tidy(axis: Axes, dates: bool = False) -> None:
+    """Removes the frame, adds a light grid, and writes dates short where the axis has any."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import MaxNLocator
+
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", alpha=0.25, linewidth=0.6)
+    axis.tick_params(labelsize=8)
+    axis.yaxis.set_major_locator(MaxNLocator(5))
+    if dates:
+        locator = AutoDateLocator()
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(6))

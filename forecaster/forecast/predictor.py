@@ -73,16 +73,7 @@ def resolve_window(
     num_samples: int | None = None,
     seed: int = 0,
 ) -> ForecastWindow:
-    """Returns the window of a forecast of all series of a panel.
-
-    Args:
-        artifact: the model.
-        panel: all series.
-        cutoff: "own" = each series from its last observed target; "last" = all from the latest of
-            these; or a date, for all.
-        horizon: leads; None = as trained.
-        num_samples: sample paths to keep; None = none.
-        seed: of the sample paths.
+    """Returns the window of a forecast of all series of a panel; arguments as `Predictor.predict`.
 
     Raises:
         ConfigError: the horizon is too long for the model, or it draws no paths.
@@ -143,32 +134,37 @@ def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Non
     Raises:
         DataError: names the first that is missing, and how many series lack some.
     """
-    schema, lacking = panel.schema, dict.fromkeys(panel.schema.known, 0)
-    if not schema.known:
-        return
+    schema = panel.schema
+    numbers = np.array([schema.columns.index(name) for name in schema.known_numeric], np.int64)
+    codes = np.array([schema.code_columns.index(name) for name in schema.known_category], np.int64)
+    names = (*schema.known_numeric, *schema.known_category)
     first: dict[str, str] = {}
-    for start in range(0, panel.n_series, BLOCK):
+    lacking = np.zeros(len(names), np.int64)
+    for start in range(0, panel.n_series if names else 0, BLOCK):
         part = panel.between(start, min(start + BLOCK, panel.n_series))
-        # A shorter forecast is the beginning of the trained one: the last patch is read whole.
         leads = _locate_leads(part, artifact, window)
-        rows = leads.rows[:, : window.horizon]
-        for name in schema.known:
-            if name in schema.categorical:
-                empty = leads.panel.codes[rows, schema.code_columns.index(name)] == MISSING
-            else:
-                empty = np.isnan(leads.panel.values[rows, schema.columns.index(name)])
-            missing = empty & leads.usable[:, None]
-            lacking[name] += int(missing.any(axis=1).sum())
-            if missing.any() and name not in first:
-                series, lead = np.argwhere(missing)[0]
-                time = panel.calendar.text(int(leads.time[series, lead]))
-                first[name] = f"series {part.labels[series]} at {time} (lead {lead + 1}"
-    for name in (name for name in schema.known if name in first):
-        raise DataError(
-            f"{panel.name}: '{name}' is known in advance, but has no value for {first[name]} of "
-            f"{window.horizon}); {lacking[name]} of {panel.n_series} series lack some: give them with "
-            "--future FILE, or shorten --horizon"
+        # A shorter forecast is the beginning of the trained one: the last patch is read whole.
+        rows = leads.rows[leads.usable, : window.horizon, None]
+        empty = np.concatenate(  # [series, H, known]
+            [
+                np.isnan(leads.panel.values[rows, numbers]),
+                leads.panel.codes[rows, codes] == MISSING,
+            ],
+            axis=-1,
         )
+        lacking += empty.any(axis=1).sum(axis=0)
+        for place in np.flatnonzero(empty.any(axis=(0, 1))):
+            series, lead = np.argwhere(empty[..., place])[0]
+            number = np.flatnonzero(leads.usable)[series]
+            time = panel.calendar.text(int(leads.time[number, lead]))
+            first.setdefault(names[place], f"series {part.labels[number]} at {time} (lead {lead + 1}")
+    for name in schema.known:
+        if name in first:
+            raise DataError(
+                f"{panel.name}: '{name}' is known in advance, but has no value for {first[name]} of "
+                f"{window.horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: "
+                "give them with --future FILE, or shorten --horizon"
+            )
 
 
 @dataclass(frozen=True)
@@ -203,10 +199,8 @@ def _locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> _
     if len(unbegun):
         time[unbegun] = panel.calendar.shift(cutoff[unbegun, None], lead)
         for step in range(horizon):
-            wanted = cutoff.copy()
-            wanted[unbegun] = time[unbegun, step]
-            found = panel.row_at(wanted)[unbegun]
-            rows[unbegun, step] = np.where(panel.time[found] == wanted[unbegun], found, -1)
+            found = panel.row_at(time[:, step])[unbegun]
+            rows[unbegun, step] = np.where(panel.time[found] == time[unbegun, step], found, -1)
     return _Leads(panel, at, rows, time, *_usable(panel, at, artifact.context_length))
 
 
@@ -234,13 +228,7 @@ class Predictor:
     """Forecasts with one artifact."""
 
     def __init__(self, artifact: Artifact, device: str = "cpu", lanes: int | None = None):
-        """Moves the model to a device.
-
-        Args:
-            artifact: the model.
-            device: as torch names it.
-            lanes: batches in parallel; None = one per core. It changes no forecast.
-        """
+        """Moves the model to a device; `lanes` = batches in parallel, None = one per core."""
         self.artifact = artifact
         self._device = device
         self._lanes = lanes or (cores() if device == "cpu" else 1)
@@ -261,8 +249,8 @@ class Predictor:
             panel: opened with the artifact's schema.
             cutoff: "own" = each series from its own last observed target; "last" = all from the
                 latest of these; or a date.
-            horizon: leads wanted; fewer than the trained ones are an exact prefix, more need an
-                autoregressive decoder.
+            horizon: leads; None = as trained. Fewer are an exact prefix, more need an autoregressive
+                decoder.
             progress: called after each block of series.
             num_samples: sample paths to keep, which need an autoregressive decoder.
             seed: of the sample paths.
@@ -309,14 +297,7 @@ class Predictor:
         horizon: int | None = None,
         num_samples: int | None = None,
     ) -> list[Forecast]:
-        """Returns `forecast_at` of each of some past cutoffs, whose windows share batches.
-
-        Args:
-            panel: with rows after the cutoffs.
-            cutoffs: times.
-            horizon: leads wanted; None = as trained.
-            num_samples: sample paths to keep; None = none.
-        """
+        """Returns `forecast_at` of each of some past cutoffs, whose windows share batches."""
         wanted = horizon or self.artifact.horizon
         farthest = max(wanted, self.artifact.horizon)
         if panel.regular:  # the rows that the last cutoff needs serve all of them
@@ -400,9 +381,8 @@ class Predictor:
             kept = predicted if num_samples else predicted._replace(paths=None)
             return Prediction(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
 
-        found = list(run_parallel(of_batch, range(0, len(series), size), self._lanes))
-        if not found:
-            return Prediction(torch.empty(0, horizon, channels, len(model.quantile_levels)), None, None)
+        # At least one batch: an empty one still says whether the model has a mean.
+        found = run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
         quantiles, mean, paths = (
             # By numpy: torch would wake threads for this, and on a busy machine wait for them.
             None if part[0] is None else torch.from_numpy(np.concatenate([*map(np.asarray, part)]))
@@ -448,13 +428,8 @@ class Predictor:
 def path_keys(panel: Panel, series: Int64, cutoff: Int64, seed: int) -> Int64:
     """Returns [N] random keys of sample paths: a hash of seed, series and cutoff.
 
-    So paths are the same on every machine and beside whatever other windows.
-
-    Args:
-        panel: for the names of series; a single series without a name has none, whatever its file's.
-        series: [N] number of each window's series.
-        cutoff: [N] times.
-        seed: any whole number.
+    So paths are the same on every machine and beside whatever other windows. A single series without a
+    key has no name in it, whatever its file's is.
     """
     names = [_BETWEEN.join(str(part) for part in row) for row in panel.keys.rows()] or [""]
     windows = zip(series.tolist(), cutoff.tolist(), strict=True)

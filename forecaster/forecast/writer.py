@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,38 +13,40 @@ from forecaster.files import atomic_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = (".csv", ".parquet")
+ROWS = (".csv", ".parquet")
 PICTURES = (".png", ".svg", ".pdf")
-PAGES = (".html", ".htm")
+PAGES = (".html",)
+
+_STYLE = """
+:root{--ink:#24292f;--soft:#f3f5f7;--edge:#d0d7de;--good:#0067a8;--bad:#c4520a}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:#fff;max-width:1140px;
+margin:1.5rem auto;padding:0 1rem;overflow-wrap:break-word}
+h1{font-size:1.6rem;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}h3{font-size:1rem}
+p,li,dl{max-width:62rem}p{margin:.4rem 0}small,figcaption{font-weight:normal;opacity:.8}
+nav{display:flex;flex-wrap:wrap;gap:.2rem .9rem}a{color:var(--good)}
+#verdict{background:var(--soft);border-left:.5rem solid var(--edge);padding:.9rem 1.1rem}
+#verdict h2{margin-top:0}#verdict.good{border-color:var(--good)}#verdict.bad{border-color:var(--bad)}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.5rem,1fr));gap:.7rem}
+.tiles div{background:#fff;padding:.5rem .8rem}.tiles span,.tiles small{display:block}
+.tiles strong{font-size:1.5rem}
+figure,.wide,pre{margin:.5rem 0;overflow-x:auto}figure svg{min-width:44rem;max-width:100%;height:auto}
+svg image{image-rendering:pixelated}
+table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
+th,td{padding:.3rem .7rem;border-bottom:1px solid var(--edge);text-align:right;white-space:nowrap}
+th:first-child{text-align:left;font-weight:400}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem}dt{font-weight:600}
+dd{margin:0;overflow-wrap:anywhere}pre{background:var(--soft);padding:.7rem}
+@media print{nav{display:none}details::details-content{content-visibility:visible;display:block}
+figure,.wide{overflow:visible}figure svg{min-width:0}}
+"""
 
 
-def check_format(path: Path) -> None:
-    """Raises `OutputError` unless `path` ends in .csv or .parquet."""
-    if path.suffix.lower() not in FORMATS:
-        raise OutputError(f"{path}: expected a name ending in .csv or .parquet")
-
-
-def check_picture(path: Path) -> None:
-    """Raises `OutputError` unless `path` ends as a picture does."""
-    if path.suffix.lower() not in PICTURES:
-        raise OutputError(f"{path}: expected a picture's name, ending in .png, .svg or .pdf")
-
-
-def is_page(path: Path) -> bool:
-    """Returns whether `path` ends as an HTML page does."""
-    return path.suffix.lower() in PAGES
-
-
-def check_page(path: Path) -> None:
-    """Raises `OutputError` unless `path` ends as a page or a picture does."""
-    if not is_page(path) and path.suffix.lower() not in PICTURES:
-        raise OutputError(f"{path}: expected a name ending in .html, .png, .svg or .pdf")
-
-
-def check_report(path: Path) -> None:
-    """Raises `OutputError` unless `path` ends as an HTML page does."""
-    if not is_page(path):
-        raise OutputError(f"{path}: expected a page's name, ending in .html")
+def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
+    """Raises `OutputError` unless `path` ends in one of some suffixes."""
+    if path.suffix.lower() not in suffixes:
+        *first, last = suffixes
+        expected = f"{', '.join(first)} or {last}" if first else last
+        raise OutputError(f"{path}: expected a name ending in {expected}")
 
 
 def write_rows(frame: Any, path: Path) -> None:
@@ -52,7 +55,7 @@ def write_rows(frame: Any, path: Path) -> None:
     Raises:
         OutputError: the suffix is unknown, or the file cannot be written.
     """
-    check_format(path)
+    check_suffix(path, ROWS)
     with atomic_file(path) as partial, partial.open("wb") as file:
         # Our own handle: its errors are OSErrors with a reason, whatever the writer wraps.
         if path.suffix.lower() == ".csv":
@@ -70,7 +73,7 @@ def write_figure(figure: Figure, path: Path) -> None:
     Raises:
         OutputError: the suffix is not a picture's, or the file cannot be written.
     """
-    check_picture(path)
+    check_suffix(path, PICTURES)
     with atomic_file(path) as partial:
         figure.savefig(partial, format=path.suffix.lower().lstrip("."))
 
@@ -79,7 +82,17 @@ def write_page(text: str, path: Path) -> None:
     """Writes a page as UTF-8.
 
     Raises:
-        OutputError: the file cannot be written.
+        OutputError: the suffix is not a page's, or the file cannot be written.
     """
+    check_suffix(path, PAGES)
     with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def html_page(title: str, body: str) -> str:
+    """Returns a page of a plain title and an HTML body that needs no other file and no script."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
+    )

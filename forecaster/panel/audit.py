@@ -223,7 +223,7 @@ def _level_shift(values: Floats) -> tuple[int, float] | None:
 
 
 def _unobserved(facts: Facts) -> Iterator[Finding]:
-    bad, names = np.flatnonzero(facts.cutoff < 0), ", ".join(facts.panel.schema.target)
+    bad, names = np.flatnonzero(facts.span == 0), ", ".join(facts.panel.schema.target)
     if len(bad) == facts.panel.n_series:
         found = f"found none in any of {len(bad):,} series"
         text, advice = f"{facts.panel.name}: expected values of {names}, {found}", "fill them in, or"
@@ -237,8 +237,7 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
 
 
 def _short(facts: Facts) -> Iterator[Finding]:
-    length = np.where(facts.cutoff < 0, 0, facts.cutoff - facts.start + 1)
-    bad = np.flatnonzero((length <= (facts.horizon or 0)) & (length > 0))
+    bad = np.flatnonzero((facts.span <= (facts.horizon or 0)) & (facts.span > 0))
     if len(bad):
         text = (
             f"SOME have no more steps than the horizon of {facts.horizon}: none is left to learn from"
@@ -247,16 +246,16 @@ def _short(facts: Facts) -> Iterator[Finding]:
             "they are forecast with what the model learns from the others; a smaller --horizon learns "
             "from them too"
         )
-        where = f"{length[bad[0]]} steps"
+        where = f"{facts.span[bad[0]]} steps"
         yield _on_series(facts, "warning", "short", bad, text, advice, where)
 
 
 def _ends(facts: Facts) -> Iterator[Finding]:
     """Series that end on different dates, or long before the others."""
-    panel, seen = facts.panel, np.flatnonzero(facts.cutoff >= 0)
+    panel, seen = facts.panel, np.flatnonzero(facts.span)
     if len(seen) < 2:
         return
-    ends, begins = panel.time[facts.cutoff[seen]], panel.time[facts.start[seen]]
+    begins, ends = panel.time[panel.observed_ends[seen]].T
     behind = (ends.max() - ends) / panel.calendar.step
     span = (ends.max() - begins.min()) / panel.calendar.step
     late = behind >= max(_ENDED_SEASONS * panel.calendar.season_length, _ENDED_SHARE * span, 1)
@@ -264,7 +263,7 @@ def _ends(facts: Facts) -> Iterator[Finding]:
         bad = seen[late]
         text = f"SOME end long before the others (up to {behind.max():,.0f} steps)"
         advice = "leave them out if they are closed; otherwise each is forecast from its own end"
-        where = f"ends {facts.at(facts.cutoff[bad[0]])}"
+        where = f"ends {facts.at(panel.last_observed[bad[0]])}"
         yield _on_series(facts, "warning", "ended", bad, text, advice, where)
     if (behind > 0).any():
         first, last = (panel.calendar.text(int(time)) for time in (ends.min(), ends.max()))
@@ -301,37 +300,39 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
 
 def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
     """Series whose step differs from the panel's or changes, and gaps in all others."""
-    freq, steps = facts.panel.calendar.freq, _other_steps(facts)
+    panel, steps = facts.panel, _other_steps(facts)
+    freq = panel.calendar.freq
     same = pl.col("early") == pl.col("late")
     coarse, drift = steps.filter(same), steps.filter(~same)
     if coarse.height:
         bad, times, _ = coarse.to_numpy().T
         text = f"SOME have another step than {freq} (the first: about {times[0]:g} times as long)"
         advice = "forecast them apart, each table with its own --freq"
-        where = facts.at(facts.start[int(bad[0])])
+        where = facts.at(panel.first_observed[int(bad[0])])
         yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
     if drift.height:
         bad, early, late = drift.to_numpy().T
         change = f"from about {early[0]:g} to {late[0]:g} times {freq}"
         text = f"the step of SOME changes (the first: {change})"
         advice = "drop the older rows, or bring all rows to the longer step and pass it with --freq"
-        where = facts.at(facts.start[int(bad[0])])
+        where = facts.at(panel.first_observed[int(bad[0])])
         yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
     yield from _gaps(facts, steps["series"].to_numpy())
 
 
 def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     panel, channels = facts.panel, facts.panel.n_channels
-    missing = facts.missing[:, :channels].copy()
+    count = facts.count[:, :channels]
+    missing = np.where(count > 0, facts.last[:, :channels] - facts.first[:, :channels] + 1 - count, 0)
     missing[other_steps] = 0
     if not panel.regular or not missing.any():
         return
     longest = np.where(missing > 0, facts.longest[:, :channels], 0)
     series, channel = np.unravel_index(int(longest.argmax()), longest.shape)
     number = int((facts.gaps[:, :channels] * (missing > 0)).sum())
-    observed, total = facts.count[:, :channels], int(missing.sum())
-    gappy = int((missing > _GAPPY * (missing + observed)).any(axis=1).sum())
-    overall = total / (total + int(observed.sum()))
+    total = int(missing.sum())
+    gappy = int((missing > _GAPPY * (missing + count)).any(axis=1).sum())
+    overall = total / (total + int(count.sum()))
     percent = f"{overall:.1%}" if overall >= 0.001 else "less than 0.1%"
     text = (
         f"{total:,} steps without a target ({percent}) in {number:,} gaps, the longest "
@@ -353,12 +354,11 @@ def _other_steps(facts: Facts) -> pl.DataFrame:
         of the panel's.
     """
     panel = facts.panel
-    span = np.where(facts.cutoff < 0, 0, facts.cutoff - facts.start + 1)
     count = facts.count[:, : panel.n_channels].max(axis=1, initial=0)
     likely = np.flatnonzero(count > 4 * _STEP_ROWS)
     if panel.regular:
         # A step of two in a quarter of the rows leaves out a fifth of the steps.
-        likely = likely[(span >= 1.2 * count)[likely]]
+        likely = likely[(facts.span >= 1.2 * count)[likely]]
     kinds = {"series": pl.Int64, "early": pl.Float64, "late": pl.Float64}
     return pl.concat(
         [pl.DataFrame(schema=kinds), *(_early_and_late(facts, *part) for part in facts.blocks(likely))]
@@ -398,7 +398,7 @@ def _early_and_late(facts: Facts, series: Ints, rows: Ints, owner: Ints) -> pl.D
 
 def _empty(facts: Facts) -> Iterator[Finding]:
     """Columns without a single value."""
-    if not (facts.cutoff >= 0).any():
+    if not facts.span.any():
         return
     for column in np.flatnonzero((facts.count == 0).all(axis=0)):
         name = facts.names[column]
@@ -410,11 +410,11 @@ def _empty(facts: Facts) -> Iterator[Finding]:
 def _edges(facts: Facts) -> Iterator[Finding]:
     """Columns that begin after their series' first target, or stop before its last one."""
     labels, total = facts.panel.labels, facts.panel.n_series
-    seen = facts.cutoff >= 0
+    begin, end = facts.panel.observed_ends.T
     for column, name in enumerate(facts.names):
-        filled = seen & (facts.count[:, column] > 0)
-        late = np.where(filled, facts.first[:, column] - facts.start, 0)
-        early = np.where(filled, facts.cutoff - facts.last[:, column], 0)
+        filled = (end >= 0) & (facts.count[:, column] > 0)
+        late = np.where(filled, facts.first[:, column] - begin, 0)
+        early = np.where(filled, end - facts.last[:, column], 0)
         if count := int((late > 0).sum()):
             series = int(late.argmax())
             text = (
@@ -440,13 +440,13 @@ def _edges(facts: Facts) -> Iterator[Finding]:
 def _horizon(facts: Facts) -> Iterator[Finding]:
     """Covariates known in advance that stop at the cutoff, or before the end of the horizon."""
     panel, horizon = facts.panel, facts.horizon
-    seen = np.flatnonzero(facts.cutoff >= 0)
+    seen, cutoff = np.flatnonzero(facts.span), panel.last_observed
     if horizon is None or not len(seen):
         return
     # Columns of one file stop at one date, and are reported together.
     alike: dict[bytes, list[str]] = {}
     for name in panel.schema.known:
-        given = facts.last[seen, facts.names.index(name)] - facts.cutoff[seen]
+        given = facts.last[seen, facts.names.index(name)] - cutoff[seen]
         alike.setdefault(np.clip(given, 0, horizon).tobytes(), []).append(name)
     for steps, names in alike.items():
         given = np.frombuffer(steps, np.int64)
@@ -463,7 +463,7 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
             )
             advice = "give all steps of the horizon with --future FILE, or shorten --horizon"
         if few:
-            where = f"at {facts.at(facts.cutoff[series])}"
+            where = f"at {facts.at(cutoff[series])}"
             yield Finding(severity, "horizon", text, advice, panel.labels[series], where, few)
 
 
@@ -524,7 +524,7 @@ def _unknown_categories(facts: Facts) -> Iterator[Finding]:
                     f"'{name}' that the model has not learned{': ' if words else ''}{_listed(words)}"
                 )
                 advice = "they are forecast as unknown; correct the spelling, or fit again with them"
-                label = panel.labels[facts.series_at(bad)[0] if by_row else bad[0]]
+                label = panel.labels[panel.series_at(bad)[0] if by_row else bad[0]]
                 where = facts.at(bad[0]) if by_row else name
                 yield Finding("warning", "unknown-category", text, advice, label, where, len(bad))
 
@@ -543,7 +543,7 @@ def _changes(facts: Facts) -> Floats:
     longest = np.argsort(-length, kind="stable")[:_SAMPLE_SERIES]
     rows = np.minimum(int(length[longest[0]]), _SAMPLE_ROWS)
     # From the end of the observed rows: future ones hold no target.
-    begin = np.maximum(panel.indptr[longest], facts.cutoff[longest] + 1 - rows)
+    begin = np.maximum(panel.indptr[longest], panel.last_observed[longest] + 1 - rows)
     row = begin[:, None] + np.arange(rows)
     inside = row < panel.indptr[longest + 1][:, None]
     values = panel.values[np.where(inside, row, 0)].astype(np.float64)

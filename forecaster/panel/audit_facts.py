@@ -64,22 +64,10 @@ class Facts:
         return (*self.panel.schema.columns, *self.panel.schema.code_columns)
 
     @cached_property
-    def missing(self) -> Ints:
-        """Missing cells between the first and the last observed one."""
-        return np.where(self.count > 0, self.last - self.first + 1 - self.count, 0)
-
-    @cached_property
-    def start(self) -> Ints:
-        """int64 [series]: first row with an observed target; -1 = none."""
-        first = self.first[:, : self.panel.n_channels]
-        start = np.where(first < 0, self.panel.n_rows, first).min(axis=1, initial=self.panel.n_rows)
-        return np.where(start == self.panel.n_rows, -1, start)
-
-    @cached_property
-    def cutoff(self) -> Ints:
-        """int64 [series]: last row with an observed target; -1 = none."""
-        cutoff: Ints = self.last[:, : self.panel.n_channels].max(axis=1, initial=-1)
-        return cutoff
+    def span(self) -> Ints:
+        """int64 [series]: rows from the first to the last with an observed target; 0 = none."""
+        first, last = self.panel.observed_ends.T
+        return np.where(last < 0, 0, last - first + 1)
 
     def blocks(self, series: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yields some series in groups of bounded size, with their rows.
@@ -103,10 +91,6 @@ class Facts:
         values = self.panel.values[begin:end, channel].astype(np.float64)
         real = (values == values) & ~(nonzero & (values == 0))
         return np.flatnonzero(real) + begin, values[real]
-
-    def series_at(self, rows: Ints) -> Ints:
-        """Returns the numbers of the series that own rows."""
-        return np.asarray(np.searchsorted(self.panel.indptr, rows, side="right") - 1)
 
     def at(self, row: int | np.int64) -> str:
         """Returns the time of a row as text."""

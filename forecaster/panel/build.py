@@ -282,7 +282,7 @@ def _check_finite(panel: Panel, faults: Faults) -> None:
             bad, name = np.flatnonzero(infinite[:, column]), names[column]
             series, time = int(bad[0]), ""
             if per_row:
-                series = int(np.searchsorted(panel.indptr, bad[0], side="right") - 1)
+                series = int(panel.series_at(bad[0]))
                 time = panel.calendar.text(int(panel.time[bad[0]]))
             label, at = panel.labels[series], f" at {time}" if time else ""
             text = (
@@ -354,7 +354,7 @@ def check_density(name: str, freq: str, total: int, rows: int) -> None:
 
 def _off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> DataError:
     row, count = int(np.argmax(off)), int(off.sum())
-    series = int(np.searchsorted(panel.indptr, row, side="right") - 1)
+    series = int(panel.series_at(row))
     rows, label = (panel.indptr[series], row), panel.labels[series]
     first, time = (panel.calendar.text(int(panel.time[at])) for at in rows)
     text = (

@@ -237,10 +237,6 @@ class Calendar:
         """Returns all times on the grid from first to last: int64 [n]."""
         return self.shift(first, np.arange(int(self.steps(first, last)) + 1))
 
-    def after(self, time: int, count: int) -> Times:
-        """Returns the next `count` times: int64 [count]."""
-        return self.shift(time, np.arange(1, count + 1))
-
     def before(self, time: int, count: int) -> Times:
         """Returns the `count` times before a time, oldest first: int64 [count]."""
         return self.shift(time, np.arange(-count, 0))

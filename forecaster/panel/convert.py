@@ -41,15 +41,7 @@ from forecaster.panel.roles import (
 )
 from forecaster.panel.rows import SERIES, Rows, main_rows
 from forecaster.panel.schema import Schema
-from forecaster.panel.store import (
-    CARD,
-    KIND,
-    StoreWriter,
-    is_store,
-    open_store,
-    write_store,
-    writing,
-)
+from forecaster.panel.store import CARD, KIND, StoreWriter, is_store, open_store, write_store, writing
 from forecaster.panel.timestamps import parse_times
 
 WHOLE = 1 << 22
@@ -114,7 +106,11 @@ def convert_table(
         # Rows can only be partitioned by series that a column names.
         if schema.series and not schema.melted:
             # Scratch lies within the store: a kill leaves one thing, which the next run removes.
-            with writing(folder) as store, tempfile.TemporaryDirectory(dir=store.folder) as scratch:
+            # Threads of a writer that failed may still add files: the folder goes all the same.
+            with (
+                writing(folder) as store,
+                tempfile.TemporaryDirectory(dir=store.folder, ignore_cleanup_errors=True) as scratch,
+            ):
                 conversion = _Conversion(scan, data, others[0], others[1], Path(scratch), progress)
                 conversion.run(schema, sample, store)
             return open_store(folder)

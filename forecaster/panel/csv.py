@@ -38,6 +38,7 @@ from forecaster.panel.timestamps import SAMPLE, first_values, guess_formats
 _UNNAMED = "\0"
 """How the name of a column without one begins; no name in a file begins so."""
 _HEAD = 1 << 18
+_BLOCK = 1 << 20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DELIMITERS = (",", ";", "\t", "|")
 _VALUE = re.compile(r"^ *[\d.,:/+\-'TZ ]*\d[\d.,:/+\-'TZ ]*(?:[eE][+-]?\d+)? *$")
@@ -373,6 +374,8 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
     Args:
         short_too: whether a row with fewer fields is a fault.
     """
+    if short_too and _is_even(content, dialect):
+        return
     counts, closed = field_counts(content, dialect.separator, dialect.eol)
     counts = counts[dialect.skipped :]
     counts = counts[np.argmax(counts > 0) :]
@@ -388,6 +391,22 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
         expected = f"{counts[0]} fields as in the header"
         advice = "correct the row, put quotes around text that holds the delimiter, or pass --delimiter"
         raise row_fault("fields", name, expected, rows, bad, advice)
+
+
+def _is_even(content: Path | bytes, dialect: Dialect) -> bool:
+    """Whether, without quotes, there are as many delimiters as the header's for every line.
+
+    polars refuses a row longer than the header, so that a short row lowers the count.
+    """
+    data, separators, lines = _bytes(content), 0, 0
+    for begin in range(0, len(data), _BLOCK):
+        block = data[begin : begin + _BLOCK]
+        if (block == ord('"')).any():
+            return False
+        separators += int(np.count_nonzero(block == ord(dialect.separator)))
+        lines += int(np.count_nonzero(block == ord(dialect.eol)))
+    lines += int(data[-1] != ord(dialect.eol))
+    return separators == lines * (len(dialect.header) - 1)
 
 
 def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
@@ -408,4 +427,5 @@ def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
 def _bytes(content: Path | bytes) -> NDArray[np.uint8]:
     if isinstance(content, bytes):
         return np.frombuffer(content, np.uint8)
-    return np.memmap(content, np.uint8, "r") if content.stat().st_size else np.zeros(0, np.uint8)
+    empty = not content.stat().st_size
+    return np.zeros(0, np.uint8) if empty else np.asarray(np.memmap(content, np.uint8, "r"))

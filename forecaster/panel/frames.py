@@ -100,10 +100,21 @@ class Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
         times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
-        # Text takes four times the memory of timestamps. It is kept only where offsets from UTC vary.
-        kept = text if found.endswith("%:z") else None
-        written = WrittenTimes(found, self.frame[name].dtype.is_integer(), kept)
+        notes = self._mixed_offsets(text) if found.endswith("%:z") else ()
+        written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
+
+    def _mixed_offsets(self, text: pl.Series) -> tuple[Finding, ...]:
+        """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
+        offsets = text.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
+        kinds = offsets.unique(maintain_order=True).drop_nulls()
+        if len(kinds) < 2:
+            return ()
+        others = (offsets != kinds[0]).arg_true()
+        shown = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
+        found = f"times in '{text.name}' are written with {len(kinds)} offsets from UTC: {shown}"
+        advice, where = "nothing to do: all are read as UTC", self.place(int(others[0]) + 1)
+        return (Finding("note", "zones", found, advice, where=where, count=len(others)),)
 
 
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
@@ -147,8 +158,6 @@ def read_table(source: object, data: DataConfig | None = None) -> Table:
         >>> read_table(pl.DataFrame({" y ": [1.0]})).frame.columns
         ['y']
     """
-    if isinstance(source, Table):
-        return source
     if isinstance(source, str | Path):
         table = _read_files(str(source), data or DataConfig())
     else:
@@ -216,8 +225,8 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
     if source.lower().startswith("file://"):
         source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
-    path = Path(source).expanduser()
-    if "://" in source:
+    path, is_url = Path(source).expanduser(), "://" in source
+    if is_url:
         listed = _list_url(source)
         if listed is None:
             return [TableFile(source)], []
@@ -233,27 +242,20 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
         hint = did_you_mean(path.name, near)
         raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
-    return _select_files(source, sorted(names, key=_natural))
-
-
-def _select_files(source: str, names: list[str]) -> tuple[list[TableFile], list[Finding]]:
-    root = source if "://" in source else str(Path(source).expanduser())
+    names, root = sorted(names, key=_natural), source if is_url else str(path)
     if glob.has_magic(source):
         if not names:
-            where = "" if "://" in source else f" (looked in {Path.cwd()})"
+            where = "" if is_url else f" (looked in {Path.cwd()})"
             raise fault("no-file", f"{source}: no file matches this pattern{where}", "")
-        fixed = re.split(r"[*?\[]", root)[0]
-        return [TableFile(name, _keys(name[len(fixed) :])) for name in names], []
-    inside = [(name, name[len(root.rstrip("/")) + 1 :]) for name in names]
-    shown = [(name, rest) for name, rest in inside if not re.search(r"(?:^|/)[._]", rest)]
-    tables = [TableFile(name, _keys(rest)) for name, rest in shown if _TABLE_NAME.search(rest)]
-    others = listing([rest for _, rest in shown if not _TABLE_NAME.search(rest)]) or "none"
+        fixed = len(re.split(r"[*?\[]", root)[0])
+        return [TableFile(name, _keys(name[fixed:])) for name in names], []
+    shown = {name: name[len(root.rstrip("/")) + 1 :] for name in names}
+    shown = {name: rest for name, rest in shown.items() if not re.search(r"(?:^|/)[._]", rest)}
+    tables = [TableFile(name, _keys(rest)) for name, rest in shown.items() if _TABLE_NAME.search(rest)]
+    others = listing([rest for rest in shown.values() if not _TABLE_NAME.search(rest)]) or "none"
     if not tables:
-        raise fault(
-            "no-file",
-            f"{source}: expected CSV, Parquet or Arrow files in the folder, found {others}",
-            "pass the file itself",
-        )
+        text = f"{source}: expected CSV, Parquet or Arrow files in the folder, found {others}"
+        raise fault("no-file", text, "pass the file itself")
     text = f"{len(tables)} files are read as one table; passed over: {others}"
     return tables, [Finding("note", "files", text, "pass a glob to choose others", count=len(tables))]
 
@@ -283,11 +285,8 @@ def _read_files(source: str, data: DataConfig) -> Table:
     try:
         frame = pl.concat(frames, how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
-        raise fault(
-            "kinds",
-            f"{source}: a column is of different kinds in different files ({one_line(error)})",
-            "write it in one way",
-        ) from error
+        text = f"{source}: a column is of different kinds in different files ({one_line(error)})"
+        raise fault("kinds", text, "write it in one way") from error
     parts = tuple((file.name, part.height) for file, part in zip(files, frames, strict=True))
     table = Table(frame, source, "file", parts=parts)
     floats = {"."} if any(dtype.is_float() for dtype in frame.dtypes) else set()
@@ -301,14 +300,10 @@ def _align(
     """Returns the frames with the same columns in one order, and the columns that are still text."""
     columns = frames[0].columns
     for file, frame in zip(files, frames, strict=True):
-        odd = sorted(set(frame.columns) ^ set(columns))
+        odd = listing(sorted(set(frame.columns) ^ set(columns)))
         if odd:
-            raise fault(
-                "columns",
-                f"{file.name}: expected the columns of {files[0].name}, found a difference in "
-                f"{listing(odd)}",
-                "read them apart, or correct the header",
-            )
+            text = f"{file.name}: expected the columns of {files[0].name}, found a difference in {odd}"
+            raise fault("columns", text, "read them apart, or correct the header")
     # A column that is empty in one file says nothing about its kind there.
     frames = [
         frame.select(columns).with_columns(
@@ -329,34 +324,28 @@ def _read_file(
 ) -> tuple[pl.DataFrame, list[Finding]]:
     name = file.name
     try:
-        content: Path | bytes = _fetch(name) if "://" in name else Path(name)
-        frame, notes = _read_content(_unpacked(content), name, data, text)
+        content = _unpacked(_fetch(name) if "://" in name else Path(name))
+        kind = format_of(first_bytes(content, 6), name)
+        if kind == "text":
+            frame, notes = read_csv(content, name, data, text)
+        else:
+            packed, notes = io.BytesIO(content) if isinstance(content, bytes) else content, []
+            if kind == "parquet":
+                frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
+            else:
+                frame = pl.read_ipc(packed)
+            check_unique(frame.columns, name)
+            frame = frame.rename(lambda column: column.strip().lstrip("\ufeff"))
     except DataError:
         raise
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
     except _BAD_FILE as error:
         raise unreadable(name, error) from error
-    own = [(key, value) for key, value in file.keys if key not in frame.columns]
     empty = "__HIVE_DEFAULT_PARTITION__"
-    return frame.with_columns(
-        pl.lit(None if value == empty else value, pl.String).alias(key) for key, value in own
-    ), notes
-
-
-def _read_content(
-    content: Path | bytes, name: str, data: DataConfig, text: Sequence[str]
-) -> tuple[pl.DataFrame, list[Finding]]:
-    kind = format_of(first_bytes(content, 6), name)
-    if kind == "text":
-        return read_csv(content, name, data, text)
-    packed = io.BytesIO(content) if isinstance(content, bytes) else content
-    if kind == "parquet":
-        frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
-    else:
-        frame = pl.read_ipc(packed)
-    check_unique(frame.columns, name)
-    return frame.rename(lambda column: column.strip().lstrip("\ufeff")), []
+    keys = {key: None if value == empty else value for key, value in file.keys}
+    own = [pl.lit(keys[key], pl.String).alias(key) for key in keys if key not in frame.columns]
+    return frame.with_columns(own), notes
 
 
 def format_of(head: bytes, name: str) -> str:
@@ -374,11 +363,8 @@ def format_of(head: bytes, name: str) -> str:
 
 def unreadable(name: str, error: Exception) -> DataError:
     """Returns the error for a file on which a reader failed."""
-    return fault(
-        "unreadable",
-        f"{name}: cannot be read ({one_line(error)})",
-        "expected CSV (UTF-8, one header line), Parquet or Arrow",
-    )
+    text, expected = f"{name}: cannot be read ({one_line(error)})", "CSV (UTF-8, one header line)"
+    return fault("unreadable", text, f"expected {expected}, Parquet or Arrow")
 
 
 def _unpacked(content: Path | bytes) -> Path | bytes:
@@ -454,18 +440,12 @@ def _filesystem(url: str) -> tuple[Any, str]:
         return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
     except ImportError as error:
         needed = re.search(r"nstall (\w+) to|\"(\w+)\"", str(error))
-        package = next((word for word in needed.groups() if word), "") if needed else ""
-        raise fault(
-            "url",
-            f"{url}: expected a package that reads {scheme}://, found none",
-            f"pip install {package or f'fsspec[{scheme}]'}",
-        ) from error
+        package = (needed and (needed[1] or needed[2])) or f"fsspec[{scheme}]"
+        text = f"{url}: expected a package that reads {scheme}://, found none"
+        raise fault("url", text, f"pip install {package}") from error
     except ValueError as error:
-        raise fault(
-            "url",
-            f"{url}: the scheme '{scheme}' is not known",
-            "pass a path, or a URL as https:// or s3://",
-        ) from error
+        text = f"{url}: the scheme '{scheme}' is not known"
+        raise fault("url", text, "pass a path, or a URL as https:// or s3://") from error
 
 
 @contextmanager
@@ -556,13 +536,9 @@ def _columns_from_pandas(frame: Any, name: str) -> pl.DataFrame:
             try:
                 pl.from_pandas(frame[[column]])
             except _BAD_FRAME as error:
-                raise fault(
-                    "kinds",
-                    f"{name}: column '{column}': expected one kind of value, found "
-                    f"{frame[column].dtype} ({one_line(error)})",
-                    "cast or drop it",
-                    where=f"column '{column}'",
-                ) from error
+                found = f"{frame[column].dtype} ({one_line(error)})"
+                text = f"{name}: column '{column}': expected one kind of value, found {found}"
+                raise fault("kinds", text, "cast or drop it", where=column) from error
         raise
 
 
@@ -597,5 +573,4 @@ def _with_index_as_columns(frame: Any, name: str) -> Any:
             f"{name}: expected one column per name, found '{both[0]}' as an index and as a column; "
             "drop one of them"
         )
-    own = pd.DataFrame(dict(zip(names, levels, strict=True))).set_axis(frame.index)
-    return pd.concat([own, frame], axis=1)
+    return frame.reset_index(names=names)

@@ -58,12 +58,10 @@ def to_long(
     front = _front(frame, (*(series or ()), *(data.static or ())))
     values = frame.drop(front)
     if not front or not values.width:
-        raise fault(
-            "layout",
-            f"{table.name}: layout rows expects text that names the series, then their values; found "
-            + ("no text" if values.width else "no values"),
-            "name the series with --series COLUMN, or drop --layout",
-        )
+        found = "no text" if values.width else "no values"
+        text = f"{table.name}: layout rows expects text that names the series, then their values"
+        advice = "name the series with --series COLUMN, or drop --layout"
+        raise fault("layout", f"{text}; found {found}", advice)
     if not series:
         unique = (name for name in front if frame[name].is_unique().all())
         series = next(((name,) for name in unique), tuple(front))
@@ -99,18 +97,14 @@ def _front(frame: pl.DataFrame, declared: tuple[str, ...]) -> list[str]:
 
 def _check_unique_series(table: Table, series: tuple[str, ...]) -> None:
     keys = table.frame.select(series)
-    repeated = keys.is_duplicated()
-    if repeated.any():
-        first = keys.row(int(repeated.arg_true()[0]))
-        rows = [row for row in repeated.arg_true() if keys.row(row) == first][:2]
+    repeated = keys.is_duplicated().arg_true().to_list()
+    if repeated:
+        first = keys.row(repeated[0])
+        rows = [table.place(row + 1) for row in repeated if keys.row(row) == first][:2]
         label = "/".join(str(part) for part in first)
-        raise fault(
-            "duplicates",
-            f"{table.name}: expected one row per series, found '{label}' in "
-            + " and ".join(table.place(row + 1) for row in rows),
-            "name the series with --series A,B, or drop the repeats",
-            series=label,
-        )
+        text = f"{table.name}: expected one row per series, found '{label}' in {' and '.join(rows)}"
+        advice = "name the series with --series A,B, or drop the repeats"
+        raise fault("duplicates", text, advice, series=label)
 
 
 def _numbers(table: Table, values: pl.DataFrame) -> np.ndarray:

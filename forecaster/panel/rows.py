@@ -13,19 +13,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.panel.findings import Faults, Finding, fault, listing, refuse_errors, row_fault
+from forecaster.panel.findings import (
+    Faults,
+    Finding,
+    Severity,
+    fault,
+    listing,
+    refuse_errors,
+    row_fault,
+)
 from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Schema
-from forecaster.panel.timestamps import has_clock, integer_format
+from forecaster.panel.timestamps import has_clock, integer_format, write_times
 
 Ints = NDArray[np.int64]
 
 # No table has columns of these names.
-SERIES, TIME = "\0series", "\0time"
+SERIES, TIME, _ROW = "\0series", "\0time", "\0row"
 _AT = [SERIES, TIME]
 _CLOSE = 1e-5
 """Relative difference up to which two tables agree: they may round differently."""
@@ -82,18 +91,21 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     frame = pl.DataFrame([*(table.frame[key] for key in keys), times, *columns])
     if schema.melted:
         frame, keys = _melted(frame, schema.melted, table), ["channel"]
-    given = frame.select(*keys, TIME)
     if order is None or schema.melted:
-        order = find_order(given.select(keys), given[TIME].to_numpy())
+        order = find_order(frame.select(keys), frame[TIME].to_numpy())
     frame = order.placed(frame.drop(*keys, TIME))
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
-    notes = _mixed_offsets(table)
+    notes = [] if table.times is None else [*table.times.notes]
     if schema.time is None:
         frame = _numbered(frame, schema.target)
     else:
-        source = _RowSource(table, schema.time, given, order.keys)
+        if order.repeated.any():
+            rows = np.arange(len(order.time)) if order.rows is None else order.rows
+            # Channels that were made series repeat the table's rows.
+            frame = frame.with_columns(pl.Series(_ROW, rows % table.frame.height))
+        source = _RowSource(table, schema.time, order.keys)
         frame, found = _without_repeats(frame, order, source, data.on_duplicates)
-        notes += found
+        frame, notes = frame.drop(_ROW, strict=False), notes + found
     dtypes = {name: str(table.frame[name].dtype) for name in keys if not schema.melted}
     return Rows(frame, order.keys, replace(schema, dtypes=dtypes), tuple(notes))
 
@@ -197,22 +209,6 @@ def _check_key(table: Table, key: str) -> None:
         raise row_fault("keys", where, expected, cells, cells.is_null(), advice, table.place)
 
 
-def _mixed_offsets(table: Table) -> list[Finding]:
-    """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
-    column = None if table.times is None else table.times.text
-    if column is None:
-        return []
-    offsets = column.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
-    kinds = offsets.unique(maintain_order=True).drop_nulls()
-    if len(kinds) < 2:
-        return []
-    others = (offsets != kinds[0]).arg_true()
-    shown = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
-    text = f"times in '{column.name}' are written with {len(kinds)} offsets from UTC: {shown}"
-    advice, where = "nothing to do: all are read as UTC", table.place(int(others[0]) + 1)
-    return [Finding("note", "zones", text, advice, where=where, count=len(others))]
-
-
 def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.DataFrame:
     rest = [name for name in frame.columns if name not in channels]
     taken = [name for name in rest if name in ("channel", "value")]
@@ -243,24 +239,10 @@ class _RowSource:
 
     table: Table
     time: str | None
-    given: pl.DataFrame
-    """The table's rows in its own order: key columns, and `TIME` where the table has times."""
     keys: pl.DataFrame
     """Keys of the numbered series."""
     prefix: str = ""
     """The table's name before a finding, where it is not the main one."""
-
-    def rows(self, number: int, time: int | None) -> list[int]:
-        """Returns the rows (counted from 0) that hold a series at a time."""
-        at = np.arange(self.given.height)
-        if time is not None:
-            at = np.flatnonzero(self.given[TIME].to_numpy() == time)
-        found = self.given[at].with_columns(pl.Series("\0row", at))
-        shared = [key for key in self.keys.columns if key in self.given.columns]
-        if shared:
-            found = found.join(self.keys.slice(number, 1).select(shared), on=shared, how="semi")
-        # Channels that were made series repeat the table's rows.
-        return [row % self.table.frame.height for row in found["\0row"].sort().to_list()]
 
     def label(self, number: int) -> str:
         """Returns the name of a series; empty where there is one without a key."""
@@ -271,7 +253,8 @@ class _RowSource:
         if self.time is None or self.time not in self.table.frame.columns:
             return ""
         stamp = self.table.frame[self.time][row : row + 1]
-        return str((stamp if self.table.times is None else self.table.times.written(stamp, row))[0])
+        written = self.table.times
+        return str((stamp if written is None else write_times(stamp, written.time_format))[0])
 
 
 def _without_repeats(
@@ -280,15 +263,14 @@ def _without_repeats(
     """Returns rows strictly rising in (series, time), and findings; `frame` is in this order."""
     found = []
     late = np.flatnonzero(order.overtaken)
-    if len(late):
-        number, time = frame[SERIES][int(late[0])], frame[TIME][int(late[0])]
-        where = source.table.place(source.rows(number, time)[-1] + 1)
+    if len(late) and order.rows is not None:
+        where = source.table.place(int(order.rows[late[0]]) % source.table.frame.height + 1)
         text = (
             f"{source.prefix}{len(late):,} of {frame.height:,} rows come after the row that follows them "
             "in time; all were sorted"
         )
-        advice = "nothing to do: the order of rows does not matter"
-        found.append(Finding("note", "order", text, advice, source.label(number), where, len(late)))
+        advice, label = "nothing to do: the order of rows does not matter", frame[SERIES][int(late[0])]
+        found.append(Finding("note", "order", text, advice, source.label(label), where, len(late)))
     if not order.repeated.any():
         return frame, found
     frame, more = _one_per_key(frame, _AT, source, mode)
@@ -301,79 +283,73 @@ def _one_per_key(
     """Returns one row per key, and findings on the others.
 
     Args:
-        frame: sorted by the key; rows of one key in the table's order.
+        frame: sorted by the key; rows of one key in the table's order, numbered by `_ROW`.
         by: `SERIES`, and `TIME` where rows have times.
         source: of these rows.
         mode: for rows of one key that disagree. mean: the mean of numbers, the last category; last:
             the last row; error: an error is among the findings.
     """
-    keys = frame.select(by)
-    repeated = keys.select(pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by))
-    starts = np.flatnonzero(~repeated.to_series().fill_null(False).to_numpy())
+    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by)
+    starts = np.flatnonzero(~frame.select(again.fill_null(False)).to_series().to_numpy())
     size = np.diff(np.append(starts, frame.height))
     if len(size) == frame.height:
         return frame, []
     several = pl.Series(np.repeat(size > 1, size))
-    values = [name for name in frame.columns if name not in by]
+    values, numbers = cs.exclude(*by, _ROW), cs.float()
+    kept = [values.last()]
+    if mode == "mean":
+        mean = numbers.cast(pl.Float64).mean().cast(pl.Float32)
+        kept = [mean, (values - numbers).drop_nulls().last()]
     # NaN is a missing number, and equal to another one.
-    cells = {name: pl.col(name).fill_nan(None) if frame[name].dtype.is_float() else pl.col(name)
-             for name in values}  # fmt: skip
-    differs = [cell.n_unique() > 1 for cell in cells.values()]
-    groups = frame.filter(several).group_by(by, maintain_order=True).agg(
-        pl.len().alias("\0size"),
-        pl.any_horizontal(pl.lit(False), *differs).alias("\0differs"),
-        *(_mean(frame, name, cell) if mode == "mean" else pl.col(name).last()
-          for name, cell in cells.items()),
-    )  # fmt: skip
-    kept = pl.concat([frame.filter(~several), groups.select(frame.columns)]).sort(by)
-    return kept, _repeats_found(groups, frame.height, source, mode)
-
-
-def _mean(frame: pl.DataFrame, name: str, cell: pl.Expr) -> pl.Expr:
-    given = cell.drop_nulls()
-    numbers = frame[name].dtype.is_float()
-    return given.cast(pl.Float64).mean().cast(pl.Float32) if numbers else given.last()
+    rows = frame.filter(several).with_columns(numbers.fill_nan(None))
+    groups = rows.group_by(by, maintain_order=True).agg(
+        *kept,
+        pl.col(_ROW).last(),
+        pl.col(_ROW).alias("\0rows"),
+        pl.any_horizontal(pl.lit(False), values.n_unique() > 1).alias("\0differs"),
+    )
+    result = pl.concat([frame.filter(~several), groups.select(frame.columns)]).sort(by)
+    return result, _repeats_found(groups, frame.height, source, mode)
 
 
 def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: str) -> list[Finding]:
     """Returns findings on the keys that have several rows: copies, and those that disagree."""
     found = []
-    copies, conflicts = groups.filter(~pl.col("\0differs")), groups.filter("\0differs")
-
-    def first(repeats: pl.DataFrame) -> tuple[str, list[int], str]:
-        number, time = repeats[SERIES][0], repeats[TIME][0] if TIME in repeats.columns else None
-        rows = source.rows(number, time)
-        return source.label(number), rows, ", ".join(source.table.place(row + 1) for row in rows[:2])
-
-    if copies.height:
-        label, _, where = first(copies)
-        count = int(copies["\0size"].sum()) - copies.height
-        text = (
-            f"{source.prefix}{count:,} of {height:,} rows are copies of another row of their series "
-            "and time; each was kept once"
-        )
+    for differs, repeats in (
+        (False, groups.filter(~pl.col("\0differs"))),
+        (True, groups.filter("\0differs")),
+    ):
+        if not repeats.height:
+            continue
+        rows, label = repeats["\0rows"][0].to_list(), source.label(repeats[SERIES][0])
+        where = ", ".join(source.table.place(row + 1) for row in rows[:2])
+        total, places = int(repeats["\0rows"].list.len().sum()), repeats.height
+        severity: Severity = "warning"
         advice = "drop the copies, or name the series with --series COLUMN"
-        found.append(Finding("warning", "duplicates", text, advice, label, where, count))
-    if conflicts.height and mode != "error":
-        label, _, where = first(conflicts)
-        total, kept = int(conflicts["\0size"].sum()), "the mean" if mode == "mean" else "the last"
-        text = (
-            f"{source.prefix}{total:,} of {height:,} rows shared {conflicts.height:,} places in time "
-            f"and disagreed; {kept} of each place was kept"
-        )
-        advice = f"as --on-duplicates {mode} sets"
-        found.append(Finding("note", "duplicates", text, advice, label, where, total))
-    elif conflicts.height:
-        label, rows, where = first(conflicts)
-        total, key, at = int(conflicts["\0size"].sum()), "series", ""
-        if TIME in conflicts.columns:
-            key, at = "series and time", f" at {source.stamp(rows[0])}"
-        text = (
-            f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{at} "
-            f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
-        )
-        advice = "name the series with --series COLUMN, or settle it with --on-duplicates mean or last"
-        found.append(Finding("error", "duplicates", text, advice, label, where, total))
+        if not differs:
+            total -= places
+            text = (
+                f"{source.prefix}{total:,} of {height:,} rows are copies of another row of their series "
+                "and time; each was kept once"
+            )
+        elif mode != "error":
+            severity, advice = "note", f"as --on-duplicates {mode} sets"
+            text = (
+                f"{source.prefix}{total:,} of {height:,} rows shared {places:,} places in time and "
+                f"disagreed; the {mode} of each place was kept"
+            )
+        else:
+            severity, key, at = "error", "series", ""
+            if TIME in repeats.columns:
+                key, at = "series and time", f" at {source.stamp(rows[0])}"
+            text = (
+                f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{at} "
+                f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
+            )
+            advice = (
+                "name the series with --series COLUMN, or settle it with --on-duplicates mean or last"
+            )
+        found.append(Finding(severity, "duplicates", text, advice, label, where, total))
     return found
 
 
@@ -395,7 +371,7 @@ def with_covariates(rows: Rows, table: Table, data: DataConfig) -> Rows:
     if timed:
         frame = _joined(rows.frame, extra)
     else:
-        frame = rows.frame.join(extra, on=SERIES, how="left", maintain_order="left")
+        frame = rows.frame.join(extra.drop(_ROW), on=SERIES, how="left", maintain_order="left")
     return replace(rows, frame=frame, notes=(*rows.notes, *notes))
 
 
@@ -421,7 +397,7 @@ def with_future(rows: Rows, table: Table, data: DataConfig) -> Rows:
 
 def _joined(frame: pl.DataFrame, extra: pl.DataFrame) -> pl.DataFrame:
     first = frame.group_by(SERIES).agg(pl.col(TIME).min().alias("\0first"))
-    extra = extra.join(first, on=SERIES).filter(pl.col(TIME) >= pl.col("\0first")).drop("\0first")
+    extra = extra.join(first, on=SERIES).filter(pl.col(TIME) >= pl.col("\0first")).drop("\0first", _ROW)
     both = [name for name in extra.columns if name in frame.columns and name not in _AT]
     joined = frame.join(extra, on=_AT, how="full", coalesce=True, suffix="\0new")
     joined = joined.with_columns(pl.coalesce(name, f"{name}\0new") for name in both)
@@ -444,32 +420,25 @@ def _keyed(
             table, _, times = _read_times(table, schema, None, same_clock=True)
             parts.append(times)
     elif not shared:
-        raise fault(
-            "keys",
-            f"{table.name}: expected a column of the keys "
-            f"{', '.join((*schema.series, schema.time or ''))} to join on",
-            f"found {listing(table.frame.columns)}",
-        )
+        keys = ", ".join((*schema.series, schema.time or ""))
+        text = f"{table.name}: expected a column of the keys {keys} to join on"
+        raise fault("keys", text, f"found {listing(table.frame.columns)}")
     faults.refuse()
-    given = pl.DataFrame(parts)
+    frame = pl.DataFrame(parts).with_columns(columns).with_row_index(_ROW)
     if timed and schema.time is None:
         # Rows after the end, in their order: 1, 2, ...
         count = pl.int_range(1, pl.len() + 1)
-        given = given.with_columns((count.over(shared) if shared else count).alias(TIME))
-    source = _RowSource(table, schema.time, given, rows.keys, f"{table.name}: ")
-    frame = given.with_columns(columns)
-    numbers = pl.int_range(max(rows.keys.height, 1), dtype=pl.UInt32, eager=True).alias(SERIES)
-    index = rows.keys.select(shared).with_columns(numbers) if shared else pl.DataFrame([numbers])
+        frame = frame.with_columns((count.over(shared) if shared else count).alias(TIME))
     if shared:
+        index = rows.keys.select(shared).with_row_index(SERIES)
         frame = frame.join(index, on=shared, how="inner", maintain_order="left").drop(shared)
     else:
-        frame = frame.join(index, how="cross", maintain_order="left")
+        numbers = pl.int_range(max(rows.keys.height, 1), dtype=pl.UInt32, eager=True).alias(SERIES)
+        frame = frame.join(pl.DataFrame([numbers]), how="cross", maintain_order="left")
     if frame.height == 0 and table.frame.height:
-        raise fault(
-            "keys",
-            f"{table.name}: none of its {table.frame.height} rows is of a series in the table",
-            f"compare the values of {', '.join(shared)}",
-        )
+        text = f"{table.name}: none of its {table.frame.height} rows is of a series in the table"
+        raise fault("keys", text, f"compare the values of {', '.join(shared)}")
+    source = _RowSource(table, schema.time, rows.keys, f"{table.name}: ")
     frame = frame.sort(SERIES, maintain_order=True)
     if not timed:
         return *_one_per_key(frame, [SERIES], source, data.on_duplicates), source
@@ -492,8 +461,7 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
             differs, digits = (new - old).abs().fill_nan(None) > _CLOSE * scale, "g"
         bad = both.filter(differs)
         if bad.height:
-            number, time, now, was = bad.select(SERIES, TIME, new, old).row(0)
-            row = source.rows(number, time)[0]
+            number, row, now, was = bad.select(SERIES, _ROW, new, old).row(0)
             label, stamp, place = source.label(number), source.stamp(row), source.table.place(row + 1)
             text = (
                 f"{source.table.name}: expected the values of the table of the past where they overlap, "
@@ -504,12 +472,12 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
             found.append(Finding("error", "future", text, advice, label, place, bad.height))
     if found:
         return found
-    number, time = both.select(_AT).row(0)
+    number, row = both.select(SERIES, _ROW).row(0)
     text = (
         f"{both.height:,} of {extra.height:,} rows of {source.table.name} are in the table too, and agree "
         "with it"
     )
-    label, where = source.label(number), source.stamp(source.rows(number, time)[0])
+    label, where = source.label(number), source.stamp(row)
     return [Finding("note", "future", text, "nothing to do", label, where, both.height)]
 
 

@@ -40,7 +40,6 @@ CARD = "panel.json"
 KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
-_ROLES = ("time", "series", "target", "known", "past", "static", "categorical")
 _CYCLES = ("season_length", "periods")
 """Settings that leave the arrays as they are and may be changed."""
 _CALENDAR, _NOTES = TypeAdapter(Calendar), TypeAdapter(tuple[Finding, ...])
@@ -221,9 +220,10 @@ def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:
         if array.shape != shape or array.dtype != dtype:
             expected = f"{np.dtype(dtype)} {shape}"
             raise ValueError(f"{name}.npy is {array.dtype} {array.shape}, expected {expected}")
-    keys, columns = panel.keys, len(schema.series)
-    if keys.width != columns or (columns and keys.height != series):
-        raise ValueError(f"keys.arrow is {keys.shape}, expected {(series, columns)}")
+    if panel.keys.width != len(schema.series):
+        raise ValueError(f"keys.arrow has {panel.keys.width} columns, expected {len(schema.series)}")
+    if panel.keys.width and panel.keys.height != series:
+        raise ValueError(f"keys.arrow has {panel.keys.height} rows, expected {series}")
     if ((observed_ends < -1) | (observed_ends >= rows)).any():
         raise ValueError(f"observed_ends.npy names rows beyond the {rows} there are")
 
@@ -262,11 +262,18 @@ def stored_panel(
         as_converted(source, data)
         refuse_errors(found)
         return panel.with_cycles(*panel.schema.cycles(data))
-    found += _other_roles(str(source), panel, schema)
-    repair, wanted = _converted(source).on_duplicates, data.on_duplicates
-    if repair not in (wanted, "error"):
-        text = f"{source}: converted with --on-duplicates {repair}, requested {wanted}"
-        found.append(_again(text, "on_duplicates", wanted))
+    found += _contradictions(source, _roles(schema), _roles(panel.schema))
+    axes = [
+        f"{'' if one.regular else 'ir'}regular rows and {one.time_zone or 'no time zone'}"
+        for one in (panel.schema, schema)
+    ]
+    if axes[0] != axes[1]:
+        text = f"{source}: the store has {axes[0]}, the model {axes[1]}"
+        found.append(_again(text, "freq", schema.freq))
+    repair = _converted(source).on_duplicates
+    if repair != "error":
+        given = {"on_duplicates": data.on_duplicates}
+        found += _contradictions(source, given, {"on_duplicates": repair})
     refuse_errors(found)
     facts = ("time_dtype", "time_unit", "time_zone", "time_format", "dtypes")
     own = {name: getattr(panel.schema, name) for name in facts}
@@ -283,22 +290,16 @@ def as_converted(source: object, data: DataConfig) -> DataConfig:
     """
     if not is_store(source):
         return data
-    converted, schema = _converted(source), open_store(source).schema
-    found = []
+    converted = _converted(source)
+    stored = converted.model_dump() | _roles(open_store(source).schema)
+    wanted = {}
     for name, field in DataConfig.model_fields.items():
-        given, was = getattr(data, name), getattr(converted, name)
-        if given in (field.default, was) or name in _CYCLES:
+        given = getattr(data, name)
+        if name in _CYCLES or given in (field.default, getattr(converted, name)):
             continue
-        if name in (*_ROLES, "layout", "freq"):
-            was = getattr(schema, name) if name != "time" else schema.time or "row"
-            given = parse_freq(given) if name == "freq" else given
-        same = set(given) == set(was) if name in COLUMN_LISTS else given == was
-        if not same:
-            shown = ",".join(was) if name in COLUMN_LISTS else was
-            wanted = ",".join(given) if name in COLUMN_LISTS else given
-            text = f"{source}: {_flag(name)} {wanted}: the store was converted with {shown or 'none'}"
-            found.append(_again(text, name, str(wanted)))
-    refuse_errors(found)
+        if name not in COLUMN_LISTS or set(given) != set(stored[name]):
+            wanted[name] = parse_freq(given) if name == "freq" else given
+    refuse_errors(_contradictions(source, wanted, stored))
     cycles = {name: getattr(data, name) for name in _CYCLES if getattr(data, name) is not None}
     return converted.model_copy(update=cycles)
 
@@ -312,37 +313,30 @@ def _converted(source: str | Path) -> DataConfig:
         raise DataError(f"{source}: damaged panel store (how it was read); convert again") from error
 
 
-def _other_roles(source: str, panel: Panel, schema: Schema) -> list[Finding]:
+def _roles(schema: Schema) -> dict[str, Any]:
+    """Returns the settings that are part of a schema."""
+    names = ("series", "target", "known", "past", "static", "categorical", "holidays", "layout", "freq")
+    return {"time": schema.time or "row"} | {name: getattr(schema, name) for name in names}
+
+
+def _contradictions(
+    source: str | Path, wanted: Mapping[str, Any], stored: Mapping[str, Any]
+) -> list[Finding]:
     found = []
-    for name in (*_ROLES, "holidays", "layout"):
-        mine, wanted = getattr(panel.schema, name), getattr(schema, name)
-        if mine == wanted:
-            continue
-        if isinstance(mine, tuple):
-            lacking = [column for column in wanted if column not in mine]
-            mine, wanted = (", ".join(names) or "none" for names in (mine, wanted))
-            what = f"{name} columns are {mine}"
-            missing = f"; it lacks {', '.join(lacking)}" if lacking else ""
-        else:
-            what, missing = f"{name} is {mine or 'none'}", ""
-        text = f"{source}: the store's {what}, those of the model {wanted or 'none'}{missing}"
-        found.append(_again(text, name, str(wanted or "").replace(", ", ",")))
-    own = (panel.calendar.freq, panel.schema.time_zone, panel.regular)
-    if own != (schema.freq, schema.time_zone, schema.regular):
-        step, zone = panel.calendar.freq, panel.schema.time_zone
-        kinds = [f"{'' if regular else 'ir'}regular" for regular in (panel.regular, schema.regular)]
-        text = (
-            f"{source}: the store has steps of {step} ({kinds[0]}, {zone or 'no time zone'}), the "
-            f"model {schema.freq} ({kinds[1]}, {schema.time_zone or 'no time zone'})"
-        )
-        found.append(_again(text, "freq", schema.freq))
+    for name, given in wanted.items():
+        if given != stored[name]:
+            new, old = (
+                ",".join(value) if isinstance(value, tuple) else value
+                for value in (given, stored[name])
+            )
+            text = f"{source}: {_flag(name)} {new}: the store was converted with {old or 'none'}"
+            found.append(_again(text, name, str(new or "")))
     return found
 
 
 def _again(text: str, name: str, value: str = "FILE") -> Finding:
-    return Finding(
-        "error", "store", text, f"convert the table again with {_flag(name)} {value}".strip()
-    )
+    advice = f"convert the table again with {_flag(name)} {value}"
+    return Finding("error", "store", text, advice.strip())
 
 
 def _flag(name: str) -> str:

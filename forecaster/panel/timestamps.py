@@ -19,7 +19,7 @@ from datetime import datetime
 
 import polars as pl
 
-from forecaster.panel.findings import fault, row_fault
+from forecaster.panel.findings import Finding, fault, row_fault
 
 SAMPLE = 100
 
@@ -71,14 +71,8 @@ class WrittenTimes:
     time_format: str
     digits: bool
     """Whether it held whole numbers, not text."""
-    text: pl.Series | None = None
-    """The text itself where offsets from UTC vary: timestamps do not keep them."""
-
-    def written(self, stamps: pl.Series, row: int) -> pl.Series:
-        """Returns the timestamps of consecutive rows, the first of which is `row`, as written."""
-        if self.text is not None:
-            return self.text[row : row + len(stamps)]
-        return write_times(stamps, self.time_format)
+    notes: tuple[Finding, ...] = ()
+    """A note where offsets from UTC vary: timestamps do not keep them."""
 
 
 def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float = 0.9) -> list[str]:

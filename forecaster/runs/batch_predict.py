@@ -8,15 +8,14 @@ and restarts change no byte of the result.
 from __future__ import annotations
 
 import json
-import os
-import queue
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
@@ -36,8 +35,8 @@ from forecaster.forecast.parts import (
     terms,
     write_part,
 )
-from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
-from forecaster.forecast.writer import check_format, write_rows
+from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
+from forecaster.forecast.writer import ROWS, check_suffix, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
@@ -46,7 +45,7 @@ from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
-from forecaster.runs.processes import Child, Parent
+from forecaster.runs.processes import Child, Parent, ready
 
 Engine = Callable[[PartitionJob, list[int]], Iterator[tuple[int, PartRecord]]]
 """Makes the parts of blocks elsewhere, and yields their records as they are finished."""
@@ -113,43 +112,42 @@ class Source:
 def predict_to(
     artifact: Artifact,
     out: Path,
-    data: object,
-    *,
-    future: object | None = None,
-    covariates: object | None = None,
-    cutoff: str = "own",
-    horizon: int | None = None,
-    samples: int | None = None,
-    seed: int = 0,
-    parts: bool = False,
-    shard: tuple[int, int] | None = None,
-    devices: int | None = None,
-    restart: bool = False,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
-    **roles: Any,
+    source: Source,
+    window_of: Callable[[Panel], ForecastWindow],
+    parts: bool,
+    shard: tuple[int, int] | None,
+    devices: int | None,
+    restart: bool,
+    engine: Engine | None,
+    progress: Progress | None,
 ) -> BatchResult:
     """Writes the forecast of every series of a table; see `Forecaster.predict_to` for the options.
+
+    Args:
+        artifact: the model.
+        out: file for the forecasts.
+        source: the table.
+        window_of: returns the cutoffs and the horizon of a panel.
+        parts, shard, devices, restart, engine, progress: as the caller declared them.
 
     Raises:
         ConfigError: the model does not support the horizon or sample paths, or devices are missing.
         DataError: the table does not fit the model, or a known covariate is missing.
         OutputError: something cannot be written, or parts of another result are there.
     """
-    check_format(out)
+    check_suffix(out, ROWS)
     number, of = _checked(shard)
     names = _device_names(devices)
     folder, alone = folder_of(out), of == 1
-    source = Source(data, future, covariates, roles)
     if restart:
         Partitions(folder, 0).remove()
     with _nothing_left(folder, alone=alone):
         panel, store = _opened(artifact, source, folder, alone=alone)
-        window = resolve_window(artifact, panel, cutoff, horizon, samples, seed)
+        window = window_of(panel)
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, artifact, window)
-        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=roles)
+        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=source.roles)
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
@@ -225,36 +223,25 @@ def _made_by_processes(
     job: PartitionJob, todo: list[int], devices: list[str]
 ) -> Iterator[tuple[int, PartRecord]]:
     """Yields number and record of each block; device j of n makes blocks j, j + n, … of `todo`."""
-    finished: queue.Queue[tuple[int, tuple[int, PartRecord] | None]] = queue.Queue()
-
-    def listen(which: int, child: Child) -> None:
-        with suppress(EOFError):
-            while True:
-                finished.put((which, child.receive()))
-        finished.put((which, None))
-
+    lanes = max(1, cores() // len(devices))
+    left: dict[Child, int] = {}
     with ExitStack() as stack:
-        children, left = [], []
         for which, device in enumerate(devices[: len(todo)]):
-            child = Child(_MAKE_PARTS, "the process")
+            child = Child(_MAKE_PARTS, f"the process of device {which}")
             stack.callback(child.end)
-            stack.callback(child.kill)
             blocks = todo[which :: len(devices)]
-            child.send((job, blocks, device, max(1, cores() // len(devices))))
-            children.append(child)
-            left.append(len(blocks))
-            threading.Thread(target=listen, args=(which, child), daemon=True).start()
-        while any(left):
-            which, result = finished.get()
-            if result is not None:
-                left[which] -= 1
+            child.send((job, blocks, device, lanes))
+            left[child] = len(blocks)
+        while any(left.values()):
+            for child in ready(child for child, blocks in left.items() if blocks):
+                try:
+                    result = child.receive()
+                except EOFError:
+                    raise OutputError(
+                        f"{child.failure()}; finished parts stay: the same command goes on"
+                    ) from None
                 yield result
-            elif left[which]:
-                reason = children[which].last_line() or children[which].failure()
-                raise OutputError(
-                    f"device {which}: its process ended ({reason}); finished parts stay: the same "
-                    "command goes on"
-                )
+                left[child] -= 1
 
 
 def make_parts(parent: Parent) -> None:
@@ -304,19 +291,13 @@ def needed_memory(source: Source, schema: Schema) -> float:
 
 def free_memory() -> float:
     """Returns the free bytes of the machine, or of the control group of this process."""
-    pages = {name: os.sysconf(name) for name in ("SC_PAGE_SIZE", "SC_PHYS_PAGES", "SC_AVPHYS_PAGES")}
-    free = float(pages["SC_PAGE_SIZE"] * pages["SC_AVPHYS_PAGES"])
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-        group = Path("/sys/fs/cgroup")
-        most = (group / "memory.max").read_text(encoding="ascii").strip()
-        if most != "max":
-            free = min(
-                free, float(most) - float((group / "memory.current").read_text(encoding="ascii"))
-            )
-    except (OSError, StopIteration):  # another system, or no limit
-        pass
+    free = float(psutil.virtual_memory().available)
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # another system, or no limit
+        most, used = (
+            float((group / name).read_text("ascii")) for name in ("memory.max", "memory.current")
+        )
+        free = min(free, most - used)
     return free
 
 

@@ -18,7 +18,8 @@ import torch
 
 from forecaster.config import Config, Plan, parse_plan
 from forecaster.errors import ConfigError
-from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE, baselines_at, score_models
+from forecaster.evaluation.backtest import score_forecasts
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.calibrate import CalibrationSet, calibrate
 from forecaster.forecast.forecast import known_forecast
@@ -283,27 +284,27 @@ def _validate(
     """Scores of the validation windows: the model, its linear forecast and cheap baselines."""
     found, _, cutoffs = split.validation.locate(split.validation_windows)
     series, cutoff = np.unique(np.stack([found, cutoffs]), axis=1)
-    levels = artifact.plan.model.quantile_levels
-    baselines = baselines_at(panel, series, cutoff, artifact.horizon, levels, CHEAP_BASELINES)
-    forecasts = {MODEL: Predictor(artifact).quantiles(panel, series, cutoff), **baselines.quantiles}
+    models = {MODEL: artifact}
     linear = artifact.ensemble.linear_only()
     if linear is not None:
-        predictor = Predictor(replace(artifact, ensemble=linear))
-        forecasts[RIDGE] = predictor.quantiles(panel, series, cutoff)
-    if context.validated is not None:
-        context.validated(
-            {
-                name: known_forecast(panel, series, cutoff, forecasts[name], levels)
-                for name in (MODEL, RIDGE)
-                if name in forecasts
-            }
+        models[RIDGE] = replace(artifact, ensemble=linear)
+    levels = artifact.plan.model.quantile_levels
+    forecasts = {
+        name: known_forecast(
+            panel, series, cutoff, Predictor(model).quantiles(panel, series, cutoff), levels
         )
-    ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
-    actual = panel.values[ahead, : panel.n_channels]
-    scores, scored = score_models(actual, forecasts, levels, baselines.scales)
+        for name, model in models.items()
+    }
+    # Costly baselines are left to backtests.
+    backtest = score_forecasts([forecasts], CHEAP_BASELINES)
+    context.validated(backtest)
+    scores = {
+        model: {name: value for name, value in own.items() if name not in ("skill_low", "skill_high")}
+        for model, own in backtest.scores.items()
+    }
     # Identifies the windows, so that scores of two models are compared on the same ones only.
     digest = hashlib.sha256(np.stack([series, cutoff]).astype("<i8").tobytes()).hexdigest()[:16]
-    return {"windows": len(series), "cutoffs": digest, "cells": scored, "scores": scores}
+    return {"windows": len(series), "cutoffs": digest, "cells": backtest.scored, "scores": scores}
 
 
 def _calibration_cutoffs(split: Split, cells: int) -> tuple[Int64, Int64]:

@@ -6,8 +6,8 @@ A fit whose tracking store is unreachable still ends well and prints how to send
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,8 @@ from forecaster.evaluation.backtest import (
     ForecastsByModel,
     rolling_cutoffs,
     run_backtest,
-    score_forecasts,
 )
-from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
 from forecaster.forecast.artifact import Artifact
@@ -54,7 +53,7 @@ from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.linear import fit_linear
 from forecaster.runs.progress import BufferedLogger, TrainingBar
-from forecaster.runs.resume import OpenFit, ResumableFit
+from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.warm_start import Start
@@ -89,7 +88,7 @@ def run_fit(
     out: Path | None,
     console: Console,
     start: Artifact | None = None,
-    resumable: ResumableFit | None = None,
+    resumable: RunFolder | None = None,
     context: TrainingContext = NO_CONTEXT,
     introduced: bool = False,
     report: Path | None = None,
@@ -128,35 +127,32 @@ def run_fit(
     first = None
     if start is not None:
         first = Start(start, partial(print_start, console, panel, split, start))
-    notice = partial(print_notice, console)
     name = out.name if out else Path(panel.name).stem
-    validated: list[ForecastsByModel] = []
+    validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
     )
-    opening = (
-        resumable.opened(plan, tracking, panel, start, notice)
-        if resumable
-        else _without_checkpoints(tracking, name)
+    context = replace(
+        context,
+        callbacks=(TrainingBar(console),),
+        say=partial(print_notice, console),
+        validated=validated.append,
     )
-    with opening as opened, tempfile.TemporaryDirectory() as scratch:
-        run = opened.run
-        context = replace(
-            context,
-            logger=BufferedLogger(run) if run.recorded else None,
-            callbacks=(TrainingBar(console),),
-            checkpoints=opened.checkpoints,
-            settled=opened.settled,
-            say=notice,
-            validated=validated.append,
-        )
+    with ExitStack() as stack:
+        if resumable is None:
+            run = stack.enter_context(open_run(tracking, name))
+        else:
+            opening = resumable.opened(plan, tracking, panel, start, context)
+            run, context = stack.enter_context(opening)
+        if run.recorded:
+            context = replace(context, logger=BufferedLogger(run))
         artifact = fit_panel(panel, plan, split, context, start=first)
         print_scores(console, artifact)
         saves = out is not None or run.recorded
         if saves or report is not None:
             page = _validation_page(artifact, panel, findings, validated)
             if saves:
-                folder = out or Path(scratch) / "model"
+                folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
                 artifact.save(folder, _figures(artifact, panel), {} if page is None else {REPORT: page})
                 log_artifact(run, artifact, folder)
             if page is not None:
@@ -311,30 +307,18 @@ class _Refits:
             return None
 
 
-@contextmanager
-def _without_checkpoints(tracking: TrackingConfig, name: str) -> Iterator[OpenFit]:
-    with open_run(tracking, name) as run:
-        yield OpenFit(run)
-
-
 def _validation_page(
-    artifact: Artifact,
-    panel: Panel,
-    findings: Sequence[Finding],
-    forecasts: Sequence[Mapping[str, Forecast]],
+    artifact: Artifact, panel: Panel, findings: Sequence[Finding], validated: Sequence[Backtest]
 ) -> str | None:
     """The page about the validation windows of a fit; None where there were none."""
-    if not forecasts:
+    if not validated:
         return None
     command = f"forecaster fit {_table_name(panel)} --config config.yaml --out MODEL"
     # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
     report_context = ReportContext(
         artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None
     )
-    # Costly baselines are left to backtests.
-    return render_report(
-        replace(score_forecasts(forecasts, CHEAP_BASELINES), report_context=report_context)
-    )
+    return render_report(replace(validated[-1], report_context=report_context))
 
 
 def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:

@@ -16,11 +16,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from forecaster.errors import ForecasterError
@@ -37,115 +40,118 @@ class Child:
     def __init__(self, function: str, name: str, environment: Mapping[str, str] | None = None):
         self.name = name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._connection, theirs = Pipe()
         package = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            # -P: a file in the working folder must not hide a module of Python's own.
-            [sys.executable, "-P", "-c", _MAIN, function],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **(environment or {}), "PYTHONPATH": paths},
-        )
+        with theirs:
+            self._process = subprocess.Popen(
+                # -P: a file in the working folder must not hide a module of Python's own.
+                [sys.executable, "-P", "-c", _MAIN, function, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env={**os.environ, **(environment or {}), "PYTHONPATH": paths},
+                pass_fds=[theirs.fileno()],
+            )
+
+    def fileno(self) -> int:
+        """Returns the file descriptor that `ready` waits on."""
+        return self._connection.fileno()
 
     def send(self, message: Any) -> None:
-        """Sends a message; `receive` tells whether the child is still there."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            pickle.dump(message, self._process.stdin)
-            self._process.stdin.flush()
+        """Sends a message; `receive` shows whether the child is still there."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            _send(self._connection, message)
 
     def receive(self) -> Any:
-        """Returns the next message; raises EOFError if the child ended."""
-        assert self._process.stdout is not None
+        """Returns the next message.
+
+        Raises:
+            EOFError: the child ended.
+            ForecasterError: it ended the child.
+        """
         try:
-            return pickle.load(self._process.stdout)
-        except (EOFError, pickle.UnpicklingError):
+            message = pickle.loads(self._connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
             self._process.wait()
             raise EOFError(self.name) from None
+        if isinstance(message, ForecasterError):
+            raise message
+        return message
 
     def failure(self) -> str | None:
         """Returns how the child failed; None while it runs, and after exit code 0 or `REFUSED`."""
         code = self._process.poll()
         if code in (None, 0, REFUSED):
             return None
-        last = self.last_line()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"{self.name} {how}" + (f": {last}" if last else "")
-
-    def last_line(self) -> str:
-        """Returns the last line of its standard error."""
         self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"{self.name} {how}" + (f": {lines[-1].strip()}" if lines else "")
 
     def end(self) -> None:
-        """Lets a finished child exit; kills it after ten seconds."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
+        """Ends the child; one that has not exited after ten seconds is killed."""
+        self._connection.close()
         try:
             self._process.wait(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
-        self._process.stdout.close()
+            self._process.kill()
+            self._process.wait()
         self._log.close()
 
-    def kill(self) -> None:
-        """Ends the child at once."""
-        self._process.kill()
-        self._process.wait()
+
+def ready(children: Iterable[Child]) -> list[Child]:
+    """Waits for the next messages; returns the children that have sent one or ended."""
+    with DefaultSelector() as selector:
+        for child in children:
+            selector.register(child, EVENT_READ, child)
+        return [key.data for key, _ in selector.select()]
 
 
 class Parent:
-    """The other end of the pipes, in the child."""
+    """The process that started this one, which ends when the parent closes the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection):
+        self._connection = connection
         self._messages: SimpleQueue[Any] = SimpleQueue()
-        self._waits, self._ended = False, False
-        self._out = os.fdopen(os.dup(1), "wb")
-        os.dup2(2, 1)  # what a library prints is no message
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, message: Any) -> None:
         """Sends a message to the parent."""
-        pickle.dump(message, self._out)
-        self._out.flush()
+        _send(self._connection, message)
 
     def receive(self) -> Any:
-        """Returns the next message; None when the parent has closed the pipe."""
-        self._waits = True
-        message = self._messages.get()
-        self._waits = False
-        if self._ended and message is not None:
-            os._exit(1)
-        return message
+        """Returns the next message."""
+        return self._messages.get()
 
     def _read(self) -> None:
-        stream = os.fdopen(0, "rb")
         try:
             while True:
-                self._messages.put(pickle.load(stream))
-        except (EOFError, pickle.UnpicklingError):
-            self._ended = True
+                self._messages.put(pickle.loads(self._connection.recv_bytes()))
+        except (EOFError, ConnectionResetError):
+            os._exit(0)  # whatever is being done has no purpose now
         except BaseException:
             sys.excepthook(*sys.exc_info())
             os._exit(1)
-        if not self._waits:  # the parent is gone, and the work has no purpose
-            os._exit(1)
-        self._messages.put(None)
+
+
+def _send(connection: Connection, message: Any) -> None:
+    # Not `Connection.send`: its pickler, as torch extends it, would share the memory of tensors.
+    connection.send_bytes(pickle.dumps(message))
 
 
 def run_child() -> None:
     """Runs the function named by the first argument, as `Child` starts it."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the parent decides
         signal.signal(number, signal.SIG_IGN)
-    module, name = sys.argv[1].split(":")
+    function, handle = sys.argv[1:]
+    parent = Parent(Connection(int(handle)))
+    module, name = function.split(":")
     code = 0
     try:
-        getattr(import_module(module), name)(Parent())
+        getattr(import_module(module), name)(parent)
     except ForecasterError as error:
-        sys.stderr.write(f"{error}\n")
+        parent.send(error)
         code = REFUSED
     except BaseException:
         sys.excepthook(*sys.exc_info())

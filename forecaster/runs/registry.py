@@ -14,8 +14,6 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +24,7 @@ from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
-from forecaster.runs.tracking import connect, database, experiment_id, first_line, probe, tracking_uri
+from forecaster.runs.tracking import experiment_id, first_line, opened_store, tracking_uri
 from forecaster.runs.warm_start import ancestry, comparable
 
 if TYPE_CHECKING:
@@ -89,18 +87,17 @@ def publish(folder: Path, name: str, tracking: TrackingConfig, run_id: str | Non
     artifact = load_artifact(folder)
     if not name.strip() or set(name) & set("/:@"):
         raise ConfigError(f"--mlflow {name!r}: expected a name without / : and @, as sales")
-    uri, client = open_registry(tracking, create=True)
-    with _one_line(uri):
+    with opened_store(tracking, create=True) as client:
         tags = _tags(artifact, folder)
         found = client.search_model_versions(f"name = '{name}' and tags.digest = '{tags['digest']}'")
         version = max((int(known.version) for known in found), default=None)
         if version is None:
-            experiment = experiment_id(client, tracking.experiment, uri)
+            experiment = experiment_id(client, tracking.experiment, tracking_uri(tracking))
             version = _register(client, artifact, folder, name, experiment, tags, run_id)
         champion = client.get_registered_model(name).aliases.get(CHAMPION)
         if champion is not None and int(champion) == version:
             return Published(name, version, True, f"{name} version {version} is the champion already")
-        wins, reason = _beats(client, uri, artifact, name, champion)
+        wins, reason = _beats(client, artifact, name, champion)
         if wins:
             client.set_registered_model_alias(name, CHAMPION, str(version))
             became = f"{name} version {version} is the champion"
@@ -126,11 +123,9 @@ def load_registered(address: str, tracking: TrackingConfig) -> Artifact:
         ArtifactError: the version holds no saved model, or a damaged one.
     """
     name, alias, number = parse_address(address)
-    uri, client = open_registry(tracking)
-    with _one_line(uri):
-        version = _find_version(client, uri, name, alias, number)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = fetch_version(client, uri, name, version, Path(scratch))
+    with opened_store(tracking) as client, tempfile.TemporaryDirectory() as scratch:
+        version = _find_version(client, name, alias, number)
+        folder = fetch_version(client, name, version, Path(scratch))
         try:
             return load_artifact(folder)
         except ArtifactError as error:
@@ -147,22 +142,7 @@ def parse_address(address: str) -> tuple[str, str | None, str | None]:
     return found[1], found[2], found[3]
 
 
-def open_registry(tracking: TrackingConfig, create: bool = False) -> tuple[str, MlflowClient]:
-    """Returns address and client of the store; a missing local one is only made on `create`."""
-    uri = tracking_uri(tracking)
-    advice = "MLFLOW_TRACKING_URI says where the store is"
-    file = database(uri)
-    if not create and file is not None and not file.exists():
-        raise ConfigError(f"MLflow store {uri}: there is no such file; {advice}")
-    if away := probe(uri):
-        raise ConfigError(f"MLflow store {uri}: {away}; {advice}")
-    try:
-        return uri, connect(uri)
-    except Exception as error:  # MLflow's errors are of many kinds
-        raise ConfigError(f"MLflow store {uri}: {first_line(error)}; {advice}") from error
-
-
-def fetch_version(client: MlflowClient, uri: str, name: str, version: int, scratch: Path) -> Path:
+def fetch_version(client: MlflowClient, name: str, version: int, scratch: Path) -> Path:
     """Returns a folder with the data files, and nothing else, of the saved model of a version.
 
     Raises:
@@ -173,7 +153,7 @@ def fetch_version(client: MlflowClient, uri: str, name: str, version: int, scrat
     address, folder = f"{SCHEME}{name}/{version}", scratch / _INSIDE
     try:
         source = client.get_model_version_download_uri(name, str(version))
-        store = get_artifact_repository(source, tracking_uri=uri)
+        store = get_artifact_repository(source, tracking_uri=client.tracking_uri)
     except Exception as error:  # an address that no part of MLflow can open
         raise ArtifactError(f"{address}: cannot be fetched ({first_line(error)})") from error
 
@@ -292,16 +272,6 @@ def example_of(artifact: Artifact) -> Any:
     return frame.astype(object).where(frame.notna(), None)
 
 
-@contextmanager
-def _one_line(uri: str) -> Iterator[None]:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except MlflowException as error:
-        raise ConfigError(f"MLflow store {uri}: {first_line(error)}") from error
-
-
 def _tags(artifact: Artifact, folder: Path) -> dict[str, str]:
     """Returns what a list of versions shows of a model; `digest` identifies it."""
     digest = hashlib.sha256()
@@ -361,15 +331,13 @@ def _register(
     return int(version.version)
 
 
-def _beats(
-    client: MlflowClient, uri: str, new: Artifact, name: str, champion: str | None
-) -> tuple[bool, str]:
+def _beats(client: MlflowClient, new: Artifact, name: str, champion: str | None) -> tuple[bool, str]:
     """Returns whether a model becomes the champion, and the reason."""
     if champion is None:
         return True, "there was none"
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            old = load_artifact(fetch_version(client, uri, name, int(champion), Path(scratch)))
+            old = load_artifact(fetch_version(client, name, int(champion), Path(scratch)))
     except ArtifactError as error:
         return False, f"it is no model that this version can read ({error}); set the alias by hand"
     return compare(new, old)
@@ -377,9 +345,8 @@ def _beats(
 
 def compare(new: Artifact, champion: Artifact) -> tuple[bool, str]:
     """Returns whether a model has a lower validation WQL than the champion, and the reason."""
-    differs = _differs(new, champion)
-    if differs is not None:
-        return False, f"{differs}, so their scores cannot be compared; set the alias by hand"
+    if reason := _differs(new, champion):
+        return False, f"{reason}, so their scores cannot be compared; set the alias by hand"
     ours, theirs = (model.metrics["validation"]["scores"][MODEL]["WQL"] for model in (new, champion))
     where = f"the same {new.metrics['validation']['windows']:,} validation windows"
     if math.isnan(ours) or math.isnan(theirs):
@@ -388,25 +355,23 @@ def compare(new: Artifact, champion: Artifact) -> tuple[bool, str]:
         return False, f"both have WQL {ours:.4g} on {where}"
     percent = f" ({100 * abs(ours / theirs - 1):.1f} %)" if theirs else ""
     word = "lower" if ours < theirs else "higher"
-    return (
-        ours < theirs,
-        f"its WQL {ours:.4g} is {word} than the champion's {theirs:.4g}{percent} on {where}",
-    )
+    reason = f"its WQL {ours:.4g} is {word} than the champion's {theirs:.4g}{percent} on {where}"
+    return ours < theirs, reason
 
 
 def _differs(new: Artifact, old: Artifact) -> str | None:
     """Returns why validation scores of two models cannot be compared; None if they can."""
-    for what, ours, theirs in (
-        ("forecasts", ", ".join(new.schema.target), ", ".join(old.schema.target)),
-        ("has the horizon", new.horizon, old.horizon),
-        (
-            "has the quantile levels",
-            ", ".join(map(str, new.plan.model.quantile_levels)),
-            ", ".join(map(str, old.plan.model.quantile_levels)),
-        ),
-    ):
-        if ours != theirs:
-            return f"it {what} {ours}, the champion {theirs}"
+    ours, theirs = (
+        {
+            "forecasts": ", ".join(model.schema.target),
+            "has the horizon": str(model.horizon),
+            "has the quantile levels": ", ".join(map(str, model.plan.model.quantile_levels)),
+        }
+        for model in (new, old)
+    )
+    for what, own in ours.items():
+        if own != theirs[what]:
+            return f"it {what} {own}, the champion {theirs[what]}"
     if not comparable(new.schema, old.schema):
         return f"their frequencies differ ({new.schema.freq} and {old.schema.freq})"
     if new.fingerprint != old.fingerprint:
@@ -417,9 +382,7 @@ def _differs(new: Artifact, old: Artifact) -> str | None:
     return None if cutoffs[0] == cutoffs[1] else "the two were validated on different windows"
 
 
-def _find_version(
-    client: MlflowClient, uri: str, name: str, alias: str | None, number: str | None
-) -> int:
+def _find_version(client: MlflowClient, name: str, alias: str | None, number: str | None) -> int:
     """Returns the number of a version; raises ConfigError with the known ones if it is missing."""
     from mlflow.exceptions import MlflowException
 
@@ -430,7 +393,7 @@ def _find_version(
             raise
         known = sorted(model.name for model in client.search_registered_models(max_results=100))
         raise ConfigError(
-            f"no model '{name}' in the MLflow store {uri}; it has {', '.join(known) or 'none'}"
+            f"no model '{name}' in the MLflow store {client.tracking_uri}; it has {', '.join(known) or 'none'}"
         ) from error
     versions = sorted(int(found.version) for found in client.search_model_versions(f"name = '{name}'"))
     listed = ", ".join(map(str, versions[-10:]))

@@ -6,26 +6,26 @@ is removed when the model is saved; checkpoints in it are never overwritten with
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from safetensors.torch import save as save_tensors
 
 from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
-from forecaster.files import atomic_file
+from forecaster.files import atomic_file, lock
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.tracking import TrackedRun, open_run
+from forecaster.runs.tracking import TrackedRun, flatten, open_run
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.versions import versions
 
 _SUFFIX = ".run"
@@ -77,30 +77,12 @@ class FitRecord:
     """Of the table."""
     weights: str | None
     """Digest of the model it started from."""
-    uri: str
-    """Of the MLflow store."""
-    run: str
-    """Key of the MLflow run; empty = none."""
     options: dict[str, Any]
     """Precision, compilation and interval of checkpoints."""
-
-    @classmethod
-    def of(cls, request: FitRequest, resolved: Plan, panel: Panel, start: Artifact | None) -> FitRecord:
-        """Returns the record of a fit that is about to begin, without its MLflow run."""
-        weights = None if start is None else save_tensors(start.ensemble.state_dict())
-        return cls(
-            version=_version(),
-            config=request.config.model_dump(mode="json"),
-            resolved=resolved.model_dump(mode="json"),
-            sources={name: _source(getattr(request, name)) for name in _SOURCES},
-            until=request.until,
-            folder=os.getcwd(),
-            fingerprint=panel.fingerprint(),
-            weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
-            uri="",
-            run="",
-            options={name: getattr(request, name) for name in _OPTIONS},
-        )
+    uri: str = ""
+    """Of the MLflow store."""
+    run: str = ""
+    """Id of the MLflow run."""
 
     @property
     def identity(self) -> str:
@@ -119,10 +101,10 @@ class FitRecord:
                 f"the fit to resume was begun by version {self.version}, this is {_version()}: "
                 f"resume it there, or {_RESTART}"
             )
-        had = dict(_flat(self.config))
+        had = flatten(self.config)
         faults = [
             f"{name} {value}: the fit to resume has {had[name]}"
-            for name, value in _flat(now.config.model_dump(mode="json", exclude_unset=True))
+            for name, value in flatten(now.config.model_dump(mode="json", exclude_unset=True)).items()
             if had[name] != value
         ]
         tables: dict[str, Any] = {}
@@ -160,10 +142,11 @@ class FitRecord:
                     f"the {what} has changed since the fit was begun: fingerprint {old} then, {new} "
                     f"now; bring the old one back, or {_RESTART}"
                 )
+        had = flatten(self.resolved)
         faults = [
-            f"{name} {value}: the fit to resume has {had}"
-            for (name, value), (_, had) in zip(_flat(now.resolved), _flat(self.resolved), strict=True)
-            if value != had and not name.startswith("tracking.")
+            f"{name} {value}: the fit to resume has {had[name]}"
+            for name, value in flatten(now.resolved).items()
+            if value != had[name]
         ]
         if faults:
             raise ConfigError("\n".join([*faults, _RESTART]))
@@ -182,6 +165,9 @@ class RunFolder:
         self.out = out if out.name else out.resolve()
         self.path = self.out.with_name(self.out.name + _SUFFIX)
         self.is_main = is_main
+        self.request: FitRequest | None = None
+        """Of the caller or, merged with it, of the interrupted fit."""
+        self.interrupted: FitRecord | None = None
 
     @property
     def step(self) -> str | None:
@@ -233,46 +219,25 @@ class RunFolder:
         Raises:
             OutputError: another fit has it.
         """
+        path = self.path / "lock"
         while True:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                file: IO[Any] = stack.enter_context((self.path / "lock").open("a+"))
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise OutputError(
-                    f"{self.out}: another fit is writing it ({file.read().strip() or 'just begun'}): "
-                    "wait for it, or choose another --out"
-                ) from None
+                file = stack.enter_context(path.open("a+"))
+                if not lock(file.fileno()):
+                    file.seek(0)
+                    raise OutputError(
+                        f"{self.out}: another fit is writing it ({file.read() or 'just begun'}): "
+                        "wait for it, or choose another --out"
+                    )
             except OSError as error:
                 raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
             with suppress(FileNotFoundError):  # a fit that ended just now has removed the folder
-                if os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
+                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     break
         file.truncate(0)
         file.write(f"process {os.getpid()} on {os.uname().nodename}")
         file.flush()
-
-
-@dataclass(frozen=True)
-class OpenFit:
-    """What a fit needs while it runs."""
-
-    run: TrackedRun
-    checkpoints: Checkpoints | None = None
-    settled: Callable[[FitPlan], None] = lambda fit: None
-    """Records settings that depend on the speed of this machine."""
-
-
-@dataclass(frozen=True)
-class ResumableFit:
-    """A fit with a folder of its own."""
-
-    folder: RunFolder
-    asked: FitRequest
-    """Of the interrupted fit, if there is one."""
-    record: FitRecord | None = None
-    """Of the interrupted fit."""
 
     @contextmanager
     def opened(
@@ -281,48 +246,60 @@ class ResumableFit:
         tracking: TrackingConfig,
         panel: Panel,
         start: Artifact | None,
-        say: Callable[[str], None],
-    ) -> Iterator[OpenFit]:
-        """Opens the MLflow run and the checkpoints; when the fit stops, says how to resume it.
+        context: TrainingContext,
+    ) -> Iterator[tuple[TrackedRun, TrainingContext]]:
+        """Yields the MLflow run, and the context with checkpoints; prints how to resume a stopped fit.
 
         Raises:
             DataError: the table differs from that of the interrupted fit.
             ConfigError: the settings differ.
         """
-        record = FitRecord.of(self.asked, plan, panel, start)
-        if self.record is not None:
-            self.record.check(record)
-            record = self.record
+        request = self.request
+        assert request is not None
+        weights = None if start is None else save_tensors(start.ensemble.state_dict())
+        record = FitRecord(
+            version=_version(),
+            config=request.config.model_dump(mode="json"),
+            resolved=plan.model_dump(mode="json"),
+            sources={name: _source(getattr(request, name)) for name in _SOURCES},
+            until=request.until,
+            folder=os.getcwd(),
+            fingerprint=panel.fingerprint(),
+            weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
+            options={name: getattr(request, name) for name in _OPTIONS},
+        )
+        if self.interrupted is not None:
+            self.interrupted.check(record)
+            record = self.interrupted
         # The default store is a file in the working folder, which may be another one now.
         tracking = tracking.model_copy(update={"uri": record.uri} if record.uri else {})
-        if not self.folder.is_main:
-            tracking = tracking.model_copy(update={"enabled": False})
-        folder, every = self.folder, self.asked.checkpoint_every
+        files = Checkpoints(self.path, record.identity, request.checkpoint_every, context.say)
         try:
-            with open_run(tracking, folder.out.name, record.run) as run:
+            with open_run(tracking, self.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
                 record = replace(record, uri=uri, run=run.run_id)
-                folder.write(record)
+                self.write(record)
 
                 def settle(fit: FitPlan) -> None:
                     resolved = record.resolved | {"fit": fit.model_dump(mode="json")}
-                    folder.write(replace(record, resolved=resolved))
+                    self.write(replace(record, resolved=resolved))
 
-                yield OpenFit(run, Checkpoints(folder.path, record.identity, every, say), settle)
+                yield run, replace(context, checkpoints=files, settled=settle)
         except BaseException as error:
-            if (step := folder.step) is not None:
+            if (step := self.step) is not None:
                 if isinstance(error, Exception):
-                    say(f"the checkpoint after {step} is kept in {folder.path}")
+                    context.say(f"the checkpoint after {step} is kept in {self.path}")
                 else:
-                    say(f"stopped after {step}; go on with: forecaster fit --resume {folder.out}")
+                    command = f"forecaster fit --resume {self.out}"
+                    context.say(f"stopped after {step}; go on with: {command}")
             raise
 
 
 @contextmanager
 def resumable_fit(
     request: FitRequest, out: Path | None, resume: Path | None, restarts: bool, is_main: bool = True
-) -> Iterator[ResumableFit]:
-    """Holds the folder of a fit, which no other fit can use meanwhile.
+) -> Iterator[RunFolder]:
+    """Holds the folder of a fit, which no other fit can use meanwhile; its `request` is set.
 
     Args:
         request: of the caller.
@@ -338,7 +315,8 @@ def resumable_fit(
     if resume is None:
         assert out is not None
         with claimed(out, restarts=restarts, is_main=is_main) as folder:
-            yield ResumableFit(folder, request)
+            folder.request = request
+            yield folder
         return
     if restarts:
         raise ConfigError("--resume goes on, --restart begins anew: give one of them")
@@ -346,10 +324,11 @@ def resumable_fit(
     if out is not None and out.resolve() != found.resolve():
         raise ConfigError(f"--out {out}: the fit to resume writes {found}; leave --out away")
     with claimed(found, resumes=True, is_main=is_main) as folder:
-        record = folder.record()
-        if record is None:  # it has just been finished
+        folder.interrupted = folder.record()
+        if folder.interrupted is None:  # it has just been finished
             raise ConfigError(f"--resume {resume}: this fit is finished, there is nothing to resume")
-        yield ResumableFit(folder, record.request(request), record)
+        folder.request = folder.interrupted.request(request)
+        yield folder
 
 
 def _find_run(run: Path) -> Path:
@@ -419,11 +398,3 @@ def _absolute(given: object, folder: str) -> str | None:
     if name is None or name == _IN_MEMORY or "://" in name:
         return name
     return os.path.abspath(os.path.join(folder, name))
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

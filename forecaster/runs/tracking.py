@@ -86,13 +86,34 @@ def database(uri: str) -> Path | None:
     return Path(unquote(uri.removeprefix("sqlite:///"))).absolute()
 
 
-def check_store(uri: str) -> None:
-    """Raises ConfigError if a store does not exist or does not answer."""
+def check_store(uri: str, create: bool = False) -> None:
+    """Raises ConfigError if a store does not answer or, unless it may be created, does not exist."""
     shown, file = without_password(uri), database(uri)
-    if file is not None and not file.is_file():
+    if not create and file is not None and not file.is_file():
         raise ConfigError(f"MLflow store {shown}: it does not exist; forecaster fit creates it")
     if away := probe(uri):
         raise ConfigError(f"MLflow store {shown}: {away}")
+
+
+@contextmanager
+def opened_store(config: TrackingConfig, create: bool = False) -> Iterator[MlflowClient]:
+    """Yields a client of a store, which is only made on `create`; errors become a ConfigError."""
+    uri = tracking_uri(config)
+    check_store(uri, create)
+    try:
+        yield connect(uri)
+    except Exception as error:
+        package = type(error).__module__.partition(".")[0]
+        if package not in ("mlflow", "sqlalchemy") and not isinstance(error, OSError):
+            raise
+        raise ConfigError(f"MLflow store {without_password(uri)}: {first_line(error)}") from error
+
+
+def _remove_empty(uri: str) -> None:
+    """Removes the database that SQLite created before its first write failed."""
+    file = database(uri)
+    if file is not None and file.is_file() and not file.stat().st_size:
+        file.unlink()
 
 
 def probe(uri: str) -> str | None:
@@ -207,24 +228,29 @@ class TrackedRun:
 
     def nested(self, name: str, tags: Mapping[str, str]) -> TrackedRun:
         """Returns a new run under this one."""
-        child = TrackedRun(self.uri, self._experiment, name, tags)
+        child = TrackedRun(self.uri, self._experiment, name, {**tags, PARENT: self.run_id})
         child._wanted, child.lost, child._client = self._wanted, self.lost, self._client
-        child._tags[PARENT] = self.run_id
         if self.recorded:
             if self.lost:
-                child._mark_local("")
-            try:
-                child._begin("")
-            except Exception as error:  # as in `open`
-                child._fall_back(error)
+                child._mark_local()
+            child.open()
         return child
+
+    def close_nested(self, run_id: str, reason: str) -> None:
+        """Closes the run of a trial whose process has ended."""
+        if self.recorded and run_id:
+            with suppress(Exception):  # the run may be in a store that is away
+                client = connect(self.uri)
+                client.set_tag(run_id, "state", "failed")
+                client.set_tag(run_id, "reason", reason)
+                client.set_terminated(run_id, "FAILED")
 
     def log_params(self, settings: Mapping[str, Any]) -> None:
         """Logs nested settings as dotted parameters."""
         if self.recorded:
             from mlflow.entities import Param
 
-            flat = _flatten(settings)
+            flat = flatten(settings).items()
             params = [Param(name, str(value)[:_PARAM_LENGTH]) for name, value in flat]
             for some in _batches(params, _BATCH):
                 self._call("log_batch", params=some)
@@ -269,17 +295,11 @@ class TrackedRun:
 
     def log_figure(self, figure: Figure, name: str) -> None:
         """Logs a picture."""
-        if self.recorded:
-            with tempfile.TemporaryDirectory() as folder:
-                figure.savefig(Path(folder) / name)
-                self._call("log_artifacts", folder)
+        self._call("log_figure", figure, name)
 
     def log_text(self, text: str, name: str) -> None:
         """Logs a text file."""
-        if self.recorded:
-            with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / name).write_text(text, encoding="utf-8")
-                self._call("log_artifacts", folder)
+        self._call("log_text", text, name)
 
     def log_folder(self, folder: Path, name: str) -> None:
         """Logs all files of a folder."""
@@ -321,6 +341,7 @@ class TrackedRun:
     def _fall_back(self, error: Exception, run_id: str = "") -> None:
         """Continues in the local store after a failure, if that is not the one that failed."""
         self.lost, self.recorded, self._client = self.lost or first_line(error), False, None
+        _remove_empty(self.uri)
         if self.uri == self._local:
             return
         self.uri = self._local
@@ -328,9 +349,10 @@ class TrackedRun:
         try:
             self._begin(run_id)
         except Exception as second:  # as in `open`
+            _remove_empty(self.uri)
             self.lost += f"; nor is it in {self._local}: {first_line(second)}"
 
-    def _mark_local(self, continues: str) -> None:
+    def _mark_local(self, continues: str = "") -> None:
         self._tags |= {_SYNC_TO: self.wanted, _PROCESS: this_process()}
         if continues:
             self._tags[_CONTINUES] = continues
@@ -349,47 +371,36 @@ def open_run(
         kind: of the work, as a tag: "fit", "backtest" or "sweep".
         key: a run with the same key is reopened.
     """
-    run = TrackedRun(tracking_uri(config), config.experiment, name, {"kind": kind})
+    tags = {"kind": kind}
+    if key:
+        tags[_KEY] = hashlib.sha256(key.encode()).hexdigest()[:32]
+    run = TrackedRun(tracking_uri(config), config.experiment, name, tags)
     if config.enabled:
-        if key:
-            run._tags[_KEY] = key
         run.open(run_id)
     try:
         yield run
     except BaseException as error:
-        run.close(ending(error))
+        # Ctrl-C and SIGTERM kill, all else fails.
+        run.close("KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED")
         raise
     run.close()
 
 
-def ending(error: BaseException) -> str:
-    """Returns the status of a run that an error ended: killed after Ctrl-C or SIGTERM."""
-    return "KILLED" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "FAILED"
-
-
-def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path | None) -> None:
-    """Logs config, dataset, versions, scores and files of a fitted model.
-
-    Args:
-        run: open.
-        artifact: the model.
-        folder: where it is saved; None = its files are not logged.
-    """
-    run.log_params(artifact.plan.model_dump(mode="json", exclude={"tracking"}))
+def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
+    """Logs config, dataset, versions, scores and the saved files of a fitted model."""
+    run.log_params(artifact.plan.model_dump(mode="json"))
     run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
     tags = {f"version.{name}": version for name, version in artifact.versions.items()}
     tags["fingerprint"] = artifact.fingerprint
     if artifact.parent is not None:
-        tags["parent.fingerprint"] = artifact.parent["fingerprint"]
-        tags["parent.until"] = artifact.parent["until"]
+        tags |= {f"parent.{name}": artifact.parent[name] for name in ("fingerprint", "until")}
     if artifact.versions.get("git_commit"):
         tags["mlflow.source.git.commit"] = tags.pop("version.git_commit")
     run.log_tags(tags)
     scores = artifact.metrics.get("validation", {}).get("scores", {})
     run.log_metrics(score_points(scores, "validation"))
-    if folder is not None:
-        run.log_tags({MODEL: model_digest(artifact)})
-        run.log_folder(folder, "model")
+    run.log_tags({MODEL: model_digest(artifact)})
+    run.log_folder(folder, "model")
 
 
 def log_saved(folder: Path, config: TrackingConfig, again: bool = False) -> str:
@@ -407,15 +418,9 @@ def log_saved(folder: Path, config: TrackingConfig, again: bool = False) -> str:
     from forecaster.forecast.artifact import load_artifact
 
     artifact, uri = load_artifact(folder), tracking_uri(config)
-    try:
-        if away := probe(uri):
-            raise ConnectionError(away)
-        client = connect(uri)
-        found = find_tagged(
-            client, experiment_id(client, config.experiment, uri), MODEL, model_digest(artifact)
-        )
-    except Exception as error:  # MLflow's own errors are of many kinds
-        raise ConfigError(f"MLflow store {uri}: {first_line(error)}; nothing was logged") from error
+    with opened_store(config, create=True) as client:
+        experiment = experiment_id(client, config.experiment, uri)
+        found = find_tagged(client, experiment, MODEL, model_digest(artifact))
     if found is not None and not again:
         raise ConfigError(
             f"{folder}: already logged as run {found.info.run_id[:8]} ({found.info.run_name}) in "
@@ -455,21 +460,6 @@ def curve_points(artifact: Artifact) -> list[Point]:
     return [(name, value, now, step) for name, curve in curves.items() for step, value in curve]
 
 
-def study_key(study: str, storage: str) -> str:
-    """Returns the key of the run of a study: the same from every process."""
-    return hashlib.sha256(f"{study}\n{without_password(storage)}".encode()).hexdigest()[:32]
-
-
-def close_lost_trial(sweep: TrackedRun, run_id: str, reason: str) -> None:
-    """Closes the run of a trial whose process has ended."""
-    if sweep.recorded and run_id:
-        with suppress(Exception):  # the run may be in a store that is away
-            client = connect(sweep.uri)
-            client.set_tag(run_id, "state", "failed")
-            client.set_tag(run_id, "reason", reason)
-            client.set_terminated(run_id, "FAILED")
-
-
 @dataclass
 class Synced:
     """The result of a sync."""
@@ -484,9 +474,9 @@ class Synced:
     """What a store refused, with its reason; it is left out."""
 
 
-def pending(uri: str | None = None) -> list[Run]:
+def pending() -> list[Run]:
     """Returns the runs of the local store to copy to another one, oldest first."""
-    uri = uri or local_store()
+    uri = local_store()
     file = database(uri)
     if file is None or not file.is_file():
         return []
@@ -503,26 +493,24 @@ def sync(uri: str | None = None) -> Synced:
     Args:
         uri: the store; None = the one that each run was meant for.
     """
-    source, result = local_store(), Synced()
-    targets: dict[str, Any] = {}
-    for run in pending(source):
+    result = Synced()
+    for run in pending():
         tags = run.data.tags
         target = uri or tags[_SYNC_TO]
+        shown = without_password(target)
         if run.info.status == "RUNNING" and is_gone(tags.get(_PROCESS, "")) is False:
             result.busy += 1
             continue
-        if target not in targets:
-            targets[target] = probe(target) or connect(target)
-        if not isinstance(targets[target], str):
+        count, reason = result.away.get(shown, (0, None))
+        if reason is None and (reason := probe(target)) is None:
             try:
-                _copy(connect(source), run, targets[target], target, result.refused)
+                _copy(connect(local_store()), run, connect(target), target, result.refused)
             except Exception as error:  # a store can fail in any way; the run stays in the local one
-                targets[target] = first_line(error)
-        shown = without_password(target)
-        if isinstance(targets[target], str):
-            result.away[shown] = (result.away.get(shown, (0, ""))[0] + 1, targets[target])
-        else:
+                reason = first_line(error)
+        if reason is None:
             result.sent[shown] = result.sent.get(shown, 0) + 1
+        else:
+            result.away[shown] = (count + 1, reason)
     return result
 
 
@@ -598,11 +586,10 @@ def _batches(things: list[Any], size: int) -> list[list[Any]]:
     return [things[start : start + size] for start in range(0, len(things), size)]
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat += _flatten(value, f"{prefix}{key}.")
-        else:
-            flat.append((f"{prefix}{key}", value))
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
     return flat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import FitPlan, Plan
-from forecaster.forecast.forecast import Forecast
+from forecaster.evaluation.backtest import Backtest
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.threads import spare_threads
 from forecaster.panel.store import open_store
@@ -55,8 +55,8 @@ class TrainingContext:
     """Called before the first training with the settings that depend on the speed of this machine."""
     say: Callable[[str], None] = lambda text: None
     """Prints a line."""
-    validated: Callable[[Mapping[str, Forecast]], None] | None = None
-    """Called with the forecasts of the validation windows, by model."""
+    validated: Callable[[Backtest], None] = lambda backtest: None
+    """Called with the forecasts of the validation windows and their scores."""
 
 
 NO_CONTEXT = TrainingContext()
@@ -130,8 +130,8 @@ def train_rank(parent: Parent) -> None:
     files = setup.checkpoints and Checkpoints(*setup.checkpoints)
     parent.send("ready")
     with spare_threads(distributed.devices), process_group(distributed):
-        while training := parent.receive():
-            assert isinstance(training, Training)
+        while True:
+            training: Training = parent.receive()
             own = None if files is None or training.name is None else files.within(training.name)
             context = TrainingContext(distributed=distributed, checkpoints=own)
             train(training.learner, store, training.split, training.config, context)

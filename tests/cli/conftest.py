@@ -1,6 +1,7 @@
 """The command line, called in this process; a folder with the shop in it."""
 
 import resource
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,16 +38,23 @@ def shell(monkeypatch, capsys) -> Callable[..., Answer]:
     return run
 
 
+@pytest.fixture(scope="session")
+def shop_folder(tmp_path_factory) -> Path:
+    """The shop, its prices, a config, and two saved models."""
+    path = tmp_path_factory.mktemp("shop")
+    tiny.shop().write_csv(path / "shop.csv")
+    tiny.plain().write_csv(path / "plain.csv")
+    tiny.prices().write_csv(path / "prices.csv")
+    tiny.write_tiny(path / "tiny.yaml")
+    tiny.model().save(path / "model")
+    tiny.plain_model().save(path / "plain_model")
+    return path
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
-    """A working folder with the shop, its prices, a config, and two saved models."""
-    monkeypatch.chdir(tmp_path)
-    tiny.shop().write_csv("shop.csv")
-    tiny.plain().write_csv("plain.csv")
-    tiny.prices().write_csv("prices.csv")
-    tiny.write_tiny(tmp_path / "tiny.yaml")
-    tiny.model().save("model")
-    tiny.plain_model().save("plain_model")
+def folder(shop_folder, tmp_path, monkeypatch) -> Path:
+    """A working folder of its own with these files."""
+    monkeypatch.chdir(shutil.copytree(shop_folder, tmp_path, dirs_exist_ok=True))
     return tmp_path
 
 

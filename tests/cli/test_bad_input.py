@@ -233,7 +233,7 @@ CATALOGUE = {
     ),
     "a picture that is none": (
         ["predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.txt"],
-        ["new.txt: expected a picture's name", ".png"],
+        ["new.txt: expected a name ending in .png"],
     ),
     "a picture of a backtest that is none": (
         [
@@ -247,7 +247,7 @@ CATALOGUE = {
             "--plot",
             "new.txt",
         ],
-        ["new.txt: expected a picture's name", ".png"],
+        ["new.txt: expected a name ending in .png"],
     ),
     "a backtest on rows the model has seen": (
         ["backtest", "model", "shop.csv", "--windows", 2, "--refit", "never", "--out", "new.csv"],
@@ -389,11 +389,9 @@ def test_a_folder_without_permission_is_refused_before_any_work(folder, shell):
     assert _is_refused(answer, ["closed/new.csv: cannot be written: no permission in closed"])
 
 
-@pytest.mark.parametrize("there_before", [False, True], ids=["new", "replacing"])
 @pytest.mark.parametrize("name", ["new.csv", "new.parquet"])
-def test_a_full_disk_leaves_no_half_forecast_and_what_was_there(folder, shell, name, there_before):
-    if there_before:
-        (folder / name).write_text("before")
+def test_a_full_disk_leaves_no_half_forecast_and_what_was_there(folder, shell, name):
+    (folder / name).write_text("before")
     before = tiny.tree(folder)
     with files_of_at_most(1024):
         answer = shell("predict", "plain_model", "plain.csv", "--out", name)

@@ -50,14 +50,6 @@ def test_predict_and_backtest_from_a_store_are_those_from_the_table(folder, shel
     assert_frame_equal(pl.read_parquet("store.parquet"), pl.read_parquet("shop.csv.parquet"))
 
 
-def test_a_holdout_of_a_store_is_that_of_the_table(folder, shell, store):
-    until = ("--until", "2024-03-20")
-    assert shell("fit", "shop.csv", "--known", "price", *FIT, *until, "--out", "one").code == 0
-    assert shell("fit", "store", *FIT, *until, "--out", "other").code == 0
-    weights = [(folder / out / "member-00.safetensors").read_bytes() for out in ("one", "other")]
-    assert weights[0] == weights[1]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

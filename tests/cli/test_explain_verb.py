@@ -1,6 +1,5 @@
 """`forecaster explain` on the command line: what it writes, says and refuses."""
 
-import polars as pl
 import pytest
 from forecast import tiny
 
@@ -55,12 +54,3 @@ def test_columns_may_be_called_otherwise_in_the_table_to_explain(folder, shell):
     words = ["--series", "c", "--keys", "branch", "--time", "day", "--out", "a.html"]
     answer = shell("explain", "plain_model", "other.csv", *words)
     assert answer.code == 0 and answer.out.startswith("c · sales"), answer.err
-
-
-def test_several_key_columns_are_joined_with_a_slash(folder, shell):
-    table = tiny.plain().with_columns(region=pl.lit("north"))
-    table.write_csv("regions.csv")
-    words = ["--series", "region,store", "--horizon", 3, "--config", "tiny.yaml", "--out", "regions"]
-    assert shell("fit", "regions.csv", *words).code == 0
-    answer = shell("explain", "regions", "regions.csv", "--series", "north/b", "--out", "a.html")
-    assert answer.code == 0 and answer.out.startswith("north/b · sales"), answer.err

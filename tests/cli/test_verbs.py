@@ -76,11 +76,6 @@ def test_check_exits_with_2_where_nothing_can_be_forecast(folder, shell, flags):
     assert "found none in any of 3 series" in answer.out + answer.err
 
 
-def test_check_says_which_columns_the_future_table_makes_known(folder, shell):
-    said = _words(shell("check", "shop.csv", "--future", "prices.csv").out)
-    assert "price known number in prices.csv" in said
-
-
 def test_fit_says_what_it_does_and_saves_a_model(folder, shell):
     words = ["--horizon", 7, "--known", "price", "--config", "tiny.yaml", "--set", "fit.steps=4"]
     answer = shell("fit", "shop.csv", *words, "--out", "models/new")
@@ -120,15 +115,6 @@ def test_fit_until_a_date_keeps_that_date_and_leaves_a_holdout_for_an_honest_bac
     assert "trained until 2024-03-26" in answer.err and "first cutoff is 2024-03-19" in answer.err
 
 
-def test_fit_takes_a_glob_of_files(folder, shell):
-    for (store,), rows in tiny.plain().group_by("store"):
-        rows.write_csv(f"part_{store}.csv")
-    answer = shell("fit", "part_*.csv", "--horizon", 7, "--config", "tiny.yaml", "--out", "new")
-    assert answer.code == 0
-    assert "3 series · 1 channel · 300 rows" in _words(answer.out)
-    assert fc.load("new").artifact.fingerprint == tiny.plain_model().artifact.fingerprint
-
-
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, shell, suffix):
     answer = shell(*PREDICT, "--out", f"deep/down/ahead.{suffix}")
@@ -145,13 +131,6 @@ def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, she
     )
     keys = [(store, tiny.day(99 + lead), lead) for store in tiny.STORES for lead in range(1, 8)]
     assert found.select("store", "date", "lead").rows() == keys
-
-
-def test_predict_of_a_shorter_horizon_is_an_exact_prefix(folder, shell):
-    assert shell(*PREDICT, "--out", "long.parquet").code == 0
-    assert shell(*PREDICT, "--horizon", 3, "--out", "short.parquet").code == 0
-    long = pl.read_parquet("long.parquet").filter(pl.col("lead") <= 3)
-    assert_frame_equal(pl.read_parquet("short.parquet"), long, check_exact=True)
 
 
 def test_predict_starts_where_the_cutoff_says(folder, shell):

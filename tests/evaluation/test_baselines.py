@@ -94,19 +94,6 @@ def test_small_blocks_give_the_same_bits_as_one_block(problem):
 
 
 @NO_DEADLINE
-@given(_problems())
-def test_a_forecast_is_bit_equal_alone_and_among_others(problem):
-    values, indptr, cutoff, series, horizon, season_length = problem
-    together = baselines.seasonal_naive(*problem, LEVELS)
-    for k in range(len(series)):
-        one = slice(k, k + 1)
-        alone = baselines.seasonal_naive(
-            values, indptr, cutoff[one], series[one], horizon, season_length, LEVELS
-        )
-        np.testing.assert_array_equal(alone, together[one])
-
-
-@NO_DEADLINE
 @given(_problems(), st.sampled_from([1e30, -5.0, NAN]))
 def test_rows_after_the_cutoff_and_of_other_series_are_never_read(problem, noise):
     values, indptr, cutoff, series, horizon, season_length = problem
@@ -119,35 +106,6 @@ def test_rows_after_the_cutoff_and_of_other_series_are_never_read(problem, noise
             twin, indptr, cutoff[one], series[one], horizon, season_length, LEVELS
         )
         np.testing.assert_array_equal(found, together[one])
-
-
-@NO_DEADLINE
-@given(_problems())
-def test_naive_is_seasonal_naive_with_a_season_of_one(problem):
-    *pairs, horizon, _ = problem
-    np.testing.assert_array_equal(
-        baselines.naive(*pairs, horizon, LEVELS),
-        baselines.seasonal_naive(*pairs, horizon, 1, LEVELS),
-    )
-
-
-def test_a_missing_season_is_taken_from_the_season_before():
-    values, indptr = _store([1, 2, 3, 4, NAN, 6])
-    found = baselines.seasonal_naive(values, indptr, _at(5), _at(0), 5, 3, [0.5])
-    assert found[0, :, 0, 0].tolist() == [4.0, 2.0, 6.0, 4.0, 2.0]
-
-
-def test_a_phase_never_observed_falls_back_to_the_last_observed_value():
-    values, indptr = _store([1, NAN, 5, NAN, 7, NAN])
-    found = baselines.seasonal_naive(values, indptr, _at(5), _at(0), 4, 2, [0.5])
-    assert found[0, :, 0, 0].tolist() == [7.0, 7.0, 7.0, 7.0]
-
-
-def test_a_series_without_values_is_nan_and_one_value_has_no_spread():
-    values, indptr = _store([NAN, NAN], [3.0], [])
-    found = baselines.seasonal_naive(values, indptr, _at(1, 2, 2), _at(0, 1, 2), 2, 7, LEVELS)
-    assert np.isnan(found[[0, 2]]).all()
-    assert (found[1] == 3.0).all()
 
 
 def _slow_drift(history, horizon, levels):
@@ -188,20 +146,6 @@ def test_drift_is_bit_equal_alone_and_reads_nothing_after_the_cutoff(problem, no
         np.testing.assert_array_equal(alone, together[one])
 
 
-def test_a_line_is_drawn_on_without_any_spread():
-    values, indptr = _store([NAN, 1, NAN, 5, NAN])
-    found = baselines.drift(values, indptr, _at(4), _at(0), 3, LEVELS)[0, :, 0]
-    np.testing.assert_array_equal(found, [[9.0] * 3, [11.0] * 3, [13.0] * 3])
-
-
-def test_the_spread_is_the_residual_rms_and_grows_with_each_season():
-    values, indptr = _store([0, 0, 3, 4])  # residuals two apart: 3 and 4
-    found = baselines.seasonal_naive(values, indptr, _at(3), _at(0), 4, 2, [0.9])[0, :, 0, 0]
-    unit = NormalDist().inv_cdf(0.9) * 12.5**0.5
-    wanted = [3 + unit, 4 + unit, 3 + unit * 2**0.5, 4 + unit * 2**0.5]
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
-
-
 def test_a_huge_series_before_a_small_one_costs_it_no_digit():
     values, indptr = _store([0, 1e12, 0, 1e12], [0.0, 0.001, 0.0, 0.001])
     found = baselines.naive(values, indptr, _at(7), _at(1), 1, [0.9])
@@ -216,18 +160,3 @@ def test_a_channel_empty_over_a_long_history_takes_few_rounds():
     values[5] = 2.0
     found = baselines.naive(values, _at(0, 200_000), _at(199_999), _at(0), 1, [0.5])
     assert found.item() == 2.0
-
-
-@pytest.mark.parametrize(
-    ("cutoff", "series", "season_length", "levels", "message"),
-    [
-        (2, 0, 2, [0.5], "found row 2 for series 0 with rows 0 … 1"),
-        (0, 1, 2, [0.5], "found row 0 for series 1 with rows 2 … 3"),
-        (1, 0, 0, [0.5], "horizon and season of 1 or more"),
-        (1, 0, 2, [0.0], r"between 0 and 1 expected, found \[0.0\]"),
-    ],
-)
-def test_faults_of_the_caller_are_named(cutoff, series, season_length, levels, message):
-    values, indptr = _store([1, 2], [3, 4])
-    with pytest.raises(ValueError, match=message):
-        baselines.seasonal_naive(values, indptr, _at(cutoff), _at(series), 3, season_length, levels)

@@ -29,14 +29,6 @@ def test_the_example_in_the_docstring_holds_and_models_scored_together_are_as_al
     assert together["rival"] == (0.0, 0.0, 0.0)
 
 
-def test_the_same_losses_give_the_same_interval_around_the_skill():
-    loss, rival = _losses(0)
-    first, again = paired_skill(loss, rival), paired_skill(loss, rival)
-    assert first == again
-    assert first.skill == 1 - loss.sum() / rival.sum()
-    assert first.low < first.skill < first.high
-
-
 def test_the_pairs_matter_not_how_hard_the_windows_are():
     _, rival = _losses(1)
     found = paired_skill(0.75 * rival, rival)

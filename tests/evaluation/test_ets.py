@@ -133,8 +133,3 @@ def test_a_channel_silent_for_longer_than_is_read_is_forecast_by_naive(monkeypat
     wanted = baselines.naive(values, np.array([0, 100]), np.array([99]), np.array([0]), 2, LEVELS)
     np.testing.assert_array_equal(found, wanted)
     assert found[0, 0, 0, 1] == 4.0
-
-
-def test_faults_of_the_caller_are_named():
-    with pytest.raises(ValueError, match="a cutoff within its series expected"):
-        ets(np.zeros((2, 1), np.float32), np.array([0, 2]), np.array([5]), np.array([0]), 1, 1, LEVELS)

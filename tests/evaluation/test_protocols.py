@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from evaluation import textbook_metrics as metrics
+from evaluation import textbook_metrics as textbook
 
 from forecaster.config import DataConfig
 from forecaster.evaluation.baselines import seasonal_naive
-from forecaster.evaluation.comparison import NAIVE, baselines_at, score_models
-from forecaster.evaluation.scales import scales_at
+from forecaster.evaluation.comparison import NAIVE, baselines_at, tally_models
+from forecaster.evaluation.error_scales import scales_at
 from forecaster.panel.build import open_panel
 
 DECILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -35,7 +35,7 @@ def test_etth1_gives_the_known_error_of_seasonal_naive_over_every_window(horizon
         series = np.zeros_like(part)
         forecast = seasonal_naive(values, np.array([0, 14_400]), part, series, horizon, 24, [0.5])
         actual = values[part[:, None] + np.arange(1, horizon + 1)]
-        total += metrics.mse(actual, forecast[..., 0]) * actual.size
+        total += textbook.mse(actual, forecast[..., 0]) * actual.size
     assert total / (windows * horizon * 7) == pytest.approx(published, abs=5e-5)
 
 
@@ -54,7 +54,7 @@ def test_m4_hourly_gives_the_known_errors_of_seasonal_naive():
     ends, series = indptr[1:] - 1, np.arange(414)
     quantiles = seasonal_naive(values, indptr, ends, series, 48, 24, DECILES)
     scales = scales_at(values, indptr, ends, 24)
-    found = score_models(test[..., None], {NAIVE: quantiles}, DECILES, scales)[0][NAIVE]
+    found = tally_models(test[..., None], {NAIVE: quantiles}, DECILES, scales)[NAIVE].overall()
     assert found["sMAPE"] == pytest.approx(13.912, abs=5e-4)
     assert found["MASE"] == pytest.approx(1.193, abs=5e-4)
     assert (found["sMAPE"] / 18.383 + found["MASE"] / 2.395) / 2 == pytest.approx(0.627, abs=1e-3)
@@ -69,6 +69,6 @@ def test_epf_gives_the_known_errors_of_seasonal_naive(market, mase, sql):
     series = np.zeros(20, np.int64)
     beside = baselines_at(panel, series, cutoff, 24, DECILES, [NAIVE])
     actual = panel.values[cutoff[:, None] + np.arange(1, 25), :1]
-    found = score_models(actual, beside.quantiles, DECILES, beside.scales)[0][NAIVE]
+    found = tally_models(actual, beside.quantiles, DECILES, beside.scales)[NAIVE].overall()
     assert found["MASE"] == pytest.approx(mase, abs=0.002)
     assert found["SQL"] == pytest.approx(sql, abs=0.002)

@@ -93,18 +93,12 @@ def test_the_card_names_columns_settings_and_scores(saved):
     assert f"| WQL | {wql[0]} | {wql[1]} |" in card
 
 
-def test_the_card_tells_a_full_decoder_mask_from_a_causal_one(tmp_path):
-    config = tiny.TINY | {"model": tiny.TINY["model"] | {"decoder_mask": "full"}}
-    model = fc.fit(tiny.plain(), horizon=3, config=config, quiet=True)
-    model.save(tmp_path / "model")
+def test_the_card_says_what_is_unusual(tmp_path):
+    config = tiny.config_with(decoder_mask="full") | {"fit": tiny.TINY["fit"] | {"validation": None}}
+    fc.fit(tiny.plain(), horizon=3, config=config, quiet=True).save(tmp_path / "model")
     card = (tmp_path / "model" / "card.md").read_text()
     assert "mask full (a forecast sees the covariates of later leads)" in card
-
-
-def test_a_card_without_validation_says_so(tmp_path):
-    config = tiny.TINY | {"fit": tiny.TINY["fit"] | {"validation": None}}
-    fc.fit(tiny.plain(), horizon=3, config=config, quiet=True).save(tmp_path / "model")
-    assert "No rows were set aside for validation" in (tmp_path / "model" / "card.md").read_text()
+    assert "No rows were set aside for validation" in card
 
 
 def test_unknown_keys_of_the_contract_are_passed_over(saved):
@@ -131,7 +125,7 @@ def test_keys_that_may_be_absent_have_defaults(saved):
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
 
 
-@pytest.mark.parametrize("found", [0, 3, 99, "2", None, 2.0, True])
+@pytest.mark.parametrize("found", [3, "2", None, True])
 def test_a_format_this_version_cannot_read_is_refused(saved, found):
     _write(saved, _contract(saved) | {"format": found})
     expected = f"artifact format {found!r}, expected format 2: upgrade attention-forecaster, or fit"
@@ -145,16 +139,6 @@ def test_a_contract_that_lacks_the_essential_is_damaged(saved, key):
     del contract[key]
     _write(saved, contract)
     with pytest.raises(fc.ArtifactError, match=rf"contract.json: damaged .*{key}"):
-        load_artifact(saved)
-
-
-def test_only_files_inside_the_folder_are_opened(saved):
-    contract = _contract(saved)
-    outside = saved.parent / "member-00.safetensors"
-    (saved / "member-00.safetensors").rename(outside)
-    contract["members"][0]["file"] = "../member-00.safetensors"
-    _write(saved, contract)
-    with pytest.raises(fc.ArtifactError, match=r"damaged \(members.0.file: .*'../member-0"):
         load_artifact(saved)
 
 
@@ -228,19 +212,4 @@ def test_conformal_offsets_are_added_to_the_quantiles_in_scales_of_the_window(sa
 def test_offsets_that_do_not_fit_their_model_are_refused(saved, tensors, reason):
     _calibrate(saved, **tensors)
     with pytest.raises(fc.ArtifactError, match=reason):
-        load_artifact(saved)
-
-
-def test_damaged_and_missing_offsets_are_refused(saved):
-    stored = _calibrate(saved, offsets=torch.zeros(7, 1, 9))
-    file = saved / "calibration.safetensors"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1] + b"?")
-    with pytest.raises(fc.ArtifactError, match=r"calibration\.safetensors: damaged: expected sha256"):
-        load_artifact(saved)
-    file.unlink()
-    with pytest.raises(fc.ArtifactError, match=r"calibration\.safetensors: cannot be read"):
-        load_artifact(saved)
-    _write(saved, _contract(saved) | {"calibration": stored | {"file": "../secret"}})
-    with pytest.raises(fc.ArtifactError, match=r"contract\.json: damaged"):
         load_artifact(saved)

@@ -129,14 +129,6 @@ def test_without_any_truth_offsets_are_zero():
     assert found.strength == 0 and not found.offsets.any()
 
 
-def test_a_level_without_a_mirror_is_moved_by_its_own_side():
-    levels = (0.5, 0.95)
-    windows = held_out(400, 1, 1)
-    quantiles = np.zeros((400, 1, 1, 2))
-    offsets = conformal_offsets(replace(windows, quantiles=quantiles), levels)
-    assert offsets[0, 0, 0] == 0 and offsets[0, 0, 1] == pytest.approx(1.645, abs=0.2)
-
-
 def test_quality_is_that_of_a_loop_over_cells():
     windows = held_out(6, 2, 1)
     actual = windows.actual.copy()

@@ -62,12 +62,6 @@ def test_rollout_is_the_product_of_one_matrix_per_attention_over_all_tokens():
     assert (np.triu(found[:, context:], 1) == 0).all(), "no patch rests on a later one"
 
 
-def test_a_token_that_takes_nothing_stays_itself_in_rollout():
-    nothing = np.zeros((1, 3, 3))
-    found = rollout([nothing], [np.eye(2)[None]], [np.zeros((1, 2, 3))])
-    assert np.array_equal(found, np.hstack([np.zeros((2, 3)), np.eye(2)]))
-
-
 def test_the_forecast_shown_is_the_one_that_predict_gives():
     found, expected = explained(), tiny.ahead()
     assert found.title == "b · sales" and found.forecast.panel.labels == ["b"]
@@ -139,8 +133,7 @@ def test_what_the_network_cannot_use_has_no_importance():
     assert min(change[name] for name in ("visitors", "city", "week", "year")) > 1e-5
 
 
-@pytest.mark.parametrize("categories", [False, True], ids=["numbers", "words"])
-def test_the_covariate_that_the_target_is_made_of_matters_most(categories):
+def test_the_covariate_that_the_target_is_made_of_matters_most():
     rng = np.random.default_rng(0)
     days, ids = 160, ("u", "v")
     rows = len(ids) * days
@@ -149,14 +142,14 @@ def test_the_covariate_that_the_target_is_made_of_matters_most(categories):
         "id": np.repeat(ids, days),
         "day": [tiny.day(n) for n in range(days)] * len(ids),
         "y": 5.0 * cause + 0.1 * rng.normal(size=rows),
-        "x": np.array(["off", "on"])[cause] if categories else cause.astype(float),
+        "x": np.array(["off", "on"])[cause],
         "other": rng.normal(size=rows),
         "seen": rng.normal(size=rows),
     }
     table = pl.DataFrame(columns)
     known = table.select("id", "day", "x", "other")
     settings = tiny.config_with(context_length=14, patch=1) | {
-        "fit": {"steps": 60, "batch_size": 64, "learning_rate": 0.02}
+        "fit": {"steps": 40, "batch_size": 64, "learning_rate": 0.02}
     }
     model = fc.fit(table, horizon=5, known=["x", "other"], config=settings, quiet=True)
     found = model.explain(table, series="v", cutoff=str(tiny.day(150)), future=known)
@@ -183,17 +176,14 @@ def test_the_truth_is_shown_where_the_table_has_it_and_raises_no_forecast():
 
 
 VARIANTS = {
-    "local": {"attention": "local", "attention_size": 1},
-    "sparse": {"attention": "sparse", "patch": 2},
     "low-rank": {"attention": "low_rank", "attention_size": 3},
     "channels": {"channel_attention": True},
     "autoregressive": {"decoder": "autoregressive", "patch": 2},
-    "words": {"head": "binned", "decoder": "autoregressive"} | {"patch": 1, "context_length": 10},
 }
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
-def test_every_kind_of_model_can_be_explained(settings, tmp_path):
+def test_every_kind_of_model_can_be_explained(settings):
     config = tiny.config_with(**settings)
     model = fc.fit(tiny.shop(60), horizon=7, known="price", config=config, quiet=True)
     found = model.explain(tiny.shop(60), series="a", future=tiny.prices(60))
@@ -212,8 +202,6 @@ def test_every_kind_of_model_can_be_explained(settings, tmp_path):
     if across:
         assert [one.names for one in across] == [("sales", "price", "visitors"), ("sales", "price")]
         assert [one.weights.shape for one in across] == [(2, 3, 3), (2, 2, 2)]
-    found.write(tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_other_channels_are_hidden_in_turn_where_a_channel_sees_them():
@@ -271,12 +259,6 @@ def test_a_series_that_is_not_there_or_not_named_is_refused():
     with pytest.raises(fc.DataError, match="series c: no target observed before the cutoff"):
         late = table.filter((pl.col("store") != "c") | (pl.col("date") > tiny.day(90)))
         model.explain(late, series="c", cutoff=str(tiny.day(80)))
-
-
-def test_key_columns_may_be_called_otherwise():
-    table = tiny.plain().rename({"store": "branch"})
-    found = tiny.plain_model().explain(table, series="b", keys="branch")
-    assert found.title == "b · sales"
 
 
 def test_any_other_suffix_is_refused_and_nothing_is_written(tmp_path):

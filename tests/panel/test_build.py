@@ -4,33 +4,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import polars as pl
 from panel_tables import TWO, days, refused, same, table
 
 import forecaster
 from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
-
-
-def test_every_format_gives_the_same_panel_bit_for_bit(tmp_path):
-    TWO.write_csv(tmp_path / "t.csv")
-    dated = TWO.with_columns(pl.col("day").str.to_date())
-    dated.write_parquet(tmp_path / "t.parquet")
-    panel = open_panel(TWO, DataConfig())
-    pandas = dated.to_pandas()
-    others = [
-        tmp_path / "t.csv",
-        tmp_path / "t.parquet",
-        dated,
-        pandas,
-        dated.to_arrow(),
-        pandas.astype({"id": "category", "w": "category"}),
-        pandas.set_index(["id", "day"]),
-        pd.read_csv(tmp_path / "t.csv", parse_dates=["day"]),
-    ]
-    for other in others:
-        assert same(panel, open_panel(other, DataConfig()))
 
 
 def test_a_clean_file_passes_through_few_files_of_the_package(tmp_path):
@@ -142,44 +121,3 @@ def test_a_model_schema_reads_the_next_table_the_same_way():
         TWO.with_columns(pl.col("day").str.to_datetime(time_zone="UTC")),
         schema=first.schema,
     )
-    refused(
-        "expected steps of 1d from 2024-01-01 00:00 in series 'z', found 2024-01-01 06:00|found",
-        pl.DataFrame(
-            {
-                "id": ["z"] * 2,
-                "day": ["2024-01-01 00:00", "2024-01-01 06:00"],
-                "y": [1.0, 2],
-                "x": [1.0, 2],
-                "w": ["odd"] * 2,
-            }
-        ),
-        schema=first.schema,
-    )
-
-
-def test_faults_of_rows_are_named_with_their_numbers():
-    refused(
-        r"column 'y': expected finite numbers, found inf in series 'b' at 2024-01-05 \(1 such",
-        TWO.with_columns(y=pl.Series([1.0, 2, np.inf, 3, 4, 5, 6])),
-    )
-    refused(
-        "expected numbers, found 'soon' in row 2",
-        TWO.with_columns(y=pl.Series(["1", "soon"] + ["2"] * 5)),
-        DataConfig(target=("y",)),
-    )
-    refused(
-        "column 'id': expected a series in every row, found none in row 3",
-        TWO.with_columns(id=pl.Series(["b", "b", None, "b", "a", "a", "a"])),
-        DataConfig(series=("id",)),
-    )
-    refused(
-        r"expected steps of 2d from 2024-01-03 in series 'a', found 2024-01-04 \(3 such rows\)",
-        TWO.with_columns(y=1.0),
-        DataConfig(freq="2d"),
-    )
-    refused(
-        "grid of 1h would have 170 rows for 7 in the table, more than 4 times",
-        TWO,
-        DataConfig(freq="1h"),
-    )
-    refused("freq '1i': the time column holds dates", TWO, DataConfig(freq="1i"))

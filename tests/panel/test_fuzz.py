@@ -48,45 +48,12 @@ def _rows() -> bytes:
 
 TABLES = {"long": _long(), "wide": _wide(), "zoned": _zoned(), "rows": _rows()}
 TOKENS = [
-    *(
-        b",",
-        b";",
-        b"\t",
-        b"|",
-        b'"',
-        b'""',
-        b"'",
-        b"\n",
-        b"\r",
-        b"\r\n",
-        b"\n\n\n",
-        b" ",
-        b"\x00",
-        b"\xff",
-    ),
-    *(b"\xef\xbb\xbf", b"\xff\xfe", b"\xe9", "é".encode(), "\u2028".encode(), b"NaN", b"inf", b"-inf"),
-    *(b"1e400", b"1e39", b"-0", b"0x1F", b"1_000", b"1,234.5", b"1.234,5", b"99999999999999999999"),
-    *(
-        b"-9223372036854775808",
-        b"2024-02-30",
-        b"0000-00-00",
-        b"9999-12-31",
-        b"-2024-01-01",
-        b"1/2/2024",
-    ),
-    *(
-        b"2024-01-01T00:00:00Z",
-        b"24:00",
-        b"Q1",
-        b"True",
-        b"null",
-        b"=1+1",
-        b"#REF!",
-        b"%",
-        b"lead",
-        b"q0.5",
-    ),
-]
+    b",", b";", b"\t", b"|", b'"', b'""', b"'", b"\n", b"\r", b"\r\n", b"\n\n\n", b" ", b"\x00", b"\xff",
+    b"\xef\xbb\xbf", b"\xff\xfe", b"\xe9", "é".encode(), "\u2028".encode(), b"NaN", b"inf", b"-inf",
+    b"1e400", b"1e39", b"-0", b"0x1F", b"1_000", b"1,234.5", b"1.234,5", b"99999999999999999999",
+    b"-9223372036854775808", b"2024-02-30", b"0000-00-00", b"9999-12-31", b"-2024-01-01", b"1/2/2024",
+    b"2024-01-01T00:00:00Z", b"24:00", b"Q1", b"True", b"null", b"=1+1", b"#REF!", b"%", b"lead", b"q0.5",
+]  # fmt: skip
 
 
 def mutated(table: bytes, rng: random.Random) -> bytes:
@@ -122,10 +89,10 @@ def mutated(table: bytes, rng: random.Random) -> bytes:
 
 
 OPTIONS = [
-    *({}, {}, {"target": ("sales",)}, {"time": "row"}, {"layout": "long"}, {"layout": "wide"}),
-    *({"layout": "rows"}, {"freq": "1d"}, {"on_duplicates": "mean"}, {"on_duplicates": "last"}),
-    *({"decimal": ","}, {"delimiter": ";"}),
-]
+    {}, {}, {"target": ("sales",)}, {"time": "row"}, {"layout": "long"}, {"layout": "wide"},
+    {"layout": "rows"}, {"freq": "1d"}, {"on_duplicates": "mean"}, {"on_duplicates": "last"},
+    {"decimal": ","}, {"delimiter": ";"},
+]  # fmt: skip
 
 
 @contextlib.contextmanager

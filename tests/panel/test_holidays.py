@@ -65,7 +65,7 @@ def test_longer_steps_count_the_holidays_in_them_as_a_loop_does(freq):
     time = calendar.grid(calendar.parse("2020-12-31"), calendar.parse("2026-12-31"))
     stamps = [
         date(1970, 1, 1) + timedelta(microseconds=int(t))
-        for t in np.append(time, calendar.after(time[-1], 1))
+        for t in np.append(time, calendar.shift(time[-1], 1))
     ]
     found = own.count_holidays(calendar, time, "DE")
     for k in range(1, len(time)):

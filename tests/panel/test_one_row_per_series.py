@@ -4,8 +4,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
@@ -51,32 +49,6 @@ def test_a_file_of_rows_is_the_long_table_with_rows_numbered_to_0(m4):
 def test_rows_may_end_without_delimiters_for_what_they_lack(tmp_path):
     (tmp_path / "ragged.csv").write_text("id,1,2,3\na,1,2,3\nb,4\n")
     assert open_panel(tmp_path / "ragged.csv", ROWS).values[:, 0].tolist() == [1, 2, 3, 4]
-
-
-@given(
-    st.lists(
-        st.lists(st.none() | st.integers(-99, 99), min_size=1, max_size=7).filter(any),
-        min_size=1,
-        max_size=5,
-    )
-)
-@settings(max_examples=40, deadline=None)
-def test_rows_and_the_long_table_of_a_slow_loop_are_one_panel(series):
-    width = max(map(len, series)) + 1
-    wide = [[f"s{k}", *values, *[None] * (width - len(values))] for k, values in enumerate(series)]
-    names = ["id", *(f"V{k}" for k in range(width))]
-    table = pl.DataFrame(
-        wide, {name: pl.String if name == "id" else pl.Float64 for name in names}, orient="row"
-    )
-    long = []
-    for key, *values in wide:
-        while values[-1] is None:
-            values.pop()
-        long += [(key, value) for value in values]
-    told = DataConfig(time="row", series=("id",), target=("value",))
-    other = open_panel(pl.DataFrame(long, {"id": pl.String, "value": pl.Float64}, orient="row"), told)
-    for frame in (table, table.to_pandas(), table.to_arrow()):
-        np.testing.assert_equal(arrays(open_panel(frame, ROWS)), arrays(other))
 
 
 def test_a_model_of_rows_reads_rows_without_a_flag_and_long_tables_too(m4, tmp_path):

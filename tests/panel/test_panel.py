@@ -21,16 +21,6 @@ def test_arrays_are_contiguous_writable_and_of_the_promised_kinds():
     assert kinds == [np.float32, np.int32, np.int64, np.int64]
 
 
-def test_gaps_sit_at_their_true_place_and_ends_are_ragged():
-    panel = open_panel(TWO, DataConfig())
-    assert panel.labels == ["a", "b"] and panel.regular
-    assert list(panel.indptr) == [0, 3, 9]
-    np.testing.assert_array_equal(panel.values[3:, 0], np.float32([1, 2, np.nan, np.nan, 5, 6]))
-    assert list((panel.time - panel.time[3]) // DAY) == [2, 3, 4, 0, 1, 2, 3, 4, 5]
-    assert panel.codes[5, 0] == -1 and list(panel.last_observed) == [2, 8]
-    assert list(panel.first_observed) == [0, 3]
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.dictionaries(

@@ -55,17 +55,6 @@ def test_every_format_gives_the_same_table_whatever_its_name(tmp_path):
         assert table.frame.equals(FRAME) and table.notes == () and table.kind == "file", file
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
-    (tmp_path / "a.parquet").write_text("a,b\n1,2\n")
-    (tmp_path / "b.parquet").write_bytes(b"PAR1 and no more")
-    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(CSV)[:-20])
-    (tmp_path / "d.arrow").write_bytes(b"ARROW1 and no more")
-    (tmp_path / "e.csv").write_bytes(packed("zstd")[:-5])
-    refused(tmp_path / "a.parquet", "a.parquet: cannot be read (not what its name says)")
-    for name in ("b.parquet", "c.csv.gz", "d.arrow", "e.csv"):
-        refused(tmp_path / name, f"{name}: cannot be read (")
-
-
 def test_several_files_are_one_table_in_natural_order_and_rows_have_a_place(tmp_path):
     write(
         tmp_path, part_10__csv="a,b\n5,6\n", part_2__csv="b,a\n2,1\n4,3\n", part_1__csv="a;b\n0;0,5\n"

@@ -105,7 +105,7 @@ def _pandas(frame: pl.DataFrame) -> pd.DataFrame:
 
 
 @given(tables(), st.sampled_from([",", ";", "\t", "|"]), st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_text_files_of_a_table_are_the_same_panel(tmp_path_factory, drawn, delimiter, comma):
     frame, data = drawn
     folder = tmp_path_factory.mktemp("text")
@@ -192,14 +192,16 @@ def test_a_series_per_row_is_the_same_panel_as_a_row_per_step(tmp_path_factory, 
         cells = ["" if value is None else str(value) for value in values]
         lines.append(",".join([f"H{number}", *cells, *[""] * (longest - len(values))]))
     path.write_text("\n".join(lines) + "\n")
-    rows = open_panel(path, DataConfig(layout="rows"))
     long = pl.DataFrame(
         [(f"H{number}", value) for number, values in enumerate(series) for value in values],
         schema={"id": pl.String, "value": pl.Float64},
         orient="row",
     )
     direct = open_panel(long, DataConfig(time="row", series=("id",), target=("value",)))
-    assert _same_rows(direct, rows) and direct.labels == rows.labels
+    frame = pl.read_csv(path)
+    for source in (path, frame, frame.to_pandas(), frame.to_arrow()):
+        rows = open_panel(source, DataConfig(layout="rows"))
+        assert _same_rows(direct, rows) and direct.labels == rows.labels
 
 
 @pytest.mark.parametrize("freq", [freq for freq in FREQS if freq != "3i"])

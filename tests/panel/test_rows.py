@@ -14,6 +14,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import read_table
+from forecaster.panel.timestamps import write_times
 
 
 def notes(panel, rule):
@@ -38,7 +39,7 @@ def test_times_of_a_file_are_quoted_as_written(tmp_path, time_format):
     read = read_table(path, DataConfig()).with_times("when", None, strict=False)
     stamps = read.frame["when"]
     assert stamps.dtype.is_temporal() and not read.times.digits
-    assert read.times.written(stamps, 0).to_list() == text.to_list()
+    assert write_times(stamps, read.times.time_format).to_list() == text.to_list()
     lines, _ = faults(path, DataConfig(series=()))
     assert f"found 2 that disagree at {text[2]} in all rows (row 3, row 5;" in lines[0]
 

@@ -84,25 +84,6 @@ def test_declared_past_leaves_the_rest_ignored():
     assert schema.reasons["size"] == "ignored: the past covariates are declared"
 
 
-def test_faults_name_the_column_and_the_flag():
-    refused(
-        r"no column 'sale' \(--target\); did you mean 'sales'\?; the columns are store",
-        LONG,
-        target=("sale",),
-    )
-    refused(
-        "'size' is declared twice, by --known and --static", LONG, known=("size",), static=("size",)
-    )
-    refused(
-        "--time store: expected dates or integers", LONG.cast({"store": pl.Categorical}), time="store"
-    )
-    refused("pass --time COLUMN, or --time row", LONG.select("store", "sales"))
-    many = pl.DataFrame({f"v{k}": [1.0] for k in range(500)})
-    refused(r"among v0, .*v19, \.\.\. \(500 in all\); pass --time", many)
-    refused("pass --target COLUMN", LONG.select("store", "day", "promo"))
-    refused("layout wide expects one row per time, but store names several", LONG, layout="wide")
-
-
 def test_integer_columns_are_time_only_by_name():
     frame = pl.DataFrame({"year": [2020, 2021, 2022], "n": [1, 2, 3]})
     assert infer(frame).time == "year" and infer(frame).time_format == "%Y"
@@ -162,20 +143,6 @@ def test_real_tables_are_understood(name, declared, freq, roles):
     panel = open_panel(DATASETS / f"{name}.csv", DataConfig(**declared))
     assert panel.calendar.freq == freq and panel.regular
     assert {role: getattr(panel.schema, role) for role in roles} == roles
-
-
-@real
-def test_real_covariates_reach_past_each_series_end():
-    data = DataConfig(known=("air_temperature", "wind_speed"))
-    panel = open_panel(
-        DATASETS / "multi_series.csv", data, covariates=DATASETS / "multi_series_exog.csv"
-    )
-    ends = [panel.calendar.text(panel.time[row]) for row in panel.last_observed]
-    assert ends[1] == "2016-07-01" or len(set(ends)) > 1
-    last = panel.time[panel.indptr[1:] - 1]
-    assert (last == last[0]).all()
-    column = panel.schema.columns.index("air_temperature")
-    assert panel.values[panel.indptr[1:] - 1, column].min() > -50
 
 
 def test_whole_numbers_that_look_like_codes_are_categories_unless_declared_otherwise():

@@ -2,10 +2,12 @@
 
 import os
 import pickle
+import shutil
 import signal
 import time
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
@@ -21,23 +23,10 @@ from forecaster.runs.train import TrainingContext
 from forecaster.runs.warm_start import Start
 
 STEPS = 5
-TRICKS = {
-    "noise": {
-        "model": {"dropout": 0.3},
-    },
+KINDS = {
     "no validation": {"fit": {"validation": None}},
-    "late validation": {"fit": {}},
-    "patience": {"fit": {"learning_rate": 0.5, "patience": 1}},
-    "draws": {
-        "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
-    },
-    "linear": {
-        "model": {"linear": "blend", "lookbacks": (4, 12), "dropout": 0.2},
-    },
-    "members": {
-        "model": {"dropout": 0.2},
-        "fit": {"ensemble_size": 2, "steps": 3},
-    },
+    "patience": {"model": {"dropout": 0.3}, "fit": {"learning_rate": 0.5, "patience": 1}},
+    "draws": {"model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1}},
     "refit": {
         "model": {"linear": "blend", "lookbacks": (12,), "dropout": 0.2},
         "fit": {"ensemble_size": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
@@ -50,29 +39,15 @@ class _Stopped(Exception):
 
 
 class _StopAt(pl.Callback):
-    def __init__(self, step):
-        self._step = step
+    """Ends a process before a step, or after some steps of its own, in whichever training."""
+
+    def __init__(self, step=None, after=None):
+        self._step, self._after, self._taken = step, after, 0
 
     def on_train_batch_start(self, trainer, learner, batch, batch_index):
-        if trainer.global_step == self._step:
+        if trainer.global_step == self._step or self._taken == self._after:
             raise _Stopped
-
-
-class _Never(pl.Callback):
-    def on_train_batch_start(self, trainer, learner, batch, batch_index):
-        raise _Stopped
-
-
-class _OneStep(pl.Callback):
-    """Ends a process before its second step, whichever training that belongs to."""
-
-    def __init__(self):
-        self._begun = False
-
-    def on_train_batch_start(self, trainer, learner, batch, batch_index):
-        if self._begun:
-            raise _Stopped
-        self._begun = True
+        self._taken += 1
 
 
 class _Told(Logger):
@@ -105,6 +80,10 @@ def _prepared(make_panel, make_config, known=1, **sections):
     return panel, config, split
 
 
+def _files(folder, identity="this fit", every=1, say=lambda text: None):
+    return Checkpoints(folder, identity, every, say)
+
+
 def _assert_same(one, other):
     assert one.metrics == other.metrics
     first, second = (artifact.ensemble.state_dict() for artifact in (one, other))
@@ -116,9 +95,9 @@ def _assert_same(one, other):
 def _stopped_at_every_step(folder, fit):
     """Returns the artifact of a fit that was stopped before each of its steps, and how many it took."""
     for processes in range(1, 10 * STEPS):
-        files = Checkpoints(folder, "this fit", every=1)
+        files = _files(folder)
         with suppress(_Stopped):
-            around = TrainingContext(callbacks=(_OneStep(),), checkpoints=files)
+            around = TrainingContext(callbacks=(_StopAt(after=1),), checkpoints=files)
             return fit(context=around), processes
     raise AssertionError("never finished")
 
@@ -130,18 +109,17 @@ def _steps(artifact):
     return sum(member["steps"] for member in members) + sum(again)
 
 
-@pytest.mark.parametrize("tricks", TRICKS.values(), ids=TRICKS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
-    tmp_path, make_panel, make_config, tricks
+    tmp_path, make_panel, make_config, kind
 ):
-    fit = partial(fit_panel, *_prepared(make_panel, make_config, **tricks))
+    fit = partial(fit_panel, *_prepared(make_panel, make_config, **kind))
     resumed, processes = _stopped_at_every_step(tmp_path, fit)
     whole = fit()
     _assert_same(resumed, whole)
     assert processes == _steps(whole)
     # The last checkpoints hold all of it: nothing is trained again.
-    files = Checkpoints(tmp_path, "this fit", every=1)
-    again = fit(context=TrainingContext(callbacks=(_Never(),), checkpoints=files))
+    again = fit(context=TrainingContext(callbacks=(_StopAt(after=0),), checkpoints=_files(tmp_path)))
     _assert_same(again, whole)
 
 
@@ -151,13 +129,12 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_pane
     told = []
     for _ in range(2):
         told.append(_Told())
-        files = Checkpoints(tmp_path, "this fit", every=1)
-        fit(context=TrainingContext(logger=told[-1], checkpoints=files))
+        fit(context=TrainingContext(logger=told[-1], checkpoints=_files(tmp_path)))
     assert told[0].points and told[1].points == told[0].points
     assert told[1].finished
 
 
-@pytest.mark.parametrize("fit", [{}, {"freeze_encoder": True}, {"adapters": 2}], ids=str)
+@pytest.mark.parametrize("fit", [{"freeze_encoder": True}, {"adapters": 2}], ids=str)
 def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     start = fit_panel(*_prepared(make_panel, make_config, known=0))
     panel, plan, _ = _prepared(make_panel, make_config)
@@ -171,12 +148,11 @@ def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
 def test_stops_between_checkpoints_are_made_up_for(tmp_path, make_panel, make_config):
     fit = partial(fit_panel, *_prepared(make_panel, make_config))
     for step in (1, 4, 4):
-        files = Checkpoints(tmp_path, "this fit", every=3)
         with pytest.raises(_Stopped):
+            files = _files(tmp_path, every=3)
             fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
         assert [step_of(path) for path in checkpoints_in(tmp_path)] == list(range(3, step + 1, 3))
-    files = Checkpoints(tmp_path, "this fit", every=3)
-    _assert_same(fit(context=TrainingContext(checkpoints=files)), fit())
+    _assert_same(fit(context=TrainingContext(checkpoints=_files(tmp_path, every=3))), fit())
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, STEPS]
 
 
@@ -187,10 +163,18 @@ def small(make_panel, make_config):
     return fit, fit()
 
 
-def _run_until(folder, fit, step, say=lambda text: None, identity="this fit"):
-    files = Checkpoints(folder, identity, every=1, say=say)
+def _run_until(folder, fit, step, identity="this fit"):
+    files = _files(folder, identity)
     with pytest.raises(_Stopped):
         fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory, small):
+    """The checkpoints of a fit that was stopped before step 4."""
+    folder = tmp_path_factory.mktemp("stopped")
+    _run_until(folder, small[0], 4)
+    return folder
 
 
 def _cut(path):
@@ -223,15 +207,17 @@ def _empty(path):
 
 
 @pytest.mark.parametrize("harm", [_cut, _flip, _empty, _hostile, _hostile_zip])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, monkeypatch, small, harm):
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path, monkeypatch, small, stopped, harm
+):
     monkeypatch.chdir(tmp_path)
     fit, whole = small
-    _run_until(tmp_path, fit, 4)
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
     newest = checkpoints_in(tmp_path)[-1]
     assert step_of(newest) == 4
     harm(newest)
     said = []
-    files = Checkpoints(tmp_path, "this fit", every=1, say=said.append)
+    files = _files(tmp_path, say=said.append)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     assert said == [
         f"{newest}: damaged, or no checkpoint; the one before is taken",
@@ -252,16 +238,16 @@ def test_a_checkpoint_of_another_fit_is_passed_over_and_none_left_is_an_error(tm
 
 def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, small):
     fit, whole = small
-    said, save = [], torch.save
+    said, write = [], Path.write_bytes
 
-    def full(content, file):
-        if 2 <= content["global_step"] <= 3:
-            file.write(b"half")
+    def full(path, content):
+        if path.name.startswith((".step-00000002", ".step-00000003")):
+            write(path, content[:4])
             raise OSError(28, "No space left on device")
-        save(content, file)
+        write(path, content)
 
-    monkeypatch.setattr(torch, "save", full)
-    files = Checkpoints(tmp_path, "this fit", every=1, say=said.append)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    files = _files(tmp_path, say=said.append)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     place = tmp_path / "step-00000002.checkpoint"
     assert said == [
@@ -301,20 +287,18 @@ class _Signal(pl.Callback):
 
 
 @pytest.mark.parametrize(
-    ("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+    ("number", "ends", "step"),
+    [(signal.SIGINT, KeyboardInterrupt, 2), (signal.SIGTERM, SystemExit, STEPS)],
 )
-@pytest.mark.parametrize("step", [2, STEPS])
 def test_a_signal_ends_a_training_after_its_step_with_a_checkpoint(tmp_path, small, number, ends, step):
     fit, whole = small
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-    files = Checkpoints(tmp_path, "this fit", every=1)
     with pytest.raises(ends) as left:
-        fit(context=TrainingContext(callbacks=(_Signal(number, step),), checkpoints=files))
+        fit(context=TrainingContext(callbacks=(_Signal(number, step),), checkpoints=_files(tmp_path)))
     assert getattr(left.value, "code", 143) == 143
     assert step_of(checkpoints_in(tmp_path)[-1]) == step
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
-    files = Checkpoints(tmp_path, "this fit", every=1)
-    _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
+    _assert_same(fit(context=TrainingContext(checkpoints=_files(tmp_path))), whole)
 
 
 def test_the_second_ctrl_c_ends_a_training_at_once(tmp_path, make_panel, make_config):
@@ -326,7 +310,7 @@ def test_the_second_ctrl_c_ends_a_training_at_once(tmp_path, make_panel, make_co
                 pytest.fail("still here")
 
     panel, config, split = _prepared(make_panel, make_config)
-    files = Checkpoints(tmp_path, "this fit", every=100)
+    files = _files(tmp_path, every=100)
     with pytest.raises(KeyboardInterrupt):
         fit_panel(panel, config, split, TrainingContext(callbacks=(Twice(),), checkpoints=files))
     assert checkpoints_in(tmp_path) == []

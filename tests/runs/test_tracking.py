@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -19,7 +20,9 @@ from mlflow.tracking import MlflowClient
 import forecaster as fc
 from forecaster.cli import main
 from forecaster.config import TrackingConfig
+from forecaster.evaluation.report import render_report
 from forecaster.model.learner import Learner
+from forecaster.runs import tracking
 from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
@@ -63,32 +66,21 @@ def tracked(tmp_path_factory, empty_store):
     return folder, model, client, run
 
 
-def test_a_run_has_the_resolved_config_as_dotted_parameters(tracked):
+def test_a_run_has_the_plan_versions_scores_and_the_table(tracked):
     _, model, _, run = tracked
     assert run.info.run_name == "shop" and run.info.status == "FINISHED"
     params = run.data.params
     assert params["horizon"] == "7" and params["fit.steps"] == "20"
     assert params["model.context_length"] == str(model.config.model.context_length) == "28"
     assert params["data.known"] == "['price']" and params["data.freq"] == "1d"
-    sections = ("data", "target", "model", "fit")
-    wanted = {
-        f"{part}.{name}"
-        for part in sections
-        for name in getattr(model.artifact.plan, part).model_dump()
-    }
-    assert set(params) == wanted | {"horizon"}
-
-
-def test_a_run_has_versions_and_the_fingerprint_as_tags(tracked):
-    _, model, _, run = tracked
     tags = run.data.tags
     assert tags["fingerprint"] == model.artifact.fingerprint
     for name in ("attention-forecaster", "torch", "pytorch-lightning", "polars", "numpy"):
         assert tags[f"version.{name}"] == model.artifact.versions[name] != "unknown"
-
-
-def test_a_run_has_its_table_as_a_dataset(tracked):
-    _, model, _, run = tracked
+    for name, scores in model.metrics["validation"]["scores"].items():
+        for metric, value in scores.items():
+            found = run.data.metrics[f"validation/{name.replace(' ', '_')}/{metric}"]
+            assert found == pytest.approx(value)
     (entry,) = run.inputs.dataset_inputs
     assert entry.dataset.digest.startswith(f"{model.artifact.fingerprint[:16]}-")
     roles = json.loads(entry.dataset.schema)["roles"]
@@ -114,28 +106,18 @@ def test_a_run_has_curves_with_their_steps(tracked):
         assert [step for step, _ in points] == list(range(every, 21, every))
 
 
-def test_a_run_has_the_validation_scores_of_both_models(tracked):
-    _, model, _, run = tracked
-    for name, scores in model.metrics["validation"]["scores"].items():
-        for metric, value in scores.items():
-            found = run.data.metrics[f"validation/{name.replace(' ', '_')}/{metric}"]
-            assert found == pytest.approx(value)
-
-
 def test_a_run_has_the_model_and_its_pictures(tracked):
-    folder, _, client, run = tracked
+    folder, model, client, run = tracked
     names = {file.path for file in client.list_artifacts(run.info.run_id, "model")}
     wanted = set(os.listdir(folder / "models" / "shop"))
     assert {"contract.json", "member-00.safetensors", "card.md", "forecast.png", "loss.png"} <= wanted
     assert names == {f"model/{name}" for name in wanted}
-
-
-def test_the_model_of_a_run_is_the_model(tracked):
-    folder, model, client, run = tracked
     stored = client.download_artifacts(run.info.run_id, "model", str(folder / "models"))
     again = fc.load(stored).predict(tiny.shop(), future=tiny.prices())
     expected = model.predict(tiny.shop(), future=tiny.prices())
     assert tiny.bits(again.quantiles) == tiny.bits(expected.quantiles)
+    page = client.download_artifacts(run.info.run_id, "report.html", str(folder))
+    assert Path(page).read_bytes() == (folder / "models" / "shop" / "report.html").read_bytes()
 
 
 def test_the_default_store_lies_in_the_working_folder_with_absolute_artifacts(tracked):
@@ -240,10 +222,12 @@ def test_a_saved_model_is_logged_once(place, monkeypatch, capsys):
     assert len(_runs(place)[1]) == 2
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     assert _shell(monkeypatch, "runs", "log", place / "model") == 2
-    assert "nothing was logged" in capsys.readouterr().err
+    assert "Connection refused" in capsys.readouterr().err
 
 
-def test_a_store_that_never_answers_is_given_up_after_three_seconds(place):
+def test_a_store_that_never_answers_is_given_up_after_three_seconds(place, monkeypatch):
+    assert tracking._PROBE_SECONDS == 3
+    monkeypatch.setattr(tracking, "_PROBE_SECONDS", 0.5)
     with _port() as address:
         begun = time.monotonic()
         away = probe(address)
@@ -252,7 +236,7 @@ def test_a_store_that_never_answers_is_given_up_after_three_seconds(place):
             pass
     assert "timed out" in away and "timed out" in run.lost
     assert run.recorded and run.uri == f"sqlite:///{place}/mlflow.db"
-    assert 2.5 <= waited <= 3.8
+    assert 0.4 <= waited <= 1.5
 
 
 def test_a_store_that_hangs_half_way_is_tried_once_and_never_again(place, monkeypatch):
@@ -273,15 +257,13 @@ def test_a_store_that_hangs_half_way_is_tried_once_and_never_again(place, monkey
     assert waited < 15  # a wait per call would be 20 s
 
 
-@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"HTTP/9\r\n\r\n"])
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/9\r\n\r\n"])
 def test_a_port_that_speaks_something_else_costs_no_fit(place, answer):
     with _port(answer) as address, open_run(TrackingConfig(uri=address), "x") as run:
         assert run.recorded and run.lost
 
 
-@pytest.mark.parametrize(
-    "uri", ["http://", "nonsense://x", "http://127.0.0.1:1", "sqlite:////dev/null/x"]
-)
+@pytest.mark.parametrize("uri", ["http://", "nonsense://x", "sqlite:////dev/null/x"])
 def test_an_address_that_is_none_costs_no_fit(place, uri):
     with open_run(TrackingConfig(uri=uri), "x") as run:
         assert run.recorded and run.lost
@@ -354,6 +336,8 @@ def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
             )
     files = [file.path for file in client.list_artifacts(run.info.run_id)]
     assert files == ["backtest.png", "report.html"]
+    page = client.download_artifacts(run.info.run_id, "report.html", str(place))
+    assert Path(page).read_text(encoding="utf-8") == render_report(backtest)
     (entry,) = run.inputs.dataset_inputs
     assert entry.tags[0].value == "evaluation"
     assert re.search(r"tracked, see it with: .*forecaster ui\n", capsys.readouterr().out)

@@ -9,7 +9,6 @@ import sys
 import time
 import urllib.request
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -150,12 +149,11 @@ def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
             assert printed.count("forecaster runs sync") == 1
             for number in (1, 2):
                 _trial(sweep, number)
-    local = f"sqlite:///{place}/mlflow.db"
     # The fit's rest, two trials, and the end of the sweep.
-    assert len(pending(local)) == 4
+    assert len(pending()) == 4
     with _server(place, port):
         assert sync().sent == {address: 4}
-        assert sync().sent == {} and pending(local) == []
+        assert sync().sent == {} and pending() == []
         client = MlflowClient(tracking_uri=address)
         experiment = client.get_experiment_by_name("forecaster")
         runs = client.search_runs([experiment.experiment_id])
@@ -173,41 +171,6 @@ def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
         parent = named["shop"].info.run_id
         for number in range(3):
             assert named[f"trial-{number:03d}"].data.tags["mlflow.parentRunId"] == parent
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the package chromium")
-def test_a_browser_finds_the_nested_runs_and_the_forecast(place):
-    from runs.browser import opened_browser
-
-    fc.fit(tiny.shop(), horizon=7, known="price", config=CONFIG, out=place / "shop", quiet=True)
-    with open_run(TrackingConfig(), "sweep", kind="sweep", key="sweep") as sweep:
-        for number in range(3):
-            _trial(sweep, number)
-    client = MlflowClient(tracking_uri=f"sqlite:///{place}/mlflow.db")
-    experiment = client.get_experiment_by_name("forecaster").experiment_id
-    (fit,) = client.search_runs([experiment], "attributes.run_name = 'shop'")
-    pictures = Path(os.environ.get("FORECASTER_TEST_PICTURES", place))
-    with (
-        _ui("--port", _free_port()) as (process, address, children),
-        opened_browser(shutil.which("chromium")) as page,
-    ):
-        page.open(f"{address}/#/experiments/{experiment}/runs")
-        page.wait("document.body.innerText.includes('sweep')")
-        cell = "[...document.querySelectorAll('a')].find(a => a.innerText == 'sweep')"
-        assert "trial-000" not in page.text()
-        page.wait(f"{cell} && {cell}.closest('[role=gridcell]').querySelector('button') != null")
-        page.run(f"{cell}.closest('[role=gridcell]').querySelector('button').click()")
-        for number in range(3):
-            page.wait(f"document.body.innerText.includes('trial-{number:03d}')")
-        page.run("[...document.querySelectorAll('button')].find(b => b.ariaLabel == 'Close')?.click()")
-        (pictures / "runs.png").write_bytes(page.picture())
-        page.open(
-            f"{address}/#/experiments/{experiment}/runs/{fit.info.run_id}/artifacts/model/forecast.png"
-        )
-        drawn = "[...document.images].some(i => i.src.startsWith('blob:') && i.naturalWidth > 300)"
-        page.wait(drawn)
-        (pictures / "forecast.png").write_bytes(page.picture())
-        _assert_ends(process, children, signal.SIGINT)
 
 
 def test_the_server_ends_with_its_command_and_leaves_no_child(place):

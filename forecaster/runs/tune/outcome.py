@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
@@ -19,8 +18,9 @@ from rich.table import Table
 from forecaster.config import Config
 from forecaster.errors import FitError
 from forecaster.files import atomic_file
+from forecaster.runs.console import print_line, print_notice
 from forecaster.runs.tracking import TrackedRun, without_password
-from forecaster.runs.tune.space import Space, apply
+from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Outcome:
             front = {trial.number for trial in self.front}
             table["pareto"] = [trial.number in front for trial in self.trials]
         table["seconds"] = [trial.user_attrs.get("seconds") for trial in self.trials]
-        for entry in Space(self.plan.space).entries:
+        for entry in self.plan.space.entries:
             table[entry.path] = _column([trial.params.get(entry.path) for trial in self.trials])
         table["note"] = [_note(trial) for trial in self.trials]
         return table
@@ -138,7 +138,12 @@ class Outcome:
         if preset is not None:
             gain = "" if self.gain is None else f" ({improvement(self.gain)})"
             lines.append(f"# The preset, trial {preset.number}: {preset.values[0]:.6g}{gain}.")
-        lines += ["#", f"#   forecaster fit {plan.source} --config {path.name} --out MODEL", "", ""]
+        lines += [
+            "#",
+            f"#   forecaster fit {plan.source or 'DATA'} --config {path.name} --out MODEL",
+            "",
+            "",
+        ]
         settings = yaml.safe_dump(
             self.config(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
         )
@@ -157,14 +162,14 @@ def improvement(gain: float) -> str:
 def print_plan(console: Console, evaluator: Evaluator) -> None:
     """Prints what is searched, and on which rows trials are scored."""
     plan, cutoffs = evaluator.plan, evaluator.cutoffs
-    paths = ", ".join(entry.path for entry in Space(plan.space).entries)
-    _print(
+    paths = ", ".join(entry.path for entry in plan.space.entries)
+    print_line(
         console,
         f"study {plan.study} in {without_password(plan.storage)}: {plan.trials} trials in all · "
         f"sampler {plan.sampler} · pruner {plan.pruner} · {_count(plan.workers, 'worker')}",
     )
-    _print(console, f"searches {paths}")
-    _print(
+    print_line(console, f"searches {paths}")
+    print_line(
         console,
         f"each trial is fitted to the rows until {evaluator.text(cutoffs[0])} and scored by "
         f"{', '.join(plan.metrics)} at {_count(len(cutoffs), 'cutoff')} until "
@@ -193,31 +198,22 @@ class SearchBar:
     def __enter__(self) -> Self:
         outcome = Outcome.of(self._plan, self._study)
         if outcome.ended:
-            _print(self._console, f"continues: {_standing(outcome)}")
+            print_line(self._console, f"continues: {_standing(outcome)}")
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
 
     def move(self, trial: FrozenTrial) -> None:
         """Shows a trial that has ended."""
         outcome = Outcome.of(self._plan, self._study)
         self._progress.update(self._task, completed=len(outcome.ended), best=_best(outcome))
         if error := trial.user_attrs.get("error"):
-            _print(self._console, f"trial {trial.number} failed: {error}", style="yellow")
+            print_notice(self._console, f"trial {trial.number} failed: {error}")
         if self._progress.disable and time.monotonic() - self._printed > _SILENCE_SECONDS:
             self._printed = time.monotonic()
-            _print(self._console, _standing(outcome))
-
-    def stop(self) -> None:
-        """Removes the bar."""
-        self._progress.stop()
+            print_line(self._console, _standing(outcome))
 
 
 def print_results(console: Console, outcome: Outcome) -> None:
@@ -252,7 +248,7 @@ def print_results(console: Console, outcome: Outcome) -> None:
     elif outcome.gain is not None:
         line += f" · {plan.metrics[0]} {outcome.best.values[0]:.5g}: {improvement(outcome.gain)}"
         line += "" if outcome.gain == 0 else " than the preset's"
-    _print(console, line)
+    print_line(console, line)
 
 
 def log_study(run: TrackedRun, study: Study, outcome: Outcome) -> None:
@@ -360,7 +356,3 @@ def _text(value: object) -> str:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
-
-
-def _print(console: Console, text: str, style: str | None = None) -> None:
-    console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)

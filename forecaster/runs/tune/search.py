@@ -9,29 +9,26 @@ machine.
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from forecaster.config import Config
-from forecaster.errors import ConfigError, FitError, ForecasterError
+from forecaster.errors import ConfigError, FitError
 from forecaster.runs.console import print_findings, print_line, print_roles, print_tracked
+from forecaster.runs.processes import Child, ready
 from forecaster.runs.tracking import (
     TrackedRun,
-    close_lost_trial,
     first_line,
     is_gone,
     open_run,
-    study_key,
     this_process,
     without_password,
 )
@@ -42,16 +39,9 @@ from forecaster.runs.tune.outcome import (
     print_plan,
     print_results,
 )
-from forecaster.runs.tune.space import Space, apply, load_space
-from forecaster.runs.tune.study import (
-    SweepPlan,
-    TuneOptions,
-    counted,
-    make_sampler,
-    open_study,
-    plan_search,
-)
-from forecaster.runs.tune.worker import Evaluate, TrialRequest, TrialResult, Worker, safely
+from forecaster.runs.tune.space import apply
+from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study
+from forecaster.runs.tune.worker import Evaluate, TrialRequest, TrialResult, safely, start_worker
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -59,7 +49,6 @@ if TYPE_CHECKING:
 
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.panel import Panel
-    from forecaster.runs.tune.trial import Evaluator
 
 EVALUATOR = "forecaster.runs.tune.trial:Evaluator"
 SAME_ERRORS = 3
@@ -68,34 +57,32 @@ SAME_DEATHS = 3
 """Worker processes that die with the same settings before these count as failed."""
 WORKER_DEATHS = 5
 """Consecutive deaths of workers, without a result between them, that end the search."""
-BEAT_SECONDS = 60.0
-SILENT_SECONDS = 600.0
-"""A process on another machine that wrote no beat for so long counts as ended."""
-_LEAVE_SECONDS = 15.0
+LONGEST_TRIAL = timedelta(hours=24)
+"""A trial that has run for longer on another machine counts as lost."""
 
 
 def run_search(
     panel: Panel,
-    config: Config,
-    options: TuneOptions,
+    plan: SweepPlan,
     console: Console,
-    data: object,
-    future: object | None = None,
-    covariates: object | None = None,
+    out: Path | None = None,
+    register: str | None = None,
+    fits: bool = True,
+    command: str = "",
 ) -> tuple[Outcome, Artifact | None]:
     """Returns the result of a search, and the model of its best settings.
 
     Args:
-        panel: the table; rows of a holdout already cut off.
-        config: with a horizon; trial 0 runs it as it is.
-        options: of the search.
+        panel: the table of the plan; rows of a holdout already cut off.
+        plan: from `plan_search`.
         console: for its log.
-        data: what the panel was read from.
-        future: covariates known in advance that it was read with.
-        covariates: second table that it was read with.
+        out: folder for the model.
+        register: name in the registry for the model.
+        fits: whether a model is fitted if it has neither a folder nor a name.
+        command: recorded in the file of the best settings.
 
     Raises:
-        ConfigError: options, space and config contradict each other, the table, or the existing study.
+        ConfigError: the config contradicts the table, or the plan the existing study.
         DataError: the audit finds errors, or the table is too short.
         FitError: three consecutive trials failed alike, or none finished.
     """
@@ -103,49 +90,36 @@ def run_search(
     from forecaster.panel.findings import refuse_errors
     from forecaster.runs.tune.trial import Evaluator
 
-    found = check_panel(panel, config.horizon)
+    found = check_panel(panel, plan.config.horizon)
     refuse_errors(found)
-    plan = plan_search(panel, config, options, load_space(options.space), data, future, covariates)
     evaluator = Evaluator(plan, panel)
     evaluator.check()
     print_roles(console, panel)
     print_findings(console, found)
     print_plan(console, evaluator)
-    outcome = _search(panel, plan, evaluator, options, console)
-    if not options.refit and options.out is None and options.register is None:
-        return outcome, None
-    return outcome, _refit(panel, outcome, options, console)
-
-
-def _search(
-    panel: Panel, plan: SweepPlan, evaluator: Evaluator, options: TuneOptions, console: Console
-) -> Outcome:
-    tracking = plan.config.tracking
-    key = study_key(plan.study, plan.storage)
     with _storage_errors(plan), ExitStack() as stack:
         study = open_study(plan)
-        run = stack.enter_context(open_run(tracking, plan.study, kind="sweep", key=key))
+        key = f"{plan.study}\n{without_password(plan.storage)}"
+        run = stack.enter_context(open_run(plan.config.tracking, plan.study, kind="sweep", key=key))
         run.log_tags({"study": plan.study, "storage": without_password(plan.storage)})
-        bar = stack.enter_context(SearchBar(console, plan, study))
-        workers = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
+        shared = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
         try:
-            run_trials(workers, study, run, bar.move, evaluator)
+            with SearchBar(console, plan, study) as bar:
+                run_trials(shared, study, run, bar.move, evaluator)
         finally:
-            bar.stop()
             outcome = Outcome.of(plan, study)
             log_study(run, study, outcome)
-            if len(outcome.ended) < plan.trials:
-                print_line(
-                    console,
-                    f"{len(outcome.ended)}/{plan.trials} trials finished; rerun the same command to "
-                    "continue",
-                )
-        best = outcome.write_best(options.command)
+            if (ended := len(outcome.ended)) < plan.trials:
+                line = f"{ended}/{plan.trials} trials finished; rerun the same command to continue"
+                print_line(console, line)
+        best = outcome.write_best(command)
         run.log_text(best.read_text(encoding="utf-8"), "best.yaml")
     print_results(console, outcome)
     print_tracked(console, run)
     print_line(console, f"wrote {best}")
-    return outcome
+    if not fits and out is None and register is None:
+        return outcome, None
+    return outcome, _fit_best(panel, outcome, out, register, console)
 
 
 def run_trials(
@@ -171,13 +145,16 @@ def run_trials(
         FitError: consecutive trials failed alike, or workers keep dying.
     """
     trials = _Trials(plan, study, run or TrackedRun(), on_trial)
-    with trials.alive():
-        if plan.workers == 1 and evaluate is not None:
-            while (trial := trials.ask()) is not None:
-                result = safely(evaluate, trials.running[trial], partial(trials.report, trial))
-                trials.tell(trial, result)
-        else:
+    try:
+        if plan.workers > 1 or evaluate is None:
             _run_workers(plan, trials, factory)
+            return
+        while (trial := trials.ask()) is not None:
+            report = partial(trials.report, trial)
+            trials.tell(trial, safely(evaluate, trials.running[trial], report))
+    finally:
+        with suppress(Exception):  # a storage that is away; the next call finds the trials
+            trials.retry_lost(leaving=True)
 
 
 class _Trials:
@@ -186,66 +163,36 @@ class _Trials:
     def __init__(
         self, plan: SweepPlan, study: Study, run: TrackedRun, on_trial: Callable[[FrozenTrial], None]
     ):
-        self.plan, self.study = plan, study
         self.running: dict[Trial, TrialRequest] = {}
-        self.abandoned: set[int] = set()  # trials whose worker has died
-        self._run, self._on_trial = run, on_trial
-        self._space, self._process = Space(plan.space), this_process()
+        self._plan, self._study, self._run, self._on_trial = plan, study, run, on_trial
+        self._process = this_process()
+        self._abandoned: set[int] = set()
         self._errors: deque[object] = deque(maxlen=SAME_ERRORS)
-        limit = plan.timeout_seconds
-        self._ends = None if limit is None else time.monotonic() + limit
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is too late to start a trial."""
-        return self._ends is not None and time.monotonic() >= self._ends
-
-    @contextmanager
-    def alive(self) -> Iterator[None]:
-        """Writes a beat for other machines; in the end, running trials are enqueued again."""
-        stop = threading.Event()
-
-        def beat() -> None:
-            while True:
-                with suppress(Exception):  # the next beat may get through
-                    self.study.set_user_attr(f"beat {self._process}", time.time())
-                if stop.wait(BEAT_SECONDS):
-                    return
-
-        thread = threading.Thread(target=beat, daemon=True, name="beat")
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(timeout=1.0)
-            with suppress(Exception):  # a storage that is away; the next call finds the trials
-                self._retry_lost(leaving=True)
+        self._ends = time.monotonic() + (plan.timeout_seconds or float("inf"))
 
     def ask(self) -> Trial | None:
         """Returns a trial to run, its request in `running`; None if there are enough."""
         from optuna.exceptions import UpdateFinishedTrialError
 
-        while not self.is_over:
-            self._retry_lost()
-            trials = self.study.get_trials(deepcopy=False)
-            if len(counted(trials)) >= self.plan.trials:
+        while time.monotonic() < self._ends:
+            self.retry_lost()
+            trials = self._study.get_trials(deepcopy=False)
+            if len(counted(trials)) >= self._plan.trials:
                 return None
             waiting = [trial.number for trial in trials if trial.state.name == "WAITING"]
             if not waiting:
                 # Not `ask` alone: a trial must name its process from its first moment on.
-                self.study.enqueue_trial({}, user_attrs={"process": self._process})
-            self.study.sampler = make_sampler(self.plan, min(waiting, default=len(trials)))
-            trial = self.study.ask()
+                self._study.enqueue_trial({}, user_attrs={"process": self._process})
+            self._study.sampler = make_sampler(self._plan, min(waiting, default=len(trials)))
+            trial = self._study.ask()
             try:
                 trial.set_user_attr("process", self._process)
-                request = self._request(trial)
+                self.running[trial] = self._request(trial)
             except UpdateFinishedTrialError:  # another machine failed it meanwhile
                 continue
             except ConfigError as error:
                 self._finish(trial, TrialResult("PRUNED", None, str(error), {"refused": str(error)}))
                 continue
-            self.running[trial] = request
             return trial
         return None
 
@@ -253,7 +200,7 @@ class _Trials:
         """Reports a validation loss; returns whether the trial is to stop."""
         from optuna.exceptions import UpdateFinishedTrialError
 
-        if self.plan.pruner == "none":  # Optuna takes no reports of several metrics
+        if self._plan.pruner == "none":  # Optuna takes no reports of several metrics
             return False
         try:
             trial.report(loss, step)
@@ -267,32 +214,53 @@ class _Trials:
         Raises:
             FitError: it is the last of several consecutive ones that failed alike.
         """
-        request = self.running.pop(trial)
+        run = self.running.pop(trial).run
         self._finish(trial, result)
-        _close(request.run, result)
-        self._errors.append(result.attributes.get("error"))
-        error = self._errors[-1]
+        state, status = {
+            "COMPLETE": ("finished", "FINISHED"),
+            "PRUNED": ("pruned", "KILLED"),
+            "FAIL": ("failed", "FAILED"),
+        }[result.state]
+        run.log_tags({"state": state} | ({"reason": result.reason} if result.reason else {}))
+        run.close(status)
+        self._errors.append(error := result.attributes.get("error"))
         if error is not None and list(self._errors).count(error) == SAME_ERRORS:
             raise FitError(
-                f"study {self.plan.study}: {SAME_ERRORS} consecutive trials failed alike: {error}"
+                f"study {self._plan.study}: {SAME_ERRORS} consecutive trials failed alike: {error}"
             )
 
+    def abandon(self, trial: Trial) -> None:
+        """Gives up a trial whose worker has died; the next `ask` enqueues it again."""
+        del self.running[trial]
+        self._abandoned.add(trial.number)
+
+    def retry_lost(self, leaving: bool = False) -> None:
+        """Fails running trials whose process has ended, or is leaving, and enqueues them again."""
+        for trial in self._study.get_trials(deepcopy=False):
+            left = leaving and trial.user_attrs.get("process") == self._process
+            if trial.state.name != "RUNNING" or not (left or self._is_lost(trial)):
+                continue
+            # First: an interruption in between then loses and doubles nothing.
+            self._enqueue_again(trial, died=not left)
+            reason = "interrupted" if left else "its process ended"
+            self._tell(trial.number, TrialResult("FAIL", None, reason))
+            self._run.close_nested(trial.user_attrs.get("run", ""), reason)
+
     def _request(self, trial: Trial) -> TrialRequest:
-        preset, config = bool(trial.user_attrs.get("preset")), self.plan.config
+        plan, preset = self._plan, bool(trial.user_attrs.get("preset"))
         if preset:
-            values = self._space.suggest_preset(trial, config)
+            values, config = plan.space.suggest_preset(trial, plan.config), plan.config
         else:
-            values = self._space.suggest(trial)
-            config = apply(config, values)
-        tags = {"kind": "trial", "study": self.plan.study, "trial": str(trial.number)}
+            values = plan.space.suggest(trial)
+            config = apply(plan.config, values)
+        tags = {"kind": "trial", "study": plan.study, "trial": str(trial.number)}
         if "retry_of" in trial.user_attrs:
             tags["retry_of"] = str(trial.user_attrs["retry_of"])
         run = self._run.nested(f"trial-{trial.number:03d}", tags | {"state": "running"})
         if run.recorded:
             trial.set_user_attr("run", run.run_id)
             run.log_params(values)
-        prunable = self.plan.pruner != "none" and not preset
-        return TrialRequest(trial.number, values, config, prunable, run)
+        return TrialRequest(trial.number, values, config, plan.pruner != "none" and not preset, run)
 
     def _finish(self, trial: Trial, result: TrialResult) -> None:
         from optuna.exceptions import UpdateFinishedTrialError
@@ -301,120 +269,75 @@ class _Trials:
             for name, value in result.attributes.items():
                 trial.set_user_attr(name, value)
         self._tell(trial, result)
-        self._on_trial(self.study.get_trials(deepcopy=False)[trial.number])
+        self._on_trial(self._study.get_trials(deepcopy=False)[trial.number])
 
     def _tell(self, trial: Trial | int, result: TrialResult) -> None:
         from optuna.trial import TrialState
 
         # Another machine may have failed the trial and retried its settings: that result counts.
-        self.study.tell(trial, result.values, TrialState[result.state], skip_if_finished=True)
-
-    def _retry_lost(self, leaving: bool = False) -> None:
-        """Fails running trials whose process has ended, or is leaving, and enqueues them again."""
-        for trial in self.study.get_trials(deepcopy=False):
-            left = leaving and trial.user_attrs.get("process") == self._process
-            if trial.state.name != "RUNNING" or not (left or self._is_lost(trial)):
-                continue
-            self._enqueue_again(trial, died=not left)
-            reason = "interrupted" if left else "its process ended"
-            self._tell(trial.number, TrialResult("FAIL", None, reason))
-            close_lost_trial(self._run, trial.user_attrs.get("run", ""), reason)
+        self._study.tell(trial, result.values, TrialState[result.state], skip_if_finished=True)
 
     def _is_lost(self, trial: FrozenTrial) -> bool:
         process = str(trial.user_attrs.get("process", ""))
         if process == self._process:
-            return trial.number in self.abandoned
+            return trial.number in self._abandoned
         gone = is_gone(process)
         if gone is None:
-            beat = self.study.user_attrs.get(f"beat {process}", 0.0)
-            return bool(time.time() - beat > SILENT_SECONDS)
+            return datetime.now() - (trial.datetime_start or datetime.min) > LONGEST_TRIAL
         return gone
 
     def _enqueue_again(self, trial: FrozenTrial, died: bool) -> None:
-        """Enqueues the settings of a trial, unless too many processes have died of them.
-
-        Called before the trial is marked as failed: an interruption in between loses and doubles nothing.
-        """
+        """Enqueues the settings of a trial, unless too many processes have died of them."""
+        deaths = trial.user_attrs.get("deaths", 0) + died
+        retried = {other.user_attrs.get("retry_of") for other in self._study.get_trials(deepcopy=False)}
+        if deaths >= SAME_DEATHS or trial.number in retried:
+            return
         attributes: dict[str, Any] = {"retry_of": trial.number, "process": self._process}
-        if deaths := trial.user_attrs.get("deaths", 0) + died:
-            attributes["deaths"] = deaths
-        if deaths >= SAME_DEATHS:
-            return
-        trials = self.study.get_trials(deepcopy=False)
-        if any(other.user_attrs.get("retry_of") == trial.number for other in trials):
-            return
-        values, first = dict(trial.params), trial
-        while (number := first.user_attrs.get("retry_of")) is not None:
-            first = trials[number]  # this trial may have ended before it proposed anything
-            values = first.params | values
+        attributes |= {"deaths": deaths} if deaths else {}
+        values = dict(trial.params)
         if trial.user_attrs.get("preset"):
             attributes["preset"] = True
-            values = self._space.preset(self.plan.config) | values
-        self.study.enqueue_trial(values, user_attrs=attributes)
-
-
-def _close(run: TrackedRun, result: TrialResult) -> None:
-    states = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
-    statuses = {"COMPLETE": "FINISHED", "PRUNED": "KILLED", "FAIL": "FAILED"}
-    tags = {"state": states[result.state]}
-    run.log_tags(tags if result.reason is None else tags | {"reason": result.reason})
-    run.close(statuses[result.state])
+            values = self._plan.space.preset(self._plan.config)
+        self._study.enqueue_trial(values, user_attrs=attributes)
 
 
 def _run_workers(plan: SweepPlan, trials: _Trials, factory: str) -> None:
     """Keeps workers busy until no trial is left; replaces those that die."""
-    with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:
-        start = partial(Worker, plan, factory, folder=Path(scratch))
-        workers = {number: start(number=number) for number in range(plan.workers)}
-        deaths = 0
-        try:
-            while _assign(trials, workers):
-                ready = wait([worker.connection for worker in workers.values()])
-                for number, worker in list(workers.items()):
-                    if worker.connection not in ready:
-                        continue
-                    trial = worker.trial
-                    try:
-                        message: Any = worker.connection.recv()
-                    except (EOFError, OSError):
-                        cause = worker.end(time.monotonic() + _LEAVE_SECONDS)
-                        if trial is not None:
-                            del trials.running[trial]
-                            trials.abandoned.add(trial.number)  # retried by the next `ask`
-                        deaths += 1
-                        if deaths == WORKER_DEATHS:
-                            raise FitError(
-                                f"study {plan.study}: {WORKER_DEATHS} workers died before they "
-                                f"finished a trial, the last by {cause}"
-                            ) from None
-                        workers[number] = start(number=number)
-                        continue
-                    if isinstance(message, ForecasterError):
-                        raise message
-                    assert trial is not None
-                    if isinstance(message, TrialResult):
-                        worker.trial, deaths = None, 0
-                        trials.tell(trial, message)
-                    else:
-                        prune = trials.report(trial, *message)
-                        with suppress(OSError):  # died since; noticed in the next round
-                            worker.connection.send(prune)
-        finally:
-            for worker in workers.values():
-                worker.leave()
-            by = time.monotonic() + _LEAVE_SECONDS
-            for worker in workers.values():
-                worker.end(by)
-
-
-def _assign(trials: _Trials, workers: dict[int, Worker]) -> bool:
-    """Gives a trial to each idle worker; returns whether any worker is busy."""
-    for worker in workers.values():
-        if worker.trial is None and (trial := trials.ask()) is not None:
-            worker.trial = trial
-            with suppress(OSError):  # it has died; noticed in the next round
-                worker.connection.send(trials.running[trial])
-    return any(worker.trial is not None for worker in workers.values())
+    workers = [start_worker(plan, factory, number) for number in range(plan.workers)]
+    busy: dict[Child, Trial] = {}
+    deaths = 0
+    try:
+        while True:
+            for worker in workers:
+                if worker not in busy and (trial := trials.ask()) is not None:
+                    busy[worker] = trial
+                    worker.send(trials.running[trial])
+            if not busy:
+                return
+            for worker in ready(workers):
+                try:
+                    message = worker.receive()
+                except EOFError:
+                    if worker in busy:
+                        trials.abandon(busy.pop(worker))
+                    deaths += 1
+                    if deaths == WORKER_DEATHS:
+                        raise FitError(
+                            f"study {plan.study}: {WORKER_DEATHS} workers died before they finished a "
+                            f"trial, the last one: {worker.failure()}"
+                        ) from None
+                    worker.end()
+                    number = workers.index(worker)
+                    workers[number] = start_worker(plan, factory, number)
+                    continue
+                if isinstance(message, TrialResult):
+                    deaths = 0
+                    trials.tell(busy.pop(worker), message)
+                else:
+                    worker.send(trials.report(busy[worker], *message))
+    finally:
+        for worker in workers:
+            worker.end()
 
 
 @contextmanager
@@ -435,7 +358,7 @@ def _storage_errors(plan: SweepPlan) -> Iterator[None]:
 @contextmanager
 def _readable(plan: SweepPlan, panel: Panel) -> Iterator[SweepPlan]:
     """Yields a plan whose table a worker can open: a frame is written to a temporary store."""
-    if plan.source:
+    if plan.source is not None:
         yield plan
         return
     from forecaster.panel.store import write_store
@@ -446,20 +369,21 @@ def _readable(plan: SweepPlan, panel: Panel) -> Iterator[SweepPlan]:
         yield replace(plan, source=str(store), future=None, covariates=None)
 
 
-def _refit(panel: Panel, outcome: Outcome, options: TuneOptions, console: Console) -> Artifact:
-    """Fits the best settings to all rows; saves and registers the model as the options say."""
+def _fit_best(
+    panel: Panel, outcome: Outcome, out: Path | None, register: str | None, console: Console
+) -> Artifact:
+    """Fits the best settings to all rows; saves and registers the model."""
     from forecaster.runs.pipeline import run_fit
 
     config = outcome.config(outcome.best)
     console.rule(f"fit with trial {outcome.best.number}", align="left")
     with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:
-        out = options.out
-        if out is None and options.register is not None:
+        if out is None and register is not None:
             out = Path(scratch) / outcome.plan.study
         artifact = run_fit(panel, config, out, console, introduced=True)
-        if options.register is not None and out is not None:
+        if register is not None and out is not None:
             from forecaster.runs.registry import publish
 
-            published = publish(out, options.register, config.tracking)
+            published = publish(out, register, config.tracking)
             print_line(console, f"registered {published.address}: {published.sentence}")
     return artifact

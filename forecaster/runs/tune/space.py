@@ -8,8 +8,6 @@ model.attention_size: {choice: [16, 64], when: {model.attention: local}}   only 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,11 +96,6 @@ class Space:
             faults.append("no entry: name at least one path, as fit.learning_rate")
         if faults:
             raise ConfigError("\n".join(f"{source}: {fault}" for fault in faults))
-
-    @property
-    def identity(self) -> str:
-        """A digest of the entries and their order."""
-        return hashlib.sha256(json.dumps(list(self.yaml.items())).encode()).hexdigest()[:16]
 
     @property
     def losses_differ(self) -> str | None:

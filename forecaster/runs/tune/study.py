@@ -15,15 +15,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from forecaster.config import Config, FitConfig, parse_duration
-from forecaster.errors import ConfigError, nearest
+from forecaster.errors import ConfigError
 from forecaster.runs.tracking import database, first_line, tracking_uri, without_password
-from forecaster.runs.tune.space import Space
+from forecaster.runs.tune.space import Space, load_space
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -43,87 +43,67 @@ _LOCK_SECONDS = 10  # a lock whose process was killed; Optuna's default of 30 on
 
 
 @dataclass(frozen=True)
-class TuneOptions:
-    """Options of a search; None = chosen by `plan_search`."""
-
-    trials: int = 50
-    """Total, those of earlier calls included."""
-    space: str | Path | Mapping[str, Any] | None = None
-    """YAML file or its content; None = the one in the package."""
-    study: str | None = None
-    """Name; None = from the table and the horizon."""
-    storage: str | Path | None = None
-    """Journal file or database URL; None = a journal beside the tracking store."""
-    workers: int = 1
-    """Processes on this machine."""
-    sampler: Sampler = "tpe"
-    pruner: Pruner | None = None
-    """None = asha where losses of trials can be compared, else none."""
-    metrics: tuple[Metric, ...] = ("WQL",)
-    """Minimised; several give a Pareto study."""
-    timeout: str | float | None = None
-    """No trial starts later, as 90, 45m or 2h."""
-    seed: int = 0
-    """Of the sampler."""
-    until: str | None = None
-    """Date after which rows are held out."""
-    out: Path | None = None
-    """Folder for a model with the best settings."""
-    register: str | None = None
-    """Name in the registry for that model."""
-    refit: bool = True
-    """Whether to fit a model with the best settings."""
-    command: str = "fc.tune(...)"
-    """Recorded in the file of the best settings."""
-
-
-@dataclass(frozen=True)
 class SweepPlan:
     """A search with all options settled; picklable, so that a worker process can take part."""
 
     study: str
     storage: str
     """Path of a journal, or a database URL."""
-    source: str
-    """Path, glob or address of the table; "" = a frame."""
+    source: str | None
+    """Path, glob or address of the table; None = a frame."""
     config: Config
     """Trial 0 runs it as it is; all others replace settings of the space."""
-    space: Mapping[str, Any]
+    space: Space
     fingerprint: str
     """Of the table until `until`."""
     metrics: tuple[Metric, ...] = ("WQL",)
+    """Minimised; several make a Pareto study."""
     trials: int = 50
+    """Total, those of earlier calls included."""
     sampler: Sampler = "tpe"
     pruner: Pruner = "asha"
     seed: int = 0
+    """Of the sampler."""
     workers: int = 1
+    """Processes on this machine."""
     timeout_seconds: float | None = None
+    """No trial starts later."""
     until: str | None = None
+    """Date after which rows are held out."""
     future: str | None = None
     covariates: str | None = None
 
     @property
     def identity(self) -> dict[str, str]:
         """What two calls must share to work on one study: short texts to compare and to show."""
-        config = self.config.model_dump(mode="json", exclude={"tracking"})
         return {
             "metric": ", ".join(self.metrics),
             "horizon": str(self.config.horizon),
-            "space": _digest(self.space),
+            "space": _digest(self.space.yaml),
             "data": self.fingerprint[:16],
             "until": self.until or "the end of the table",
-            "config": _digest(config),
+            "config": _digest(self.config.model_dump(mode="json", exclude={"tracking"})),
         }
 
 
 def plan_search(
     panel: Panel,
     config: Config,
-    options: TuneOptions,
-    space: Space,
     data: object,
     future: object | None = None,
     covariates: object | None = None,
+    *,
+    trials: int = 50,
+    space: str | Path | Mapping[str, Any] | None = None,
+    study: str | None = None,
+    storage: str | Path | None = None,
+    workers: int = 1,
+    sampler: Sampler = "tpe",
+    pruner: Pruner | None = None,
+    metrics: str | Sequence[str] = "WQL",
+    timeout: str | float | None = None,
+    seed: int = 0,
+    until: str | None = None,
 ) -> SweepPlan:
     """Returns the plan of a search over a panel that was read from `data`, `future`, `covariates`.
 
@@ -132,29 +112,34 @@ def plan_search(
     """
     if config.horizon is None:
         raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
-    _check(options, space)
-    pruner = options.pruner
+    searched = load_space(space)
+    measured: Any = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    _check(trials, workers, sampler, pruner, measured, searched)
     if pruner is None:
-        pruner = "none" if len(options.metrics) > 1 or space.losses_differ else "asha"
+        pruner = "none" if len(measured) > 1 or searched.losses_differ else "asha"
     source = _address(data)
-    stem = re.sub(r"[^\w.+-]+", "-", Path(panel.name).stem).strip(".-+") or "table"
-    study = options.study or f"{'frame' if source is None else stem}-{config.horizon}"
-    check_name(study)
+    if study is None:
+        stem = re.sub(r"[^\w.+-]+", "-", Path(panel.name).stem).strip(".-+") or "table"
+        study = f"{'frame' if source is None else stem}-{config.horizon}"
+    if not _NAME.fullmatch(study):  # it names files
+        raise ConfigError(
+            f"--study {study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"
+        )
     return SweepPlan(
         study=study,
-        storage=str(options.storage or default_storage(study, tracking_uri(config.tracking))),
-        source=source or "",
+        storage=str(storage or default_storage(study, tracking_uri(config.tracking))),
+        source=source,
         config=config,
-        space=space.yaml,
+        space=searched,
         fingerprint=panel.fingerprint(),
-        metrics=options.metrics,
-        trials=options.trials,
-        sampler=options.sampler,
+        metrics=measured,
+        trials=trials,
+        sampler=sampler,
         pruner=pruner,
-        seed=options.seed,
-        workers=options.workers,
-        timeout_seconds=parse_duration(options.timeout, "--timeout"),
-        until=options.until,
+        seed=seed,
+        workers=workers,
+        timeout_seconds=parse_duration(timeout, "--timeout"),
+        until=until,
         future=_address(future),
         covariates=_address(covariates),
     )
@@ -162,18 +147,9 @@ def plan_search(
 
 def default_storage(study: str, uri: str) -> str:
     """Returns the journal of a study: beside a local MLflow store, else in the working directory."""
-    check_name(study)
     file = database(uri)
     folder = Path.cwd() if file is None else file.parent
     return str(folder / "studies" / f"{study}.journal")
-
-
-def check_name(study: str) -> None:
-    """Raises ConfigError if the name of a study cannot be the name of a file."""
-    if not _NAME.fullmatch(study):
-        raise ConfigError(
-            f"--study {study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"
-        )
 
 
 def open_study(plan: SweepPlan) -> Study:
@@ -184,7 +160,6 @@ def open_study(plan: SweepPlan) -> Study:
     """
     import optuna
 
-    check_name(plan.study)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = open_storage(plan.storage)
     study = optuna.create_study(
@@ -199,7 +174,7 @@ def open_study(plan: SweepPlan) -> Study:
     if found is None and not trials:
         study.set_user_attr(_IDENTITY, plan.identity)
         found = plan.identity
-        study.enqueue_trial(Space(plan.space).preset(plan.config), user_attrs={"preset": True})
+        study.enqueue_trial(plan.space.preset(plan.config), user_attrs={"preset": True})
     _check_identity(plan, found, optuna.get_all_study_names(storage))
     return study
 
@@ -253,7 +228,9 @@ def make_pruner(plan: SweepPlan) -> Any:
     """
     import optuna
 
-    steps, first = _steps(plan.config), first_rung(plan.config)
+    # If the data chooses the steps, the default.
+    steps: int = plan.config.fit.steps or FitConfig.model_fields["steps"].default
+    first = max(1, round(steps / 4))
     if plan.pruner == "none":
         return optuna.pruners.NopPruner()
     if plan.pruner == "asha":
@@ -290,32 +267,34 @@ def counted(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     ]
 
 
-def finished(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """Returns the trials that count and have ended: complete, pruned or failed."""
-    return [trial for trial in counted(trials) if trial.state.is_finished()]
-
-
-def _check(options: TuneOptions, space: Space) -> None:
+def _check(
+    trials: int,
+    workers: int,
+    sampler: str,
+    pruner: str | None,
+    metrics: Sequence[str],
+    space: Space,
+) -> None:
     faults = []
     known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS}
-    given = [("sampler", options.sampler), ("pruner", options.pruner or "none")]
-    for name, value in given + [("metric", metric) for metric in options.metrics]:
+    given = [("sampler", sampler), ("pruner", pruner or "none")]
+    for name, value in given + [("metric", metric) for metric in metrics]:
         if value not in known[name]:
             faults.append(f"--{name} {value}: expected one of {', '.join(known[name])}")
-    if not options.metrics or len(set(options.metrics)) < len(options.metrics):
-        faults.append(f"--metric {', '.join(options.metrics) or '(none)'}: expected each one once")
-    for name, number in (("trials", options.trials), ("workers", options.workers)):
+    if not metrics or len(set(metrics)) < len(metrics):
+        faults.append(f"--metric {', '.join(metrics) or '(none)'}: expected each one once")
+    for name, number in (("trials", trials), ("workers", workers)):
         if number < 1:
             faults.append(f"--{name} {number}: expected 1 or more")
-    if options.pruner not in (None, "none"):
-        if len(options.metrics) > 1:
+    if pruner not in (None, "none"):
+        if len(metrics) > 1:
             faults.append(
-                f"--pruner {options.pruner}: trials with {len(options.metrics)} metrics cannot be "
+                f"--pruner {pruner}: trials with {len(metrics)} metrics cannot be "
                 "compared before their end; take --pruner none, or one --metric"
             )
         if space.losses_differ:
             faults.append(
-                f"--pruner {options.pruner}: the space searches {space.losses_differ}, so losses of "
+                f"--pruner {pruner}: the space searches {space.losses_differ}, so losses of "
                 "two trials do not mean the same; take --pruner none, or leave it out of the space"
             )
     if faults:
@@ -356,34 +335,3 @@ def _address(table: object | None) -> str | None:
 
 def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def first_rung(config: Config) -> int:
-    """Returns the steps after which trials are compared first: a quarter, at least one validation."""
-    return max(1, round(_steps(config) / 4))
-
-
-def _steps(config: Config) -> int:
-    """Returns the steps of a training; if the data chooses them, the default."""
-    steps: int = config.fit.steps or FitConfig.model_fields["steps"].default
-    return steps
-
-
-def tune_options(trials: int, given: Mapping[str, Any]) -> TuneOptions:
-    """Returns the options of a caller; one metric may stand for a list of one.
-
-    Raises:
-        ConfigError: there is no such option.
-    """
-    known = [field.name for field in fields(TuneOptions)]
-    for name in given:
-        if name not in known:
-            near = nearest(name, known)
-            hint = f", did you mean '{near}'?" if near else ""
-            raise ConfigError(f"tune: unknown option '{name}'{hint}")
-    options = {name: value for name, value in given.items() if value is not None}
-    metrics = options.get("metrics", "WQL")
-    options["metrics"] = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-    if "out" in options:
-        options["out"] = Path(options["out"])
-    return TuneOptions(trials, **options)

@@ -50,7 +50,7 @@ class Evaluator:
             DataError: the table cannot be understood, or is too short to score anything.
         """
         self.plan, config = plan, plan.config
-        panel = search_panel(plan) if panel is None else panel
+        panel = _search_panel(plan) if panel is None else panel
         self.cutoffs = scored_cutoffs(panel, config)
         self._seen = with_found_cycles(panel.until(self.cutoffs[0]), config)
         calendar = self._seen.calendar
@@ -67,7 +67,6 @@ class Evaluator:
     def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
         """Fits and scores the settings of a trial."""
         begun, run = time.monotonic(), request.run
-        attributes: dict[str, Any] = {}
         try:
             plan, split = resolve(self._seen, request.config)
         except (ConfigError, DataError) as error:
@@ -76,7 +75,7 @@ class Evaluator:
         pruning = StopPruned(report, request.prunable)
         logger = BufferedLogger(run) if run.recorded else None
         artifact = fit_panel(self._seen, plan, split, TrainingContext(logger, (pruning,)))
-        attributes["steps"] = artifact.metrics["steps"]
+        attributes: dict[str, Any] = {"steps": artifact.metrics["steps"]}
         if pruning.step is not None:
             reason = f"behind others at step {pruning.step}"
             return TrialResult("PRUNED", None, reason, attributes)
@@ -129,7 +128,7 @@ class StopPruned(pl.Callback):
             self.step, trainer.should_stop = step, True
 
 
-def search_panel(plan: SweepPlan) -> Panel:
+def _search_panel(plan: SweepPlan) -> Panel:
     """Returns the table of a plan, up to its `until`."""
     panel = open_panel(plan.source, plan.config.data, covariates=plan.covariates, future=plan.future)
     return panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))

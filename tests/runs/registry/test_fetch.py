@@ -104,7 +104,7 @@ def test_an_unknown_version_is_answered_with_the_known_ones(client, address, mes
 def test_a_store_that_is_not_there_is_not_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(fc.ConfigError, match="there is no such file; MLFLOW_TRACKING_URI says where"):
+    with pytest.raises(fc.ConfigError, match="it does not exist; forecaster fit creates it"):
         fc.load("models:/shop@champion")
     assert not list(tmp_path.iterdir())
 

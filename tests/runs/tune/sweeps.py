@@ -11,6 +11,7 @@ import psutil
 from cheap_evaluators import SPACE
 
 from forecaster.config import Config
+from forecaster.runs.tune.space import Space
 from forecaster.runs.tune.study import SweepPlan, counted, open_study
 
 
@@ -22,12 +23,17 @@ def make_plan(folder, **options):
         "storage": str(folder / "shop.journal"),
         "source": "shop.csv",
         "config": config,
-        "space": SPACE,
+        "space": Space(SPACE),
         "fingerprint": "0" * 64,
         "trials": 6,
         "pruner": "none",
     }
     return SweepPlan(**whole | options)
+
+
+def finished(trials):
+    """The trials that count and have ended."""
+    return [trial for trial in counted(trials) if trial.state.is_finished()]
 
 
 def trials_of(plan):

@@ -28,23 +28,37 @@ SPACE = {
 }
 
 
+def _prepared(folder: Path) -> Path:
+    tiny.plain().write_csv(folder / "plain.csv")
+    tiny.write_tiny(folder / "tiny.yaml")
+    (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """A working folder with the shop and a space."""
     monkeypatch.chdir(tmp_path)
-    tiny.plain().write_csv("plain.csv")
-    tiny.write_tiny(tmp_path / "tiny.yaml")
-    (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
-    return tmp_path
+    return _prepared(tmp_path)
 
 
-def _tune(data: object, trials: int, **told: object) -> fc.Study:
-    told = {"config": "tiny.yaml", "space": "space.yaml", "quiet": True, **told}
-    return fc.tune(data, horizon=tiny.HORIZON, trials=trials, **told)
+def _tune(data: object, trials: int, **given: object) -> fc.Study:
+    given = {"config": "tiny.yaml", "space": "space.yaml", "quiet": True, **given}
+    return fc.tune(data, horizon=tiny.HORIZON, trials=trials, **given)
 
 
-def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(folder):
-    study = _tune(tiny.plain(), 4, study="shop")
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory) -> tuple[fc.Study, Path]:
+    """A study of four trials with a model, and its folder."""
+    folder = _prepared(tmp_path_factory.mktemp("searched"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        command = "forecaster tune plain.csv"
+        return _tune("plain.csv", 4, study="shop", pruner="none", command=command), folder
+
+
+def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(searched):
+    study, _ = searched
     trials = study.trials
     assert isinstance(trials, pl.DataFrame)
     assert trials["trial"].to_list() == [0, 1, 2, 3]
@@ -60,6 +74,28 @@ def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(folder):
     assert repr(study) == f"Study(shop: 4 trials, WQL {study.best_value:.5g})"
 
 
+def test_the_file_of_the_best_settings_is_a_config_that_says_where_it_is_from(searched):
+    study, folder = searched
+    path = folder / "studies" / "shop.best.yaml"
+    assert fc.load_config(path) == study.best
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# Found by: forecaster tune plain.csv"
+    assert re.fullmatch(
+        r"# Trial [0-3] of 4 in study shop: WQL [\d.]+ on the validation span\.", lines[1]
+    )
+    assert lines[2].startswith(f"# The preset, trial 0: {study.preset_value:.6g} (the ")
+    assert "forecaster fit plain.csv --config shop.best.yaml --out MODEL" in lines[4]
+
+
+def test_results_are_printed_with_the_preset_beside_them(searched):
+    study, _ = searched
+    console = Console(width=200, record=True, file=StringIO())
+    print_results(console, study._outcome)
+    printed = console.export_text()
+    assert f"0  {study.preset_value:.5g}  the preset" in printed
+    assert "4 trials: 4 finished, 0 pruned, 0 failed · WQL " in printed
+
+
 def test_the_same_call_goes_on_and_repeats_nothing(folder):
     first = _tune("plain.csv", 2, study="shop", refit=False)
     journal = (folder / "studies" / "shop.journal").read_text()
@@ -71,19 +107,6 @@ def test_the_same_call_goes_on_and_repeats_nothing(folder):
     assert third.trials.equals(second.trials)
     with pytest.raises(ConfigError, match="refit was False"):
         _ = third.model
-
-
-def test_the_file_of_the_best_settings_is_a_config_that_says_where_it_is_from(folder):
-    study = _tune("plain.csv", 2, study="shop", refit=False, command="forecaster tune plain.csv")
-    path = folder / "studies" / "shop.best.yaml"
-    assert fc.load_config(path) == study.best
-    lines = path.read_text().splitlines()
-    assert lines[0] == "# Found by: forecaster tune plain.csv"
-    assert re.fullmatch(
-        r"# Trial [01] of 2 in study shop: WQL [\d.]+ on the validation span\.", lines[1]
-    )
-    assert lines[2].startswith(f"# The preset, trial 0: {study.preset_value:.6g} (the ")
-    assert "forecaster fit plain.csv --config shop.best.yaml --out MODEL" in lines[4]
 
 
 def test_pandas_in_pandas_out(folder):
@@ -153,15 +176,6 @@ def test_a_config_that_does_not_fit_the_table_is_refused_before_anything_is_crea
     assert not (folder / "studies").exists()
 
 
-def test_results_are_printed_with_the_preset_beside_them(folder):
-    study = _tune("plain.csv", 3, pruner="none", refit=False)
-    console = Console(width=200, record=True, file=StringIO())
-    print_results(console, study._outcome)
-    said = console.export_text()
-    assert f"0  {study.preset_value:.5g}  the preset" in said
-    assert "3 trials: 3 finished, 0 pruned, 0 failed · WQL " in said
-
-
 @pytest.mark.parametrize(
     ("told", "seconds"),
     [(None, None), (90, 90), ("90", 90), ("45m", 2700), ("1.5h", 5400), ("1d", 86400)],
@@ -181,17 +195,17 @@ def test_a_frame_is_handed_to_several_workers_through_a_store(folder, monkeypatc
 
 def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty_store):
     shutil.copy(empty_store, folder / "mlflow.db")
-    fit = tiny.TINY["fit"] | {"steps": 20}
+    fit = tiny.TINY["fit"] | {"steps": 10}
     config = tiny.TINY | {"tracking": {"enabled": True}, "fit": fit}
-    for trials in (3, 4):  # continued under the same run
+    for trials in (2, 3):  # continued under the same run
         study = _tune("plain.csv", trials, study="shop", config=config, pruner="none", refit=False)
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
     (experiment,) = [e for e in client.search_experiments() if e.name == "forecaster"]
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
-    assert set(runs) == {"shop", *(f"trial-{number:03d}" for number in range(4))}
+    assert set(runs) == {"shop", *(f"trial-{number:03d}" for number in range(3))}
     parent = runs["shop"]
     tags = parent.data.tags
-    assert (tags["kind"], tags["study"], tags["trials"]) == ("sweep", "shop", "4")
+    assert (tags["kind"], tags["study"], tags["trials"]) == ("sweep", "shop", "3")
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics["best/WQL"] == study.best_value
     for row in study.trials.rows(named=True):
@@ -210,7 +224,6 @@ def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty
     [
         (0, ("WQL",), set()),
         (1, ("WQL",), {"history.png"}),
-        (9, ("WQL",), {"history.png", "importance.png", "settings.png"}),
         (9, ("WQL", "MASE"), {"history.png", "importance.png", "settings.png", "pareto.png"}),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError, DataError, FitError
+from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import find_distributed_context
@@ -37,8 +37,10 @@ SPACE = {
 Make = Callable[..., Panel]
 
 
-def _plan(config: Config, space: dict = SPACE, **options: object) -> SweepPlan:
-    return SweepPlan("study", "nowhere", "", config, space, "f", **{"pruner": "none", **options})
+def _plan(config: Config, **options: object) -> SweepPlan:
+    return SweepPlan(
+        "study", "nowhere", None, config, Space(SPACE), "f", **{"pruner": "none", **options}
+    )
 
 
 def _results(evaluator: Evaluator, count: int) -> list[TrialResult]:
@@ -46,7 +48,7 @@ def _results(evaluator: Evaluator, count: int) -> list[TrialResult]:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     config, results = evaluator.plan.config, []
     for number in range(count):
-        values = Space(evaluator.plan.space).suggest(study.ask()) if number else {}
+        values = evaluator.plan.space.suggest(study.ask()) if number else {}
         request = TrialRequest(number, values, apply(config, values))
         results.append(safely(evaluator, request, _never))
     return results
@@ -83,7 +85,7 @@ def test_noise_after_the_span_changes_no_value_of_any_trial(make_panel: Make, ma
     panel, plan = make_panel(n_rows=120), _plan(make_config(HORIZON))
     until = int(panel.time[99])
     values = [
-        [result.values for result in _results(Evaluator(plan, table.until(until)), 4)]
+        [result.values for result in _results(Evaluator(plan, table.until(until)), 2)]
         for table in (panel, _noisy(panel, 100))
     ]
     assert values[0] == values[1] and None not in values[0]
@@ -96,7 +98,7 @@ def test_noise_in_the_scored_span_changes_no_weight_of_any_trial(
     first = scored_cutoffs(panel, plan.config)[0]
     row = int(panel.row_at(first)[0]) + 1
     assert 80 < row < 115
-    scores = [_results(Evaluator(plan, t), 3)[0].values for t in (panel, _noisy(panel, row))]
+    scores = [_results(Evaluator(plan, t), 2)[0].values for t in (panel, _noisy(panel, row))]
     half = len(weights) // 2
     assert half > 0 and scores[0] != scores[1]
     for one, other in zip(weights[:half], weights[half:], strict=True):
@@ -177,15 +179,13 @@ def test_an_unexpected_error_fails_the_trial_in_one_line():
 
     result = safely(evaluate, SimpleNamespace(), _never)
     assert (result.state, result.reason) == ("FAIL", "ValueError: no")
-    with pytest.raises(FitError):
-        raise FitError(result.reason)
 
 
 @pytest.mark.parametrize(("prunable", "state"), [(True, "PRUNED"), (False, "COMPLETE")])
 def test_a_trial_that_is_behind_ends_at_the_validation_that_showed_it(
     make_panel: Make, make_config, prunable, state
 ):
-    config = make_config(HORIZON, fit={"steps": 9})
+    config = make_config(HORIZON, fit={"steps": 9, "patience": None})
     evaluator, steps = Evaluator(_plan(config), make_panel(n_rows=120)), []
     result = evaluator(
         TrialRequest(0, {}, config, prunable), lambda step, loss: steps.append(step) or step >= 3
@@ -203,7 +203,7 @@ def test_a_trial_that_has_ended_is_not_pruned(make_panel: Make, make_config):
 
 def test_of_an_ensemble_only_the_first_member_is_reported(make_panel: Make, make_config):
     panel, reports = make_panel(n_rows=120), []
-    fit = {"ensemble_size": 2, "refit": True, "steps": 6, "patience": None}
+    fit = {"ensemble_size": 2, "refit": True, "steps": 2, "patience": None}
     config, split = resolve(panel, make_config(HORIZON, fit=fit))
     watch = StopPruned(lambda *report: reports.append(report), False)
     artifact = fit_panel(panel, config, split, TrainingContext(callbacks=(watch,)))
