@@ -31,7 +31,7 @@ VERBS = {
     "detect": "Label each step of a table by the band that was forecast one step before it.",
     "explain": "Show the attention weights of one forecast, and what moves it.",
     "export": "Register a model in MLflow, or write it as an ONNX file.",
-    "runs": "List recorded runs, compare two, or copy local ones to their store.",
+    "runs": "List recorded runs, or copy local ones to their store.",
     "ui": "Serve MLflow's pages on a store, to this machine alone, until Ctrl-C.",
     "demo": "Fit, forecast and score the demo data.",
 }
