@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.detect import Labels
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
-    from forecaster.forecast.predictor import Progress
+    from forecaster.forecast.predictor import ForecastWindow, Progress
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
     from forecaster.runs.batch_predict import BatchResult, Engine
@@ -549,25 +549,24 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.runs.batch_predict import predict_to
+        from forecaster.forecast.predictor import resolve_window
+        from forecaster.runs.batch_predict import Source, predict_to
 
+        def window_of(panel: Panel) -> ForecastWindow:
+            return resolve_window(self.artifact, panel, cutoff, horizon, samples, seed)
+
+        source = Source(data, future, covariates, data_options)
         return predict_to(
             self.artifact,
             Path(path),
-            data,
-            future=future,
-            covariates=covariates,
-            cutoff=cutoff,
-            horizon=horizon,
-            samples=samples,
-            seed=seed,
-            parts=parts,
-            shard=shard,
-            devices=devices,
-            restart=restart,
-            engine=engine,
-            progress=progress,
-            **data_options,
+            source,
+            window_of,
+            parts,
+            shard,
+            devices,
+            restart,
+            engine,
+            progress,
         )
 
     @_described

@@ -20,7 +20,6 @@ import panels
 from evaluation import textbook_metrics as metrics
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError
 
 DATA = Path(__file__).parents[2] / "shared" / "datasets"
 LEVELS = Config().model.quantile_levels
@@ -138,46 +137,6 @@ def test_scores_over_windows_are_the_metrics_of_the_package():
     )
 
 
-def test_scores_do_not_depend_on_how_many_windows_are_scored_at_a_time(monkeypatch):
-    task = _task()
-    whole = accuracy.scored(task, accuracy.naives(task, LEVELS)["seasonal_naive"], ("sql",), LEVELS)
-    monkeypatch.setattr(accuracy, "_BLOCK_CELLS", 1)
-    one = accuracy.scored(task, accuracy.naives(task, LEVELS)["seasonal_naive"], ("sql",), LEVELS)
-    assert (whole["sql"] == one["sql"]).all() and whole["sql"].shape == (7, 2)
-
-
-def test_a_missing_forecast_is_no_score():
-    task = _task(missing=0)
-    quantiles = np.ones((*task.actual.shape, 9), np.float32)
-    quantiles[3, 2] = np.nan
-    with pytest.raises(AssertionError, match="2 cells without a forecast"):
-        accuracy.scored(task, lambda part: quantiles[part], ("mae",), LEVELS)
-
-
-def test_an_interval_holds_the_score_and_narrows_with_more_windows():
-    def width(count: int) -> float:
-        errors = np.random.default_rng(0).random(count)
-        low, high = report.interval(lambda drawn: float(errors[drawn[0]].mean()), [count])
-        assert low < errors.mean() < high
-        return high - low
-
-    assert width(400) < 0.5 * width(20)
-
-
-def test_an_interval_of_a_ratio_draws_the_same_windows_for_both():
-    errors = np.random.default_rng(0).random(20)
-
-    def ratio(drawn: list[np.ndarray]) -> float:
-        return float(errors[drawn[0]].sum() / (2 * errors[drawn[0]]).sum())
-
-    assert report.interval(ratio, [20]) == pytest.approx((0.5, 0.5))
-
-
-def test_a_cell_is_the_mean_and_the_spread_over_seeds():
-    assert report.cell([1.0, 2.0, 3.0], 2) == "2.00 ± 1.00"
-    assert report.cell([1.5]) == "1.500" and report.cell([1.5, 1.5]) == "1.500"
-
-
 # ── ETT ─────────────────────────────────────────────────────────────────────────────────────────
 
 SHORT = ett.Parts(train=240, validation=96, test=72)
@@ -212,18 +171,6 @@ def test_ett_for_choosing_reads_nothing_of_the_test_rows(tmp_path):
     test = pl.int_range(pl.len()) >= SHORT.seen
     pl.read_csv(path).with_columns(a=pl.when(test).then(1e6).otherwise("a")).write_csv(path)
     _assert_same(first, ett.measured(path, [24], _config(), 1, spans=2, parts=SHORT))
-
-
-def test_ett_refuses_what_the_protocol_does_not_know(tmp_path, monkeypatch, capsys):
-    path = _write(tmp_path / "short.csv", 300, ("a",))
-    said = _refusal(ett, monkeypatch, capsys, path)
-    assert "expected one series of 14,400 rows or more, found 1 series and 300 rows" in said
-    with pytest.raises(ConfigError, match="first 8,640 rows train and the next 2,880 only validate"):
-        ett.measured(path, [96], _config(fit={"refit": True}), 1)
-    with pytest.raises(ConfigError, match="--horizons 73: expected 1 … 72"):
-        ett.measured(path, [73], _config(), 1, parts=SHORT)
-    with pytest.raises(ConfigError, match="--validation 3: expected 2 at most"):
-        ett.measured(path, [24], _config(), 1, spans=3, parts=SHORT)
 
 
 # ── EPF ─────────────────────────────────────────────────────────────────────────────────────────
@@ -279,31 +226,6 @@ def test_epf_for_choosing_reads_nothing_of_the_test_span(tmp_path):
     assert len(first["XX", 24, 0, "forecaster"]["mase"]) == 40
 
 
-def test_epf_takes_the_published_naive_for_the_skill_of_sql():
-    def pairs(error: float) -> accuracy.Scores:
-        return {name: np.full((20, 2), [error, 1.0]) for name in epf.METRICS}
-
-    found = {
-        ("EPF-DE", 24, 0, "seasonal_naive"): pairs(2.0),
-        ("EPF-DE", 24, 0, "forecaster"): pairs(1.0),
-    }
-    assert epf.skill(found, {}, "forecaster", 0, "sql") == pytest.approx(0.5)
-    assert epf.skill(found, {"DE": 4.0}, "forecaster", 0, "sql") == pytest.approx(0.75)
-    assert epf.skill(found, {"DE": 4.0}, "forecaster", 0, "mase") == pytest.approx(0.5)
-
-
-def test_epf_says_what_a_file_lacks(tmp_path, monkeypatch, capsys):
-    short = _write(tmp_path / "EPF-A.csv", 500, COLUMNS)
-    alone = _write(tmp_path / "EPF-B.csv", 1200, ("OT",))
-    other = _write(tmp_path / "EPF-C.csv", 1200, ("price", "load"))
-    said = _refusal(epf, monkeypatch, capsys, short)
-    assert "expected one series of 528 regular rows or more, the last 480 to be scored" in said
-    assert "expected columns known in advance" in _refusal(epf, monkeypatch, capsys, alone)
-    assert "'OT'" in _refusal(epf, monkeypatch, capsys, other)
-    said = _refusal(epf, monkeypatch, capsys, short, "--naive-sql", "BE")
-    assert "--naive-sql BE: expected MARKET=SQL" in said
-
-
 # ── M4 ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -357,27 +279,6 @@ def _m4_config() -> Config:
     return _config().replaced(data={"layout": "rows", "season_length": 24})
 
 
-def test_m4_refuses_test_files_that_do_not_fit(tmp_path, monkeypatch, capsys):
-    train, test = _m4_files(tmp_path)
-    words = ["--season", 24]
-    said = _refusal(m4, monkeypatch, capsys, train, test, "--horizon", 48, *words)
-    assert (
-        "expected 48 values of each series (--horizon), found 24 of 'H0' (4 such series of 4)" in said
-    )
-    other = _write_m4(tmp_path / "other.csv", {f"X{k}": np.arange(24.0) for k in range(4)})
-    said = _refusal(m4, monkeypatch, capsys, train, other, "--horizon", 24, *words)
-    assert "expected the 4 series of" in said and "'H0' is not among them" in said
-    fewer = _write_m4(tmp_path / "fewer.csv", {f"H{k}": np.arange(24.0) for k in range(3)})
-    assert "found 3; 'H3' is not" in _refusal(
-        m4, monkeypatch, capsys, train, fewer, "--horizon", 24, *words
-    )
-    said = _refusal(m4, monkeypatch, capsys, train, test, "--horizon", 24, "--validation", 12, *words)
-    assert "than the season of 24, series 'H0' has 12" in said
-    assert "expected 1 or more" in _refusal(
-        m4, monkeypatch, capsys, train, test, "--horizon", 0, *words
-    )
-
-
 def test_naive2_goes_on_with_the_season_it_found_and_else_with_the_last_value():
     season = np.array([1.0, 2.0, 4.0, 1.0])
     np.testing.assert_allclose(m4.naive2(np.tile(season, 9)[:-1], 4, 5), [1, 1, 2, 4, 1])
@@ -417,12 +318,6 @@ def test_panels_are_told_beside_the_better_seasonal_naive(tmp_path, monkeypatch,
         1 - rows["forecaster", "wql"] / rows["seasonal_naive", "wql"]
     )
     assert "to be beaten" in capsys.readouterr().out
-
-
-def test_panels_ask_for_what_they_do_not_know(tmp_path, monkeypatch, capsys):
-    path = _write(tmp_path / "sales.csv", 900, ("units", "price"))
-    said = _refusal(panels, monkeypatch, capsys, path, "--target", "units")
-    assert "expected --horizon, --seasons, found no setting of this table" in said
 
 
 # ── the real files ──────────────────────────────────────────────────────────────────────────────

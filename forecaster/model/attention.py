@@ -43,14 +43,10 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
     ) -> Float[Tensor, "B N D"]:
-        """Returns the attention of tokens to a source.
+        """Returns the attention of tokens to a source, the tokens themselves in self-attention.
 
-        Args:
-            tokens: queries.
-            source: keys and values; the tokens themselves in self-attention.
-            seen: True where a source token is real; None = everywhere.
-            causal: whether a token attends to itself and earlier ones only; the tokens are then the
-                last of the source.
+        `seen`: True where a source token is real. `causal`: to itself and earlier ones only; the tokens
+        are then the last of the source.
         """
         return self.attend(self.queries(tokens), *self.keys_and_values(source), seen, causal)
 
@@ -79,19 +75,16 @@ class MultiHeadAttention(nn.Module):
         return torch.cat(found, dim=-1)[..., :count]
 
     def queries(self, tokens: Tensor) -> Float[Tensor, "B A N E"]:
-        """Returns the queries of tokens."""
         return self._split(self.query(tokens))
 
     def keys_and_values(
         self, source: Tensor
     ) -> tuple[Float[Tensor, "B A M E"], Float[Tensor, "B A M E"]]:
-        """Returns the keys and values of a source."""
         return self._split(self.key(source)), self._split(self.value(source))
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool
     ) -> Float[Tensor, "B N D"]:
-        """Returns the attention of queries to keys and values, heads joined and projected."""
         mixed = self.kernel(query, key, value, seen, causal)
         joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return joined
@@ -114,7 +107,6 @@ class Memory(NamedTuple):
     """Scale of each window, to undo the scaling."""
 
     def keep_channels(self, channels: int, kept: int) -> Memory:
-        """Returns the memory of the first channels of each window."""
         tokens, seen, static = (
             keep_channels(part, channels, kept) for part in (self.tokens, self.seen, self.static)
         )

@@ -51,10 +51,7 @@ def repeat_paths(folded: Tensor, channels: int, paths: int) -> Tensor:
 def patches(cells: Tensor, size: int, front: bool = True) -> Tensor:
     """[B, T, X] → [B, N, size·X], padded with zeros to whole patches.
 
-    Args:
-        cells: of consecutive steps.
-        size: steps per patch.
-        front: whether the old end is padded, so that the newest cell is the last of a patch.
+    `front`: at the old end, so that the newest cell is the last of a patch.
     """
     missing = -cells.shape[1] % size
     if missing:

@@ -146,9 +146,7 @@ class Embedding(nn.Module):
     ) -> tuple[Float[Tensor, "BC N D"], Bool[Tensor, "BC N"]]:
         """Returns tokens with their time encodings, and True where other channels may attend to one.
 
-        Args:
-            inputs: for covariates known after the cutoff.
-            seen: of the encoded context.
+        `seen` is that of the encoded context.
         """
         targets, size = inputs.context.shape[2], self.config.decoder_patch
         starts = slice(self.config.context_length, None, size)
@@ -187,12 +185,9 @@ class Embedding(nn.Module):
     def add_previous(
         self, tokens: Float[Tensor, "BC N D"], previous: Float[Tensor, "W T C"], scale: Scale
     ) -> Float[Tensor, "BC N D"]:
-        """Returns horizon tokens plus the embedding of the values one patch before each.
+        """Returns horizon tokens plus the embedding of the values one patch before each, data units.
 
-        Args:
-            tokens: of all channels.
-            previous: data units; NaN = missing, which has an embedding of its own.
-            scale: of the windows.
+        A missing value (NaN) has an embedding of its own.
         """
         values = fold(scale.apply(previous))
         if self.values is not None:

@@ -88,13 +88,7 @@ class LinearForecast(nn.Module):
     def forward(
         self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
     ) -> Float[Tensor, "B H C Q"]:
-        """Returns quantiles in scaled units.
-
-        Args:
-            inputs: windows.
-            scale: of their contexts.
-            known: standardised known covariates, 0 where missing.
-        """
+        """Returns quantiles in scaled units; `known`: standardised known covariates, 0 where missing."""
         units = self.units(inputs, scale)
         spreads = relative(units, scale)
         center = self.center(inputs, units, known) * spreads[:, None]  # [R, H]
@@ -120,11 +114,7 @@ class LinearForecast(nn.Module):
     ) -> tuple[Float[Tensor, "R F"], Float[Tensor, " R"]]:
         """Returns the features of one map, and the level taken away, in the units of the maps.
 
-        Args:
-            inputs: windows.
-            scale: from `units`.
-            others: features of all maps beside the targets.
-            number: of the map.
+        `scale` comes from `units`, and `others` from the method of that name.
         """
         lookback, channels = self.lookbacks[number], inputs.context.shape[2]
         observed = fold(inputs.observed[:, -lookback:])[..., 0]
@@ -149,12 +139,9 @@ class LinearForecast(nn.Module):
         return Scale(scale.loc, scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
 
     def residual_units(self, spreads: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
-        """Returns the unit of `offsets` per spread of each row's context.
+        """Returns the unit of `offsets` per spread of each row's context; `spreads`: from `relative`.
 
         Where seasons hardly differ from each other, residuals are small: there the unit is the maps'.
-
-        Args:
-            spreads: from `relative`.
         """
         return torch.ones_like(spreads) if self.apart is None else spreads
 

@@ -64,10 +64,6 @@ class Head(nn.Module, ABC):
     ) -> Float[Tensor, "B T C"]:
         """Returns one draw per cell in data units, a function of float64 numbers strictly in (0, 1)."""
 
-    @abstractmethod
-    def mode(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        """Returns the value that a greedy path takes, data units."""
-
 
 def make_head(config: ModelPlan) -> Head:
     """Returns the head of a config."""
@@ -101,7 +97,6 @@ class QuantileHead(Head):
     has_mean = False
 
     def __init__(self, levels: tuple[float, ...]):
-        """Takes rising levels strictly between 0 and 1, 0.5 among them."""
         super().__init__()
         self.size = len(levels)
         self.median = levels.index(0.5)
@@ -126,7 +121,6 @@ class QuantileHead(Head):
     def loss(
         self, raw: Float[Tensor, "B T C Q"], scale: Scale, target: Float[Tensor, "B T C"]
     ) -> Float[Tensor, "B T C"]:
-        """Returns the pinball loss of each cell, scaled units."""
         observed = ~target.isnan()
         # Masked before the loss, not after: NaN times 0 is NaN, in the gradient too.
         safe = torch.where(observed, scale.apply(target), 0.0)
@@ -141,11 +135,8 @@ class QuantileHead(Head):
     ) -> Float[Tensor, "B T C"]:
         """Returns a loss of the median by itself plus the pinball loss of the others, scaled units.
 
-        The pinball loss trains the distance of the other quantiles from the median, not the median.
-
-        Args:
-            raw, scale, target: as in `loss`.
-            loss: of the median. mae: |e|; huber: e² / 2 up to 1, |e| − 1/2 beyond.
+        mae: |e|; huber: e² / 2 up to 1, |e| − 1/2 beyond. The pinball loss trains the distance of the
+        other quantiles from the median, not the median.
         """
         m = self.median
         observed = ~target.isnan()
@@ -160,11 +151,9 @@ class QuantileHead(Head):
         return torch.where(observed, error, 0.0)
 
     def quantiles(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C Q"]:
-        """Returns quantiles in data units, rising along the last axis."""
         return scale.invert(self(raw))
 
     def mean(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> None:
-        """Returns None: a few quantiles do not determine a mean."""
         return None
 
     def sample(
@@ -183,10 +172,6 @@ class QuantileHead(Head):
         low, high = quantiles.gather(-1, right - 1), quantiles.gather(-1, right)
         fraction = (score[..., None] - knots[right - 1]) / (knots[right] - knots[right - 1])
         return scale.invert(low + fraction * (high - low))[..., 0]
-
-    def mode(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C"]:
-        """Returns the median."""
-        return scale.invert(raw[..., self.median : self.median + 1])[..., 0]
 
 
 class StudentTHead(Head):
@@ -209,7 +194,6 @@ class StudentTHead(Head):
     def loss(
         self, raw: Float[Tensor, "B T C P"], scale: Scale, target: Float[Tensor, "B T C"]
     ) -> Float[Tensor, "B T C"]:
-        """Returns the negative log-density of each cell in scaled units."""
         observed = ~target.isnan()
         loc, spread, freedom = _parameters(raw.double())
         distance = (torch.where(observed, scale.apply(target), 0.0) - loc) / spread
@@ -219,27 +203,21 @@ class StudentTHead(Head):
         return torch.where(observed, negative_log.to(raw.dtype), 0.0)
 
     def quantiles(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C Q"]:
-        """Returns quantiles in data units, rising along the last axis."""
         loc, spread, freedom = _parameters(raw)
         standard = _chebyshev_sum(4 / freedom - 1, self.coefficients.to(raw.dtype))
         return scale.invert(loc[..., None] + spread[..., None] * standard)
 
     def mean(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        """Returns the mean in data units, which is the median too."""
         return scale.invert(raw[..., :1])[..., 0]
 
     def sample(
         self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
     ) -> Float[Tensor, "B T C"]:
-        """Returns draws, by the polar method, which is exact (Bailey, 1994)."""
         loc, spread, freedom = _parameters(raw.double())
+        # The polar method, which is exact (Bailey, 1994).
         radius = (freedom * torch.expm1(-2 / freedom * uniform[..., 0].log())).sqrt()
         draw = loc + spread * radius * torch.cos(2 * math.pi * uniform[..., 1])
         return scale.invert(draw[..., None].to(raw.dtype))[..., 0]
-
-    def mode(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        """Returns the location."""
-        return self.mean(raw, scale)
 
 
 def _parameters(raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -307,7 +285,7 @@ class BinnedHead(Head):
         vocabulary: Vocabulary | None = None,
         smoothing: float = _LABEL_SMOOTHING,
     ):
-        """Takes quantile levels, bins, and the fraction of a target's weight spread over all bins."""
+        """`smoothing`: fraction of a target's weight that is spread over all bins."""
         super().__init__()
         self.vocabulary, self.smoothing = vocabulary or Vocabulary(), smoothing
         self.size = self.vocabulary.bins
@@ -333,22 +311,15 @@ class BinnedHead(Head):
         return torch.where(observed, entropy.unflatten(0, target.shape), 0.0)
 
     def quantiles(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C Q"]:
-        """Returns quantiles in data units, rising along the last axis."""
         return scale.invert(self._at(raw, self.levels.expand(*raw.shape[:-1], -1)))
 
     def mean(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        """Returns the mean in data units."""
         return scale.invert((raw.softmax(-1) @ self._middles())[..., None])[..., 0]
 
     def sample(
         self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
     ) -> Float[Tensor, "B T C"]:
-        """Returns draws: the quantile at the first uniform number."""
         return scale.invert(self._at(raw, uniform[..., :1].to(raw.dtype)))[..., 0]
-
-    def mode(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        """Returns the middle of the most likely bin."""
-        return scale.invert(self.vocabulary.values(raw.argmax(-1))[..., None])[..., 0]
 
     def _at(self, raw: Tensor, level: Tensor) -> Tensor:
         """Quantiles [B, T, C, N] at levels [B, T, C, N], scaled units."""

@@ -32,13 +32,7 @@ _RANKED_AT_ONCE = 256  # queries
 
 
 def make_kernel(kind: str, size: int | None, keys: int) -> Kernel:
-    """Returns a kernel.
-
-    Args:
-        kind: full, local, sparse or low_rank.
-        size: window of local, factor of sparse, rank of low_rank; None = their default.
-        keys: number of keys, which fixes the weights of low_rank.
-    """
+    """Returns a kernel of a kind and size (None = default); low_rank has weights for so many keys."""
     size = size or DEFAULT_SIZES.get(kind, 0)
     if kind == "local":
         return partial(local_attention, window=size)
@@ -75,12 +69,9 @@ def full_attention(
     seen: Bool[Tensor, "B M"] | None,
     causal: bool,
 ) -> Float[Tensor, "B A N E"]:
-    """Returns attention over all keys.
+    """Returns attention over all keys that are real (`seen`; None = all).
 
-    Args:
-        query, key, value: per head; causal queries are the last of the tokens.
-        seen: True where a key is real; None = everywhere.
-        causal: whether token n attends to tokens 0 … n only.
+    `causal`: token n attends to tokens 0 … n only; queries are the last of the tokens.
     """
     queries, keys = query.shape[2], key.shape[2]
     causal = causal and queries > 1  # one query is the last token: all keys are up to it

@@ -30,7 +30,6 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, values: Tensor) -> Tensor:
-        """Returns the values, some of them 0 while training."""
         if not self.training or self.rate == 0:
             return values
         if values.device.type != "cpu":
@@ -54,7 +53,6 @@ class FeedForward(nn.Module):
         self.activation = F.gelu if config.style == "modern" else F.relu
 
     def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
-        """Returns transformed tokens."""
         changed: Tensor = self.contract(self.activation(self.expand(tokens)))
         return changed
 
@@ -86,11 +84,7 @@ def attend_across_channels(
 ) -> Float[Tensor, "B N D"]:
     """Returns the attention of each token to the tokens of all channels at the same patch.
 
-    Args:
-        attention: over channels.
-        tokens: the channels of a window lie side by side.
-        seen: True where other channels may attend to a token.
-        channels: of a window.
+    `seen`: True where other channels may attend to a token.
     """
     # Contiguous: otherwise torch rounds a product by whether its weights learn.
     beside = tokens.unflatten(0, (-1, channels)).transpose(1, 2).contiguous()  # [windows, N, C, D]
@@ -104,7 +98,6 @@ class EncoderLayer(nn.Module):
     """Self-attention over the context, channel attention if any, feed-forward."""
 
     def __init__(self, config: ModelPlan, tokens: int):
-        """Builds the layer for a number of context tokens."""
         super().__init__()
         width, heads, apart = config.width, config.heads, config.channel_attention
         kernel = make_kernel(config.attention, config.attention_size, tokens)
@@ -213,12 +206,7 @@ class ConvStem(nn.Module):
     def forward(
         self, tokens: Float[Tensor, "B N D"], seen: Bool[Tensor, "B N"]
     ) -> Float[Tensor, "B N D"]:
-        """Returns tokens plus the convolution of them and those before.
-
-        Args:
-            tokens: patches, before their time encodings are added.
-            seen: True where a token holds an observation.
-        """
+        """Returns tokens (before their time encodings) plus the convolution of them and those before."""
         real = tokens.masked_fill(~seen[..., None], 0.0)
         padded, length = F.pad(real, (0, 0, self.kernel - 1, 0)), tokens.shape[1]
         along: Tensor = self.along.bias

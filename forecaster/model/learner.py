@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
-from forecaster.model.loss import LossOptions, window_losses
+from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
 
@@ -44,10 +44,10 @@ class Learner(pl.LightningModule):
         bf16: bool = False,
         compiled: bool = False,
     ):
-        """Takes the network to train.
+        """Takes the network to train, in place.
 
         Args:
-            network: its weights are changed in place.
+            network: its linear maps, if any, stay as they are.
             config: rates and steps.
             series: the caller's name of each series, for messages.
             name: prefix of the names of the curves; empty for the first training of a fit.
@@ -56,7 +56,7 @@ class Learner(pl.LightningModule):
         """
         super().__init__()
         self.network, self.config, self.series, self.name = network, config, series, name
-        self._options, self._compiled = LossOptions(bf16, config.loss), compiled
+        self._bf16, self._compiled = bf16, compiled
         if network.linear is not None:
             network.linear.requires_grad_(False)  # solved in closed form
         self.average = copy.deepcopy(network).requires_grad_(False).eval()
@@ -78,7 +78,7 @@ class Learner(pl.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the mean loss over the observed targets of a batch."""
         with self._memory_advice():
-            total, count = self._losses_of(self.network, batch, self._options)
+            total, count = self._losses_of(self.network, batch, self._bf16, self.config.loss)
         sums = self._sum_over_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells
@@ -90,7 +90,6 @@ class Learner(pl.LightningModule):
         return own
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Computes gradients."""
         with self._memory_advice():
             super().backward(loss, *args, **kwargs)
 
@@ -149,7 +148,6 @@ class Learner(pl.LightningModule):
         checkpoint["losses"] = [*map(float, self._losses)]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restores them."""
         self.curves, self.latest_loss = checkpoint["curves"], checkpoint["latest_loss"]
         self._losses = [torch.tensor(loss) for loss in checkpoint["losses"]]
 
@@ -241,7 +239,6 @@ class KeepBest(pl.Callback):
     """Keeps the weights of the best validation, and stops when patience is over."""
 
     def __init__(self, patience: int | None):
-        """Takes the validations without a better loss that end the training; None = never."""
         self.patience = patience
         self.loss, self.step, self.waited = math.inf, 0, 0
         self.checked = 0
@@ -249,11 +246,9 @@ class KeepBest(pl.Callback):
         self.weights: dict[str, Tensor] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the best so far, and the validations since."""
         return {name: getattr(self, name) for name in _BEST}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the best so far."""
         for name in _BEST:
             setattr(self, name, state_dict[name])
 

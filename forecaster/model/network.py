@@ -39,7 +39,6 @@ class Network(nn.Module):
     """Patch encoder, causal decoder, and a head that makes distributions."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
-        """Builds the network and initialises its weights."""
         super().__init__()
         self.config, self.shape = config, shape
         self.scaler = ContextScaler(shape.channels, config.scale_length)
@@ -61,7 +60,6 @@ class Network(nn.Module):
             self._initialise()
 
     def _initialise(self) -> None:
-        """Sets the initial values of all weights."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -93,10 +91,7 @@ class Network(nn.Module):
     ) -> Prediction:
         """Returns quantiles, mean and sample paths in data units.
 
-        Args:
-            inputs: windows.
-            key: seed of the sample paths of each window; None = 0 for all.
-            paths: sample paths of an autoregressive decoder; None = 100.
+        `key` seeds the paths of each window (None = 0 for all); `paths` is their number (None = 100).
         """
         if self.config.decoder == "autoregressive":
             return self._sampled(inputs, key, paths or NUM_SAMPLES)
@@ -124,16 +119,7 @@ class Network(nn.Module):
         drawn = self.generate(self.encode(inputs), inputs, draw, paths)
         return prediction_from_paths(drawn, self.config.quantile_levels)
 
-    def greedy(self, inputs: Inputs) -> Float[Tensor, "B H C"]:
-        """Returns the path that always takes the most likely value, data units."""
-
-        def mode(raw: Tensor, scale: Scale, lead: int) -> Tensor:
-            return self.head.mode(raw, scale)
-
-        return self.generate(self.encode(inputs), inputs, mode, 1)[:, 0]
-
     def scale(self, inputs: Inputs) -> Scale:
-        """Returns the scale of each window."""
         found: Scale = self.scaler(inputs.context, inputs.observed, inputs.channel)
         return found
 
@@ -162,11 +148,8 @@ class Network(nn.Module):
     ) -> Float[Tensor, "B H C P"]:
         """Returns the head's raw numbers for every lead in one pass.
 
-        Args:
-            memory: the encoded context.
-            inputs: the same inputs, for covariates known after the cutoff.
-            previous: for an autoregressive decoder, the values one patch before each lead
-                (`previous_values`), data units; NaN = missing.
+        `previous`: for an autoregressive decoder, the values one patch before each lead
+        (`previous_values`), data units; NaN = missing.
         """
         tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)
         tokens = tokens + memory.static
@@ -185,11 +168,7 @@ class Network(nn.Module):
     ) -> Float[Tensor, "B S H C"]:
         """Returns paths that an autoregressive decoder generates patch after patch, data units.
 
-        Args:
-            memory: the encoded context.
-            inputs: the same inputs, for covariates known after the cutoff.
-            choose: makes values of raw numbers.
-            paths: S, per window.
+        `choose` makes values of the raw numbers of a patch.
         """
         targets = inputs.context.shape[2]
         horizon = inputs.elapsed.shape[1] - self.config.context_length

@@ -45,7 +45,6 @@ class TimeEncoding(nn.Module):
     """The encoding of a token's position and, through a projection, of its calendar phases."""
 
     def __init__(self, config: ModelPlan, cycles: int, context: int, horizon: int):
-        """Takes the numbers of calendar cycles and of tokens in context and horizon."""
         super().__init__()
         self.positions, self.width, self.context = config.positions, config.width, context
         size = 2 * HARMONICS * cycles
@@ -58,10 +57,7 @@ class TimeEncoding(nn.Module):
     ) -> Float[Tensor, "B N D"]:
         """Returns the vector to add to each token.
 
-        Args:
-            elapsed: time since the cutoff, in steps.
-            phase: position in [0, 1) of each calendar cycle; NaN = empty slot.
-            first: number of the first token; the tokens of the context come before the horizon's.
+        `first` is the number of the first token; the tokens of the context come before the horizon's.
         """
         encoded = self._positions(elapsed, first)
         if self.phase is not None:

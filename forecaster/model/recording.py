@@ -41,10 +41,7 @@ def record_attention(
 ) -> list[AttentionWeights]:
     """Returns the weights of every attention in the order of the forward pass.
 
-    Args:
-        network: in evaluation mode.
-        inputs: windows.
-        forecast: previous values of an autoregressive decoder, data units; None for a direct one.
+    `forecast`: previous values of an autoregressive decoder, data units; None for a direct one.
     """
     with _recording(network) as records:
         memory = network.encode(inputs)

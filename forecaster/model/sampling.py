@@ -46,13 +46,7 @@ def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, 
 def uniforms(
     key: Int[Tensor, " B"], paths: int, first_lead: int, steps: int, channels: int
 ) -> Float[Tensor, "B {paths} {steps} {channels} 2"]:
-    """Returns float64 numbers strictly between 0 and 1, two per cell.
-
-    Args:
-        key: any int64, one per window.
-        paths, steps, channels: S, T and C.
-        first_lead: lead of the first step, from 1.
-    """
+    """Returns float64 numbers strictly between 0 and 1, two per cell; leads count from 1."""
     device = key.device
     path = torch.arange(paths, device=device)[:, None, None, None]
     lead = torch.arange(first_lead, first_lead + steps, device=device)[:, None, None]

@@ -38,11 +38,9 @@ class ContextScaler(nn.Module):
     """Scales each channel of a window by the mean and spread of its own context."""
 
     def __init__(self, channels: int, length: int | None = None):
-        """Starts with mean 0 and spread 1 of each channel; `fit` sets those of the training rows.
+        """Starts with mean 0 and spread 1 of each channel of the training table; code 0 = any other.
 
-        Args:
-            channels: of the training table; code 0 stands for any other.
-            length: steps at the end of the context that count; None = all.
+        `length`: steps at the end of the context that count; None = all.
         """
         super().__init__()
         self.length = length

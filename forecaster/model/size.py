@@ -95,7 +95,6 @@ class _Undrawn(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Calls the function, unless it draws in place."""
         if func.__name__ in ("normal_", "uniform_"):
             return None
         return func(*args, **(kwargs or {}))

@@ -59,7 +59,6 @@ class Part:
 
     @classmethod
     def between(cls, name: str, old: Sequence[str], new: Sequence[str]) -> Part:
-        """Returns the part of names of an old and a new network."""
         had, has = set(old), set(new)
         return cls(
             name,
@@ -86,12 +85,12 @@ def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
     """
     check_weights(old, new)
     _carry_layers(old, new)
-    tells = _carry_vectors(old, new, was, is_)
-    before, now = _maps(old, was, tells), _maps(new, is_, tells)
+    channels_carried = _carry_vectors(old, new, was, is_)
+    before, now = _maps(old, was, channels_carried), _maps(new, is_, channels_carried)
     for name, (linear, labels) in now.items():
         _carry_columns(linear, labels, *before.get(name, (None, [])))
     notes = {kind: _carry_moments(old, new, kind, was, is_) for kind in KINDS}
-    return _parts((old, new), (was, is_), tells, notes)
+    return _parts((old, new), (was, is_), channels_carried, notes)
 
 
 def check_weights(old: Network, new: Network) -> None:
@@ -188,14 +187,11 @@ def _width(table: nn.Module) -> int:
 
 
 def _maps(
-    network: Network, meaning: Meaning, tells: bool
+    network: Network, meaning: Meaning, channels_carried: bool
 ) -> dict[Label, tuple[nn.Linear, list[Label]]]:
     """Returns the linear maps that read a table, with a label for each of their columns.
 
-    Args:
-        network: has the maps.
-        meaning: names of its inputs.
-        tells: whether the channel embedding was carried, so that its columns match.
+    `channels_carried`: whether the channel embedding was carried, so that its columns match.
     """
     maps: dict[Label, tuple[nn.Linear, list[Label]]] = {}
     embedding, config = network.embedding, network.config
@@ -212,7 +208,9 @@ def _maps(
     if embedding.static is not None:
         size = sum(map(_width, embedding.channel_embedding))
         # Where they were not carried, no label of the other network matches.
-        channel: list[Label] = [("channel", n, "both" if tells else id(network)) for n in range(size)]
+        channel: list[Label] = [
+            ("channel", n, "both" if channels_carried else id(network)) for n in range(size)
+        ]
         maps["static",] = embedding.static, static + channel
     if embedding.time.phase is not None:
         waves = range(2 * HARMONICS)
@@ -280,7 +278,7 @@ def _carry_moments(old: Network, new: Network, kind: str, was: Meaning, is_: Mea
 def _parts(
     networks: tuple[Network, Network],
     meanings: tuple[Meaning, Meaning],
-    tells: bool,
+    channels_carried: bool,
     notes: Mapping[str, list[str]],
 ) -> list[Part]:
     (old, new), (was, is_), config = networks, meanings, networks[1].config
@@ -300,7 +298,7 @@ def _parts(
         before = was.channels if len(theirs) else ()
         now = is_.channels if len(ours) else ()
         part = Part.between("channel embeddings", before, now)
-        if not tells:
+        if not channels_carried:
             part = Part(part.name, new=list(now), left=list(before))
         if old.embedding.static is not None and new.embedding.static is None:
             part.notes.append("their bias is left too: first forecasts change")
@@ -316,15 +314,13 @@ class Adapted(nn.Module):
     """
 
     def __init__(self, linear: nn.Linear, rank: int):
-        """Starts as the map itself: `up` is zero."""
         super().__init__()
         self.linear = linear.requires_grad_(False)
         self.down = nn.Linear(linear.in_features, rank, bias=False)
         self.up = nn.Linear(rank, linear.out_features, bias=False)
-        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.weight)  # starts as the map itself
 
     def forward(self, numbers: Float[Tensor, "*B X"]) -> Float[Tensor, "*B Y"]:
-        """Returns the sum of both maps."""
         changed: Tensor = self.linear(numbers) + self.up(self.down(numbers))
         return changed
 

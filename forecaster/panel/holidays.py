@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError, nearest
-from forecaster.panel.arrays import blocks, empty_beside
 from forecaster.panel.calendar import DAY, MONTHS, Calendar, Times
 from forecaster.panel.findings import did_you_mean
 from forecaster.panel.frames import Table
@@ -39,11 +38,8 @@ def with_holidays(panel: Panel, country: str) -> Panel:
     """
     if panel.calendar.integer:
         raise DataError(f"{panel.name}: --holidays {country}: rows are numbered, they have no dates")
-    columns = panel.values.shape[1]
-    values = empty_beside(panel.values, (panel.n_rows, columns + 1), np.float32)
-    for rows in blocks(panel.n_rows, columns + 1):
-        values[rows, :columns] = panel.values[rows]
-        values[rows, columns] = count_holidays(panel.calendar, panel.time[rows], country)
+    counts = count_holidays(panel.calendar, panel.time, country)
+    values = np.column_stack([panel.values, counts])
     reasons = panel.schema.reasons | {HOLIDAY: f"public holidays of {country}"}
     schema = replace(panel.schema, holidays=country, reasons=reasons)
     return replace(panel, schema=schema, values=values)

@@ -217,9 +217,8 @@ class Panel:
         """
         length = np.diff(self.indptr)
         empty = length == 0
-        own = np.flatnonzero(~empty)
-        last, begin = np.full((2, self.n_series), NO_TIME)
-        last[own], begin[own] = self.time[self.indptr[own + 1] - 1], self.time[self.indptr[own]]
+        last = np.full(self.n_series, NO_TIME)
+        last[~empty] = self.time[self.indptr[1:][~empty] - 1]
         cutoff = np.where(cutoff == NO_TIME, last, cutoff)
         last = np.where(empty, cutoff, last)
         after = self.indptr[1:] - self.rows_until(cutoff)
@@ -232,8 +231,7 @@ class Panel:
             missing = self.calendar.steps(anchor, np.maximum(cutoff, last)) - start
         else:
             anchor, missing = np.maximum(last, cutoff), start
-        added = np.maximum(horizon - after + missing, 0)
-        added = np.where(unplaced, 0, added)
+        added = np.where(unplaced, 0, np.maximum(horizon - after + missing, 0))
         if not added.any():
             return self
         owner = np.repeat(np.arange(self.n_series), added)

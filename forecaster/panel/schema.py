@@ -7,7 +7,7 @@ JSON. Old files keep loading: unknown keys are ignored and absent ones have defa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -114,14 +114,8 @@ class Schema:
         return Calendar(self.freq, self.time_zone, integer, self.season_length, self.periods)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the schema as JSON values."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {key: plain(item) for key, item in value.items()}
-            return list(value) if isinstance(value, tuple) else value
-
-        return {item.name: plain(getattr(self, item.name)) for item in fields(self)}
+        """Returns the schema in values that JSON holds."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Schema:

@@ -35,7 +35,7 @@ from forecaster.forecast.parts import (
     terms,
     write_part,
 )
-from forecaster.forecast.predictor import Predictor, Progress, check_known, resolve_window
+from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
 from forecaster.forecast.writer import ROWS, check_suffix, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
@@ -112,23 +112,23 @@ class Source:
 def predict_to(
     artifact: Artifact,
     out: Path,
-    data: object,
-    *,
-    future: object | None = None,
-    covariates: object | None = None,
-    cutoff: str = "own",
-    horizon: int | None = None,
-    samples: int | None = None,
-    seed: int = 0,
-    parts: bool = False,
-    shard: tuple[int, int] | None = None,
-    devices: int | None = None,
-    restart: bool = False,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
-    **roles: Any,
+    source: Source,
+    window_of: Callable[[Panel], ForecastWindow],
+    parts: bool,
+    shard: tuple[int, int] | None,
+    devices: int | None,
+    restart: bool,
+    engine: Engine | None,
+    progress: Progress | None,
 ) -> BatchResult:
     """Writes the forecast of every series of a table; see `Forecaster.predict_to` for the options.
+
+    Args:
+        artifact: the model.
+        out: file for the forecasts.
+        source: the table.
+        window_of: returns the cutoffs and the horizon of a panel.
+        parts, shard, devices, restart, engine, progress: as the caller declared them.
 
     Raises:
         ConfigError: the model does not support the horizon or sample paths, or devices are missing.
@@ -139,16 +139,15 @@ def predict_to(
     number, of = _checked(shard)
     names = _device_names(devices)
     folder, alone = folder_of(out), of == 1
-    source = Source(data, future, covariates, roles)
     if restart:
         Partitions(folder, 0).remove()
     with _nothing_left(folder, alone=alone):
         panel, store = _opened(artifact, source, folder, alone=alone)
-        window = resolve_window(artifact, panel, cutoff, horizon, samples, seed)
+        window = window_of(panel)
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, artifact, window)
-        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=roles)
+        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=source.roles)
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)

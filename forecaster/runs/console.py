@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def print_roles(console: Console, panel: Panel) -> None:
-    """Says which column is what, and why."""
+    """Prints which column is what, and why."""
     table = Table(title=escape(panel.name), title_justify="left", box=None, pad_edge=False)
     for heading in ("column", "role", "kind", "because"):
         table.add_column(heading, overflow="fold")
@@ -50,7 +50,7 @@ def print_roles(console: Console, panel: Panel) -> None:
 
 
 def print_findings(console: Console, found: Sequence[Finding]) -> None:
-    """Says what is remarkable about a table, worst first, with what to do about it."""
+    """Prints what is remarkable about a table, worst first, with what to do about it."""
     styles = {"error": "red", "warning": "yellow", "note": "cyan"}
     table = Table.grid(padding=(0, 2))
     for _ in range(2):
@@ -69,7 +69,7 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
 
 
 def print_counts(console: Console, found: Sequence[Finding]) -> None:
-    """Says how many errors, warnings and notes there are."""
+    """Prints how many errors, warnings and notes there are."""
     words = []
     for severity in SEVERITIES:
         number = sum(finding.severity == severity for finding in found)
@@ -86,7 +86,7 @@ _MOST_LINES = 32  # of more cutoffs only the first and the last are listed
 
 
 def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None:
-    """Says what will be trained on what."""
+    """Prints what will be trained on what."""
     from forecaster.runs.fit import uncalibrated
 
     text = panel.calendar.text
@@ -120,7 +120,7 @@ def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None
 
 
 def print_start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
-    """Says what of an artifact's weights is carried over, and what its past means for the scores."""
+    """Prints what of an artifact's weights is carried over, and what its past means for the scores."""
     from forecaster.runs.warm_start import ancestry, comparable
 
     source = ancestry(old)
@@ -156,7 +156,7 @@ def print_start(console: Console, panel: Panel, split: Split, old: Artifact, par
 
 
 def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
-    """Says that a refit does not begin where the model began."""
+    """Prints that a refit does not begin where the model began."""
     print_line(
         console,
         f"this model started from weights fitted to {parent['data']} until {parent['until']}; a refit "
@@ -166,7 +166,7 @@ def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
 
 
 def print_scores(console: Console, artifact: Artifact) -> None:
-    """Says how the validation went, losses as plainly as wins."""
+    """Prints how the validation went, losses as plainly as wins."""
     from forecaster.evaluation.comparison import MODEL, NAIVE, compare
     from forecaster.forecast.artifact import calibration_line
 
@@ -186,14 +186,14 @@ def print_scores(console: Console, artifact: Artifact) -> None:
 
 
 def print_report(console: Console, path: Path | None, made: bool) -> None:
-    """Says that the page which was asked for is written, or why there is none."""
+    """Prints that the page which was asked for is written, or why there is none."""
     if path is not None:
         missing = f"no {path}: no rows were set aside for validation, so there is nothing to report"
         print_line(console, f"wrote {path}" if made else missing, None if made else "yellow")
 
 
 def print_saved(console: Console, out: Path | None, run: TrackedRun) -> None:
-    """Says where things are, and what became of the tracking."""
+    """Prints where things are, and what became of the tracking."""
     if out is not None:
         print_line(console, f"saved {out}")
     print_tracked(console, run)
@@ -202,7 +202,7 @@ def print_saved(console: Console, out: Path | None, run: TrackedRun) -> None:
 
 
 def print_tracked(console: Console, run: TrackedRun) -> None:
-    """Says where to see a run, or why its store does not have it, and what to do."""
+    """Prints where to see a run, or why its store does not have it, and what to do."""
     from forecaster.runs.tracking import where_to_look
 
     if run.lost and not run.recorded:
@@ -218,7 +218,7 @@ def print_tracked(console: Console, run: TrackedRun) -> None:
 
 
 def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
-    """Says which cutoffs are forecast by which weights."""
+    """Prints which cutoffs are forecast by which weights."""
     text = panel.calendar.text
     by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
     if len(times) > _MOST_LINES:
@@ -229,7 +229,7 @@ def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_a
 
 
 def print_summary(console: Console, backtest: Backtest) -> None:
-    """Says how the models compare, and which one is better."""
+    """Prints how the models compare, and which one is better."""
     from forecaster.evaluation.comparison import MODEL
 
     console.print(_scores_table(backtest.scores))
@@ -259,5 +259,5 @@ def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def print_notice(console: Console, text: str) -> None:
-    """Says what came up in the course of work."""
+    """Prints a notice."""
     print_line(console, text, style="yellow")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forecaster.config import Plan
 from forecaster.errors import ConfigError, FitError, ForecasterError
 from forecaster.runs.processes import REFUSED, Child
+from forecaster.runs.tracking import first_line
 
 if TYPE_CHECKING:
     import torch
@@ -139,13 +140,13 @@ def process_group(distributed: DistributedContext) -> Iterator[None]:
             device_id=device if device.type == "cuda" else None,
         )
     except (RuntimeError, ValueError) as error:  # torch's own errors are of these kinds
-        raise FitError(f"{who} did not meet the others: {_line(error)}") from error
+        raise FitError(f"{who} did not meet the others: {first_line(error)}") from error
     try:
         yield
     except RuntimeError as error:
         if not _is_loss(error):
             raise
-        lost = FitError(f"{who} lost another one, so the training has ended: {_line(error)}")
+        lost = FitError(f"{who} lost another one, so the training has ended: {first_line(error)}")
         lost.reported_elsewhere = False  # the lost rank cannot report it
         raise lost from error
     finally:
@@ -207,7 +208,7 @@ def launch_ranks(
     if not distributed.launches:
         yield lambda training: None
         return
-    from forecaster.panel.store import writing
+    from forecaster.panel.store import write_store
 
     with tempfile.TemporaryDirectory(prefix="forecaster-") as scratch, _environment(distributed):
         setup = RankSetup(
@@ -215,9 +216,7 @@ def launch_ranks(
             Path(scratch) / "panel",
             checkpoints and (checkpoints.folder, checkpoints.identity, checkpoints.every),
         )
-        with writing(setup.store) as store:
-            store.append(panel)
-            store.finish(config.data, ())
+        write_store(panel, setup.store, config.data)
         size, done = distributed.world_size, threading.Event()
         ranks = [
             Child(
@@ -235,7 +234,11 @@ def launch_ranks(
         try:
             send(setup)
             for rank in ranks:
-                _require_ready(rank)
+                try:
+                    rank.receive()
+                except EOFError:
+                    reason = rank.failure() or f"{rank.name} has ended"
+                    raise FitError(f"{reason}; the training has not begun") from None
             threading.Thread(target=_watch, args=(ranks, done), daemon=True).start()
             yield send
         except FitError as error:
@@ -268,14 +271,6 @@ def _environment(distributed: DistributedContext) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _require_ready(rank: Child) -> None:
-    try:
-        rank.receive()
-    except EOFError:
-        failure = rank.failure() or f"{rank.name} has ended"
-        raise FitError(f"{failure}; the training has not begun") from None
 
 
 def _failure(ranks: list[Child], seconds: float) -> str | None:
@@ -341,8 +336,3 @@ def _is_loss(error: RuntimeError) -> bool:
 
     words = ("gloo", "closed by peer", "reset by peer", "NCCL", "timed out", "Broken pipe")
     return isinstance(error, torch.distributed.DistError) or any(word in str(error) for word in words)
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__

@@ -87,32 +87,27 @@ class Trainings:
 
     def settled(self, plan: Plan, split: Split) -> Plan:
         """Returns the plan with as many steps as the time budget allows on this machine."""
-        if plan.fit.budget_seconds is None:
-            return plan
-        plan = self._within_budget(plan, split, plan.fit.budget_seconds)
-        self._context.settled(plan.fit)
-        return plan
-
-    def _within_budget(self, plan: Plan, split: Split, budget: float) -> Plan:
-        """The plan with as many steps as all trainings together have time for."""
         context, fit = self._context, plan.fit
+        if fit.budget_seconds is None:
+            return plan
         pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             learner = self._learner(short, split, "")
             self._hand(Training(learner, split, short, None))
             watched = replace(context, logger=None, callbacks=(pace,), checkpoints=None)
             train(learner, self.store, split, short, watched)
-        left = max(0.0, budget - (time.monotonic() - self._begun))
+        left = max(0.0, fit.budget_seconds - (time.monotonic() - self._begun))
         trainings = fit.ensemble_size * (2 if fit.refit and len(split.validation_windows) else 1)
         bounded = broadcast_from_rank_zero(
             within_budget(fit, pace, left / trainings), context.distributed
         )
         all_of_them = "" if bounded.steps < fit.steps else ", all of them"
         context.say(
-            f"budget {budget:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
+            f"budget {fit.budget_seconds:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
             f"{trainings} training{'s' * (trainings > 1)} of {bounded.steps:,} "
             f"of {fit.steps:,} steps{all_of_them}"
         )
+        context.settled(bounded)
         return plan.model_copy(update={"fit": bounded})
 
     def members(self, plan: Plan, split: Split) -> list[Trained]:
@@ -132,16 +127,13 @@ class Trainings:
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
-            if before_refit.linear is None:
-                trained.append(self._trained(name, own, split))
-                continue
-            if float(before_refit.network_weight) == 0:
+            if before_refit.linear is not None and float(before_refit.network_weight) == 0:
                 network = self.network(own, split).requires_grad_(False).eval()
-                again = Trained(name, network, own.fit.seed, 0, 0, curves={}, ended=False)
+                trained.append(Trained(name, network, own.fit.seed, 0, 0, curves={}, ended=False))
             else:
-                again = self._trained(name, own, split)
-            again.network.network_weight.copy_(before_refit.network_weight)
-            trained.append(again)
+                trained.append(self._trained(name, own, split))
+            if before_refit.linear is not None:
+                trained[-1].network.network_weight.copy_(before_refit.network_weight)
         return trained
 
     def network(self, plan: Plan, split: Split) -> Network:

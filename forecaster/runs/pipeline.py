@@ -53,7 +53,7 @@ from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.linear import fit_linear
 from forecaster.runs.progress import BufferedLogger, TrainingBar
-from forecaster.runs.resume import OpenFit, RunFolder
+from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.warm_start import Start
@@ -127,27 +127,25 @@ def run_fit(
     first = None
     if start is not None:
         first = Start(start, partial(print_start, console, panel, split, start))
-    notice = partial(print_notice, console)
     name = out.name if out else Path(panel.name).stem
     validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
     )
+    context = replace(
+        context,
+        callbacks=(TrainingBar(console),),
+        say=partial(print_notice, console),
+        validated=validated.append,
+    )
     with ExitStack() as stack:
         if resumable is None:
-            opened = OpenFit(stack.enter_context(open_run(tracking, name)))
+            run = stack.enter_context(open_run(tracking, name))
         else:
-            opened = stack.enter_context(resumable.opened(plan, tracking, panel, start, notice))
-        run = opened.run
-        context = replace(
-            context,
-            logger=BufferedLogger(run) if run.recorded else None,
-            callbacks=(TrainingBar(console),),
-            checkpoints=opened.checkpoints,
-            settled=opened.settled,
-            say=notice,
-            validated=validated.append,
-        )
+            opening = resumable.opened(plan, tracking, panel, start, context)
+            run, context = stack.enter_context(opening)
+        if run.recorded:
+            context = replace(context, logger=BufferedLogger(run))
         artifact = fit_panel(panel, plan, split, context, start=first)
         print_scores(console, artifact)
         saves = out is not None or run.recorded

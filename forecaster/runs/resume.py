@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +24,8 @@ from forecaster.files import atomic_file, lock
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.tracking import TrackedRun, open_run
+from forecaster.runs.tracking import TrackedRun, flatten, open_run
+from forecaster.runs.train import TrainingContext
 from forecaster.runs.versions import versions
 
 _SUFFIX = ".run"
@@ -100,10 +101,10 @@ class FitRecord:
                 f"the fit to resume was begun by version {self.version}, this is {_version()}: "
                 f"resume it there, or {_RESTART}"
             )
-        had = dict(_flat(self.config))
+        had = flatten(self.config)
         faults = [
             f"{name} {value}: the fit to resume has {had[name]}"
-            for name, value in _flat(now.config.model_dump(mode="json", exclude_unset=True))
+            for name, value in flatten(now.config.model_dump(mode="json", exclude_unset=True)).items()
             if had[name] != value
         ]
         tables: dict[str, Any] = {}
@@ -141,10 +142,11 @@ class FitRecord:
                     f"the {what} has changed since the fit was begun: fingerprint {old} then, {new} "
                     f"now; bring the old one back, or {_RESTART}"
                 )
+        had = flatten(self.resolved)
         faults = [
-            f"{name} {value}: the fit to resume has {had}"
-            for (name, value), (_, had) in zip(_flat(now.resolved), _flat(self.resolved), strict=True)
-            if value != had
+            f"{name} {value}: the fit to resume has {had[name]}"
+            for name, value in flatten(now.resolved).items()
+            if value != had[name]
         ]
         if faults:
             raise ConfigError("\n".join([*faults, _RESTART]))
@@ -154,16 +156,6 @@ class FitRecord:
         if path is None or "://" in path or self.folder == os.getcwd():
             return path
         return os.path.join(self.folder, path)
-
-
-@dataclass(frozen=True)
-class OpenFit:
-    """What a fit needs while it runs."""
-
-    run: TrackedRun
-    checkpoints: Checkpoints | None = None
-    settled: Callable[[FitPlan], None] = lambda fit: None
-    """Records settings that depend on the speed of this machine."""
 
 
 class RunFolder:
@@ -254,9 +246,9 @@ class RunFolder:
         tracking: TrackingConfig,
         panel: Panel,
         start: Artifact | None,
-        say: Callable[[str], None],
-    ) -> Iterator[OpenFit]:
-        """Opens the MLflow run and the checkpoints; when the fit stops, says how to resume it.
+        context: TrainingContext,
+    ) -> Iterator[tuple[TrackedRun, TrainingContext]]:
+        """Yields the MLflow run, and the context with checkpoints; prints how to resume a stopped fit.
 
         Raises:
             DataError: the table differs from that of the interrupted fit.
@@ -281,7 +273,7 @@ class RunFolder:
             record = self.interrupted
         # The default store is a file in the working folder, which may be another one now.
         tracking = tracking.model_copy(update={"uri": record.uri} if record.uri else {})
-        every = request.checkpoint_every
+        files = Checkpoints(self.path, record.identity, request.checkpoint_every, context.say)
         try:
             with open_run(tracking, self.out.name, record.run) as run:
                 uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
@@ -292,14 +284,14 @@ class RunFolder:
                     resolved = record.resolved | {"fit": fit.model_dump(mode="json")}
                     self.write(replace(record, resolved=resolved))
 
-                files = Checkpoints(self.path, record.identity, every, say)
-                yield OpenFit(run, files, settle)
+                yield run, replace(context, checkpoints=files, settled=settle)
         except BaseException as error:
             if (step := self.step) is not None:
                 if isinstance(error, Exception):
-                    say(f"the checkpoint after {step} is kept in {self.path}")
+                    context.say(f"the checkpoint after {step} is kept in {self.path}")
                 else:
-                    say(f"stopped after {step}; go on with: forecaster fit --resume {self.out}")
+                    command = f"forecaster fit --resume {self.out}"
+                    context.say(f"stopped after {step}; go on with: {command}")
             raise
 
 
@@ -406,11 +398,3 @@ def _absolute(given: object, folder: str) -> str | None:
     if name is None or name == _IN_MEMORY or "://" in name:
         return name
     return os.path.abspath(os.path.join(folder, name))
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

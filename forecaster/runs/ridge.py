@@ -177,9 +177,11 @@ class RidgeWindows:
         A row beyond float32 reads nothing and should forecast nothing.
         """
         for features, level in self.reading(rows):
-            finite = features.sum(dim=1).isfinite()[:, None]
-            target = torch.where(finite, rows.target - level[:, None], torch.nan)
-            yield torch.where(finite, features, 0.0).double(), target.double()
+            target, finite = rows.target - level[:, None], features.sum(dim=1).isfinite()[:, None]
+            if not finite.all():
+                target = torch.where(finite, target, torch.nan)
+                features = torch.where(finite, features, 0.0)
+            yield features.double(), target.double()
 
     def fold(self, rows: RowBlock) -> Tensor:
         """Returns [R] the quarter of this span that a row falls into; `FOLDS` = none."""
@@ -250,7 +252,8 @@ def summed(windows: RidgeWindows) -> list[list[Equations]]:
             for fold, place, own in groups:
                 sums, weight = folds[fold], rows.weight[own, None]
                 x, y, root = features[own], target[own], weight.sqrt()
-                there, x = ~y.isnan(), x * root
+                x = x * root if bool((weight < 1).any()) else x
+                there = ~y.isnan()
                 # Numpy forms half of a product of a matrix with itself; torch all of it.
                 sums.gram[place] += torch.from_numpy(x.numpy().T @ x.numpy())
                 sums.cross[place].addmm_(x.T, torch.where(there, y, 0.0) * root)
@@ -352,11 +355,13 @@ def _visible(linear: LinearForecast, numbers: Tensor) -> Tensor:
     return torch.cat([near, far * linear.allowed], dim=1)
 
 
-def _groups(rows: RowBlock, fold: Tensor, places: int) -> Iterator[tuple[int, int, Tensor]]:
+def _groups(rows: RowBlock, fold: Tensor, places: int) -> Iterator[tuple[int, int, Tensor | slice]]:
     """Yields fold, place and the rows of both, where there are any."""
     group = fold * places + rows.place
-    for number in group.unique().tolist():
-        yield number // places, number % places, (group == number).nonzero()[:, 0]
+    numbers = group.unique().tolist()
+    for number in numbers:
+        own = slice(None) if len(numbers) == 1 else (group == number).nonzero()[:, 0]
+        yield number // places, number % places, own  # a slice copies nothing
 
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:

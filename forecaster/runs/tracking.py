@@ -250,7 +250,7 @@ class TrackedRun:
         if self.recorded:
             from mlflow.entities import Param
 
-            flat = _flatten(settings)
+            flat = flatten(settings).items()
             params = [Param(name, str(value)[:_PARAM_LENGTH]) for name, value in flat]
             for some in _batches(params, _BATCH):
                 self._call("log_batch", params=some)
@@ -586,11 +586,10 @@ def _batches(things: list[Any], size: int) -> list[list[Any]]:
     return [things[start : start + size] for start in range(0, len(things), size)]
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat += _flatten(value, f"{prefix}{key}.")
-        else:
-            flat.append((f"{prefix}{key}", value))
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
     return flat

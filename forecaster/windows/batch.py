@@ -47,7 +47,6 @@ class Inputs:
     """[B, C] int64 code of each channel, 0 = one the model has not met."""
 
     def to(self, device: torch.device | str) -> Inputs:
-        """Returns the same inputs on a device."""
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
@@ -64,10 +63,4 @@ class Batch:
     """[B] int64 row of the panel that holds the last observed step."""
 
     def to(self, device: torch.device | str) -> Batch:
-        """Returns the same batch on a device (Lightning calls this)."""
-        return Batch(
-            self.inputs.to(device),
-            self.target.to(device),
-            self.series.to(device),
-            self.cutoff.to(device),
-        )
+        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))  # Lightning's

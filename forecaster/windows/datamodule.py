@@ -83,21 +83,14 @@ class WindowSequence:
 
 
 class WindowDataModule(pl.LightningDataModule):
-    """Hands Lightning this rank's share of the training stream and of the validation windows."""
+    """This rank's part of the endless training stream, from the trainer's step on, and of validation."""
 
     def __init__(self, store: WindowStore, split: Split, batch_size: int, seed: int):
-        """Takes the windows of one split.
-
-        Args:
-            store, split: of one panel.
-            batch_size: windows per step of one rank.
-            seed: of the order.
-        """
+        """Takes the windows of one split; `batch_size` is that of one rank."""
         super().__init__()
         self.store, self.split, self.batch_size, self.seed = store, split, batch_size, seed
 
     def train_dataloader(self) -> TrainingStream:
-        """Returns this rank's share of the endless stream, from the trainer's step on."""
         trainer = self.trainer
         return TrainingStream(
             self.store,
@@ -110,9 +103,8 @@ class WindowDataModule(pl.LightningDataModule):
         )
 
     def val_dataloader(self) -> WindowSequence | list[Batch]:
-        """Returns this rank's share of the validation windows; an empty list switches validation off."""
         if len(self.split.validation_windows) == 0:
-            return []
+            return []  # switches validation off
         return WindowSequence(
             self.store,
             self.split.validation,

@@ -39,11 +39,7 @@ class WindowIndex:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def locate(self, numbers: Int64) -> tuple[Int64, Int64, Int64]:
-        """Returns (series, channel, cutoff row) of window numbers in [0, len).
-
-        Args:
-            numbers: [n] window numbers, in any order.
-        """
+        """Returns (series, channel, cutoff row) of window numbers in [0, len), in any order."""
         series = np.searchsorted(self.ends, numbers, side="right")
         cutoffs = self.count[series]
         within = numbers - (self.ends[series] - cutoffs * self.channels)
@@ -72,11 +68,7 @@ class KeyedPermutation:
     epoch: int
 
     def __call__(self, positions: Int64) -> Int64:
-        """Returns the window numbers met at positions of this epoch.
-
-        Args:
-            positions: [n] integers in [0, size).
-        """
+        """Returns the window numbers at positions in [0, size) of this epoch."""
         high = max(1, int(np.ceil(np.sqrt(self.size))))
         low = -(-self.size // high)
         keys = np.random.default_rng([self.seed, self.epoch]).integers(

@@ -68,11 +68,7 @@ class Split:
 
 
 def split_panel(panel: Panel, plan: Plan) -> Split:
-    """Returns the training and validation windows of a panel under a plan.
-
-    Raises:
-        DataError: no series has enough rows for a single training window.
-    """
+    """Returns the windows of a panel under a plan; DataError where not even one trains."""
     horizon, patch = plan.horizon, plan.model.patch
     # With channel attention a window holds all channels.
     channels = 1 if plan.model.channel_attention else panel.n_channels
@@ -122,9 +118,8 @@ def _shared_out(
     everything = _drawn(validation, validation)
     steps = round((end - split) / panel.calendar.step)
     cutoffs = steps - horizon + 1
-    gap = min(
-        horizon, (cutoffs + 1) // 2
-    )  # steps from the last validation cutoff to the first after it
+    # Steps from the last validation cutoff to the first after it.
+    gap = min(horizon, (cutoffs + 1) // 2)
     kept = cutoffs - (gap - 1)
     if share is None or kept < 2:
         return everything, everything[:0]

@@ -51,14 +51,7 @@ class WindowStore:
     """The arrays of one panel as tensors, ready to be gathered from."""
 
     def __init__(self, panel: Panel, context_length: int, horizon: int, channel: Int64):
-        """Wraps a panel's arrays; nothing that grows with the number of windows is made.
-
-        Args:
-            panel: the flat store.
-            context_length: L.
-            horizon: H.
-            channel: [C] the model's code of each channel of the panel, 0 = new to it.
-        """
+        """Wraps a panel's arrays; `channel`: [C] the model's code of each channel, 0 = new to it."""
         self.context_length, self.horizon = context_length, horizon
         self._width = context_length + horizon
         self._schema = panel.schema
@@ -80,13 +73,7 @@ class WindowStore:
             self._step = panel.calendar.step
 
     def batch(self, series: Int64, channel: Int64 | None, cutoff: Int64) -> Batch:
-        """Returns the windows of given cutoffs.
-
-        Args:
-            series: [B] number of the series.
-            channel: [B] number of the one channel each window holds; None = all channels.
-            cutoff: [B] row of the last observed step.
-        """
+        """Returns windows by series [B], the one channel each holds [B] (None = all), and cutoff row [B]."""
         length = self.context_length
         which, at = torch.from_numpy(series), torch.from_numpy(cutoff)
         start = at - (length - 1)

@@ -10,21 +10,17 @@ from small_networks import (
     EVERYTHING,
     HORIZON,
     PLAIN,
+    greedy,
     make_inputs,
     make_network,
+    mode,
     rows_of,
 )
 
-from forecaster.config import ModelConfig
 from forecaster.model.embedding import Shape, previous_values
-from forecaster.model.ensemble import Ensemble
 from forecaster.model.sampling import prediction_from_paths, uniforms
 
-SHAPES = {
-    "plain": PLAIN,
-    "everything": EVERYTHING,
-    "irregular": replace(EVERYTHING, regular=False),
-}
+SHAPES = {"everything": EVERYTHING, "irregular": replace(EVERYTHING, regular=False)}
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 VARIANTS = {
     "per step": {"decoder_patch": 1},
@@ -83,8 +79,8 @@ def test_writing_with_a_cache_is_reading_all_that_was_written_again_each_time(se
     written = inputs.context.new_full((3, HORIZON, 2), torch.nan)
     for start in range(0, HORIZON, size):
         raw = network.decode(memory, inputs, previous_values(inputs, written, size))
-        written[:, start : start + size] = network.head.mode(raw, memory.scale)[:, start : start + size]
-    torch.testing.assert_close(network.greedy(inputs), written, rtol=1e-5, atol=1e-4)
+        written[:, start : start + size] = mode(network, raw, memory.scale)[:, start : start + size]
+    torch.testing.assert_close(greedy(network, inputs), written, rtol=1e-5, atol=1e-4)
 
 
 @every_variant
@@ -175,9 +171,8 @@ def test_quantiles_and_mean_are_those_of_the_paths():
 
 @pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 5.0), (1000.0, -40000.0)])
 @pytest.mark.parametrize("head", ["quantile", "student_t"])
-@pytest.mark.parametrize("decoder", ["direct", "autoregressive"])
-def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(a, b, head, decoder):
-    network = make_network(EVERYTHING, head=head, decoder=decoder)
+def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(a, b, head):
+    network = follower(EVERYTHING, head=head)
     inputs = make_inputs(EVERYTHING)
     moved = replace(inputs, context=a * inputs.context + b)
     scale = a * network.encode(inputs).scale.scale[:, None, :, None]
@@ -202,15 +197,6 @@ def test_a_horizon_beyond_the_trained_one_continues_the_paths():
     assert paths.shape == (3, PATHS, 3 * HORIZON, 2) and paths.isfinite().all()
     begun = network.predict(short, keys(3), PATHS).paths
     torch.testing.assert_close(paths[:, :, :HORIZON], begun, rtol=1e-5, atol=1e-5)
-
-
-def test_the_paths_of_an_ensemble_are_the_means_of_its_members_paths():
-    inputs = make_inputs(PLAIN)
-    first, second = follower(PLAIN), follower(PLAIN, encoder_layers=2)
-    said = Ensemble([first, second], [0.25, 0.75]).predict(inputs, keys(3), PATHS)
-    parts = [member.predict(inputs, keys(3), PATHS).paths for member in (first, second)]
-    torch.testing.assert_close(said.paths, 0.25 * parts[0] + 0.75 * parts[1])
-    torch.testing.assert_close(said.mean, said.paths.mean(dim=1))
 
 
 def ar1_network(phi):
@@ -263,17 +249,3 @@ def test_random_numbers_are_a_function_of_key_path_lead_and_channel():
     whole = uniforms(torch.tensor([5, 6]), 8, 1, 12, 2)
     part = uniforms(torch.tensor([6]), 3, 5, 4, 2)
     assert torch.equal(part[0], whole[1, :3, 4:8])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"decoder_mask": "full"}, "decoder_mask full shows a token the tokens after it"),
-        ({"quantile_levels": (0.5,)}, r"quantile_levels \[0.5\] is one level, paths are drawn from"),
-        ({"head": "binned", "patch": 7}, "patch 7: an auto"),
-    ],
-)
-def test_what_an_autoregressive_decoder_cannot_have_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        ModelConfig(decoder="autoregressive", **settings)
-    ModelConfig(decoder="direct", **settings)

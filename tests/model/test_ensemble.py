@@ -68,12 +68,3 @@ def test_paths_are_bounded_too_and_calibration_leaves_them_alone():
     assert torch.equal(said.paths, free.paths.clamp(20.0).round())
     assert (said.quantiles >= 20).all() and (said.quantiles == said.quantiles.round()).all()
     assert not torch.equal(said.quantiles, free.quantiles.clamp(20.0).round())
-
-
-def test_other_widths_leave_members_weights_and_bounds_as_they_are():
-    first, second = make_network(PLAIN), make_network(PLAIN, encoder_layers=2)
-    target = TargetConfig(upper=3.0)
-    ensemble = Ensemble([first, second], [0.25, 0.75], target=target).eval()
-    other = ensemble.with_offsets(widths_of(0))
-    assert list(other.members) == [first, second] and other.weights == ensemble.weights
-    assert other.target == target and not other.training and ensemble.conformal_offsets is None

@@ -12,12 +12,8 @@ from small_networks import (
     PLAIN,
     make_inputs,
     make_network,
-    rows_of,
     with_other_future,
 )
-
-from forecaster.config import ModelConfig
-from forecaster.errors import ConfigError
 
 BESIDE = {"linear": "blend", "lookbacks": (3, 8), "linear_lags": (2, 9), "linear_calendar": True}
 SHAPES = {
@@ -26,7 +22,6 @@ SHAPES = {
     "irregular": replace(EVERYTHING, regular=False),
 }
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-every_place = pytest.mark.parametrize("places", [1, 3])
 
 
 def make(shape, **settings):
@@ -36,19 +31,6 @@ def make(shape, **settings):
     linear.offsets.copy_(torch.rand(linear.offsets.shape, generator=generator).cumsum(dim=-1) - 2)
     network.network_weight.zero_()
     return network
-
-
-@every_place
-@every_shape
-@pytest.mark.parametrize("size", [1, 3])
-def test_a_decoder_patch_ignores_everything_after_it(shape, size, places):
-    network, inputs = make(shape, decoder_patch=size, linear_phases=places), make_inputs(shape)
-    forecast = network(inputs)
-    for patch in range(1, -(-HORIZON // size)):
-        other = network(with_other_future(inputs, lead=patch * size))
-        torch.testing.assert_close(other[:, : patch * size], forecast[:, : patch * size])
-        known = shape.known > 0
-        assert torch.equal(other[:, patch * size :], forecast[:, patch * size :]) is not known
 
 
 def test_with_a_full_mask_every_lead_sees_all_that_is_known():
@@ -85,35 +67,6 @@ def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     spans = [slice(CONTEXT - 2, CONTEXT), slice(CONTEXT - 9, CONTEXT - 2), slice(CONTEXT, None)]
     wanted = torch.cat([steps[:, span].flatten(1) for span in spans], dim=1)
     assert torch.equal(others[:, 2 * 3 * EVERYTHING.cycles :], wanted)
-
-
-@every_place
-@every_shape
-def test_what_an_unobserved_cell_holds_changes_nothing(shape, places):
-    network, inputs = make(shape, linear_phases=places), make_inputs(shape, missing=0.4)
-    for noise in (0.0, 1e30, torch.nan):
-        other = replace(
-            inputs,
-            context=torch.where(inputs.observed, inputs.context, noise),
-            known=torch.where(inputs.known_observed, inputs.known, noise),
-        )
-        assert torch.equal(network(other), network(inputs))
-
-
-@pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 5.0), (1000.0, -40000.0)])
-def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(a, b):
-    network, inputs = make(EVERYTHING), make_inputs(EVERYTHING)
-    moved = network(replace(inputs, context=a * inputs.context + b))
-    scale = a * network.encode(inputs).scale.scale[:, None, :, None]
-    assert ((moved - (a * network(inputs) + b)).abs() <= 1e-4 * scale).all()
-
-
-@every_place
-def test_the_size_of_a_batch_does_not_matter(places):
-    network, inputs = make(EVERYTHING, linear_phases=places), make_inputs(EVERYTHING, batch=5)
-    together = network(inputs)
-    for rows in (slice(0, 1), slice(1, 3), slice(3, 5)):
-        torch.testing.assert_close(network(rows_of(inputs, rows)), together[rows], rtol=1e-5, atol=1e-5)
 
 
 @every_shape
@@ -180,22 +133,6 @@ def test_attention_reads_the_end_of_the_context_alone():
     known = inputs.known.clone()
     known[:, : CONTEXT - 6] += 1
     assert torch.equal(network(replace(inputs, known=known)), network(inputs))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"linear": "blend", "head": "student_t"}, "does not go with head student_t"),
-        ({"linear": "blend", "decoder": "autoregressive"}, "and decoder autoregressive"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_its_numbers(settings, words):
-    with pytest.raises(ValueError, match=words):
-        ModelConfig(**settings)
-    with pytest.raises(ConfigError, match=words):
-        from forecaster.config import Config
-
-        Config().replaced(model=settings)
 
 
 @pytest.mark.parametrize(("units", "grows"), [("window", 3.0), ("training", 1.0)])

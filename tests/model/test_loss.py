@@ -7,9 +7,7 @@ import pytest
 import torch
 from small_networks import EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
-from forecaster.config import Config
-from forecaster.errors import ConfigError
-from forecaster.model.loss import LossOptions, window_losses
+from forecaster.model.loss import window_losses
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Batch
 
@@ -49,7 +47,7 @@ def taught(**options):
     target = torch.randn(count, HORIZON, PLAIN.channels, generator=torch.manual_seed(1))
     target[1:, 2, 0] = torch.nan
     keys = torch.zeros(count, dtype=torch.int64)
-    total, weight = window_losses(network, Batch(inputs, target, keys, keys), LossOptions(**options))
+    total, weight = window_losses(network, Batch(inputs, target, keys, keys), **options)
     memory = network.encode(inputs)
     raw = network.decode(memory, inputs)
     quantiles = network.head(raw).detach().numpy().astype(float)
@@ -90,17 +88,3 @@ def test_other_quantiles_pull_a_median_that_learns_alone_nowhere():
     slopes = raw.grad[..., head.median]
     torch.testing.assert_close(slopes, -(target - raw.detach()[..., head.median]).sign())
     assert bool((raw.grad != 0).any(dim=0).all())  # the others learn all the same
-
-
-@pytest.mark.parametrize(
-    ("sections", "expected"),
-    [
-        (
-            {"fit": {"loss": "mae"}, "model": {"head": "student_t"}},
-            r"fit\.loss mae trains the median alone, and head student_t learns .* by its likelihood",
-        ),
-    ],
-)
-def test_losses_that_mean_nothing_to_a_network_are_refused_with_the_reason(sections, expected):
-    with pytest.raises(ConfigError, match=expected):
-        Config().replaced(**sections)

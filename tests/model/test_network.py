@@ -13,7 +13,6 @@ from small_networks import (
     make_inputs,
     make_network,
     one_channel,
-    rows_of,
     with_other_future,
 )
 
@@ -53,55 +52,11 @@ def test_values_after_the_cutoff_change_nothing(make_panel, make_config, noise, 
     assert forecasts[0].isfinite().all() and torch.equal(*forecasts)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-@every_shape
-def test_a_decoder_patch_ignores_everything_after_it(shape, size):
-    network = make_network(shape, decoder_patch=size)
-    inputs = make_inputs(shape)
-    forecast = network(inputs)
-    for patch in range(1, -(-HORIZON // size)):
-        other = network(with_other_future(inputs, lead=patch * size))
-        assert torch.equal(other[:, : patch * size], forecast[:, : patch * size])
-        assert not torch.equal(other[:, patch * size :], forecast[:, patch * size :])
-
-
 def test_a_full_decoder_mask_lets_earlier_leads_see_later_covariates():
     network = make_network(EVERYTHING, decoder_mask="full")
     inputs = make_inputs(EVERYTHING)
     other = network(with_other_future(inputs, lead=3))
     assert not torch.equal(other[:, :3], network(inputs)[:, :3])
-
-
-@pytest.mark.parametrize("noise", [0.0, 1e30, float("nan")])
-@every_shape
-def test_what_an_unobserved_cell_holds_changes_nothing(shape, noise):
-    network, inputs = make_network(shape), make_inputs(shape, missing=0.4)
-    other = {
-        name: torch.where(
-            getattr(inputs, f"{name}_observed".removeprefix("context_")), getattr(inputs, name), noise
-        )
-        for name in ("context", "past", "known")
-    }
-    assert torch.equal(network(replace(inputs, **other)), network(inputs))
-
-
-@pytest.mark.parametrize(("a", "b"), [(3.0, 0.0), (0.01, 5.0), (1000.0, -40000.0), (1.0, 500.0)])
-@every_shape
-def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(shape, a, b):
-    network, inputs = make_network(shape), make_inputs(shape)
-    forecast = network(inputs)
-    moved = network(replace(inputs, context=a * inputs.context + b))
-    scale = a * network.encode(inputs).scale.scale[:, None, :, None]
-    assert ((moved - (a * forecast + b)).abs() <= 1e-4 * scale).all()
-
-
-@every_shape
-def test_the_size_of_a_batch_does_not_matter(shape):
-    network, inputs = make_network(shape), make_inputs(shape, batch=5)
-    together = network(inputs)
-    for rows in (slice(0, 1), slice(1, 3), slice(3, 5)):
-        alone = network(rows_of(inputs, rows))
-        torch.testing.assert_close(alone, together[rows], rtol=1e-5, atol=1e-5)
 
 
 @every_shape
@@ -130,17 +85,6 @@ def test_the_context_may_be_any_length_for_a_patch(patch):
     newest = inputs.context.clone()
     newest[:, -1] += 5.0
     assert not torch.equal(network(replace(inputs, context=newest)), forecast)
-
-
-@every_shape
-def test_a_context_without_any_observation_gives_a_finite_forecast(shape):
-    inputs = make_inputs(shape)
-    empty = replace(
-        inputs,
-        context=torch.full_like(inputs.context, torch.nan),
-        observed=torch.zeros_like(inputs.observed),
-    )
-    assert make_network(shape)(empty).isfinite().all()
 
 
 def test_real_gaps_matter_on_an_irregular_panel():
@@ -173,14 +117,6 @@ def test_an_untrained_network_forecasts_the_contexts_own_mean_and_spread():
     loc, scale = network.encode(inputs).scale
     torch.testing.assert_close(forecast[:, 0, :, 4], loc)
     torch.testing.assert_close(forecast[:, -1, :, 8], loc + 1.2815516 * scale)
-
-
-def test_weights_saved_and_loaded_give_the_same_forecast():
-    first, inputs = make_network(EVERYTHING), make_inputs(EVERYTHING)
-    second = Network(first.config, EVERYTHING).eval()
-    assert not torch.equal(second(inputs), first(inputs))
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(second(inputs), first(inputs))
 
 
 def test_an_ensemble_is_the_weighted_mean_of_its_members():

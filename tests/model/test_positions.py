@@ -75,20 +75,6 @@ def test_a_time_encoding_is_the_sinusoid_plus_a_projection_of_phases():
     torch.testing.assert_close(added, expected, rtol=0, atol=1e-5)
 
 
-def test_without_cycles_the_encoding_is_of_elapsed_time_only():
-    encoding, elapsed = make_encoding("elapsed"), torch.randn(2, 5)
-    assert torch.equal(encoding(elapsed, torch.zeros(2, 5, 0), 0), sinusoids(elapsed, 8))
-    assert not list(encoding.parameters())
-
-
-def test_an_empty_slot_among_the_phases_adds_nothing():
-    encoding = make_encoding("elapsed", cycles=2)
-    elapsed, phase = torch.randn(2, 5), torch.rand(2, 5, 2)
-    phase[..., 1] = torch.nan
-    encoding.phase.weight.data[:, 2 * HARMONICS :] = 1e6  # the slot's own columns
-    assert encoding(elapsed, phase, 0).abs().max() < 100
-
-
 @pytest.mark.parametrize("first", [0, 5, 6])
 def test_sinusoidal_positions_are_the_published_ones_in_context_and_horizon_each(first):
     """Tokens 0 … 4 are the context; the horizon's first is position 0 again, whatever the clock."""
@@ -97,14 +83,6 @@ def test_sinusoidal_positions_are_the_published_ones_in_context_and_horizon_each
     for n, position in enumerate({0: (0, 1), 5: (0, 1), 6: (1, 2)}[first]):
         for row in range(2):
             assert found[row, n].tolist() == pytest.approx(slow_sinusoid(position, 8), abs=1e-6)
-
-
-def test_on_a_regular_grid_elapsed_time_is_the_position_shifted():
-    """One step per token: the context ends at elapsed 0, which is position 4 of 0 … 4."""
-    elapsed, phase = torch.arange(-4.0, 1.0)[None], torch.zeros(1, 5, 0)
-    by_time, by_number = make_encoding("elapsed"), make_encoding("sinusoidal")
-    shifted = by_time(elapsed + 4, phase, 0)
-    torch.testing.assert_close(shifted, by_number(elapsed, phase, 0))
 
 
 def test_learned_positions_give_every_token_of_context_and_horizon_its_own_vector():

@@ -97,13 +97,6 @@ def test_covariates_come_in_units_of_training_spreads_and_0_where_missing():
     assert scaler(values, observed).tolist() == [[2.0, 0.0], [0.0, 2.0]]
 
 
-def test_scaling_keeps_nothing_of_a_window():
-    """State is returned, never stored: two windows in a row do not see each other."""
-    before = {name: tensor.clone() for name, tensor in SCALER.state_dict().items()}
-    scale_of([1.0, 2.0, 3.0])
-    assert all(torch.equal(SCALER.state_dict()[name], tensor) for name, tensor in before.items())
-
-
 def test_a_scale_length_lets_the_end_of_the_context_scale_a_window():
     context = torch.randn((6, 20, 2), generator=torch.Generator().manual_seed(0))
     context[0, -3:] = torch.nan

@@ -83,14 +83,6 @@ def test_roles_and_step_are_found_as_in_the_whole_table(tmp_path, parts, data, c
     assert sorted(note.line() for note in mapped.notes) == sorted(note.line() for note in panel.notes)
 
 
-@pytest.mark.parametrize("data", [AS_IS, DataConfig(layout="long"), DataConfig(layout="wide")])
-def test_channels_and_melted_channels_are_converted_too(tmp_path, parts, data):
-    parts(400)
-    wide = tiny.plain(50).pivot(on="store", index="date", values="sales")
-    wide.write_parquet(tmp_path / "wide.parquet")
-    converted(tmp_path / "wide.parquet", tmp_path / "store", data)
-
-
 def test_second_tables_are_joined_part_by_part(tmp_path, parts):
     parts(100)
     shop, prices = tiny.shop(60), tiny.prices(60)
@@ -203,19 +195,6 @@ def test_a_full_disk_or_an_interrupt_leaves_nothing(tmp_path, parts):
 
         convert_table(tmp_path / "shop.parquet", tmp_path / "store", AS_IS, progress=stop)
     assert [path.name for path in tmp_path.iterdir()] == ["shop.parquet"]
-
-
-def test_folders_that_are_something_else_and_stores_are_refused(tmp_path):
-    tiny.plain(60).write_parquet(tmp_path / "shop.parquet")
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.tex").write_text("years")
-    with pytest.raises(OutputError, match="thesis: exists and is not a panel store"):
-        convert_table(tmp_path / "shop.parquet", tmp_path / "thesis", AS_IS)
-    with pytest.raises(OutputError, match=r"shop\.parquet: is an input of this command"):
-        convert_table(tmp_path / "shop.parquet", tmp_path / "shop.parquet", AS_IS)
-    convert_table(tmp_path / "shop.parquet", tmp_path / "store", AS_IS)
-    with pytest.raises(DataError, match="store: is a panel store already"):
-        convert_table(tmp_path / "store", tmp_path / "other", AS_IS)
 
 
 def test_notes_of_parts_are_added_up():

@@ -58,13 +58,6 @@ def test_a_table_is_the_same_in_every_dialect(written, mark, point, eol, encodin
     assert written(text.encode(encoding), delimiter="tab" if mark == "\t" else mark).frame.equals(FRAME)
 
 
-def test_the_usual_dialect_gives_no_note(written):
-    assert written("a,b\n1,2.5\n").notes == ()
-    assert written("a\tb\n1\t2.5\n", "a.tsv").notes == ()
-    (note,) = written("a\tb\n1\t2.5\n").notes
-    assert note.line().startswith("note delimiter: fields are separated by 'tab'; pass --delimiter")
-
-
 @pytest.mark.parametrize(
     ("text", "columns"),
     [

@@ -59,15 +59,10 @@ def test_a_store_is_the_panel_bit_for_bit(make_panel, tmp_path, small_blocks, op
     facts = ("schema", "calendar", "regular", "kind", "name", "notes")
     assert all(getattr(panel, name) == getattr(mapped, name) for name in facts)
     np.testing.assert_array_equal(panel.observed_ends, mapped.observed_ends)
+    for array in (mapped.values, mapped.codes, mapped.time):
+        assert isinstance(array, np.memmap) and not array.flags.writeable
     assert replace(mapped).fingerprint() == panel.fingerprint()  # not the one that was noted
     np.testing.assert_array_equal(replace(mapped).observed_ends, panel.observed_ends)
-
-
-def test_arrays_with_a_row_per_row_are_read_only_maps(make_panel, tmp_path):
-    mapped = stored(made(make_panel), tmp_path / "store")
-    for name in ("values", "codes", "time"):
-        array = getattr(mapped, name)
-        assert isinstance(array, np.memmap) and not array.flags.writeable, name
 
 
 def test_what_is_derived_from_a_store_is_mapped_and_what_it_would_be_in_memory(
@@ -182,10 +177,9 @@ def test_a_model_reads_a_store_in_its_own_categories_or_says_which_roles_differ(
     with pytest.raises(DataError) as caught:
         open_panel(tmp_path / "store", data, schema=wider)
     roles, clock = str(caught.value).splitlines()
-    assert (
-        "--past x,z,w: the store was converted with x,w; convert the table again with --past" in roles
-    )
-    assert "--freq 1h: the store was converted with 1d" in clock
+    assert "the store's past columns are x,w, those of the model x,z,w; convert" in roles
+    assert roles.endswith("again with --past x,z,w")
+    assert "the store's freq is 1d, that of the model 1h; convert" in clock
     stored(
         open_panel(frame, data), tmp_path / "mean", data.model_copy(update={"on_duplicates": "mean"})
     )

@@ -112,13 +112,8 @@ def test_whole_numbers_that_are_dates_are_read_and_written_back(name, values, fr
     assert (other.time == panel.time).all() and other.schema.time_dtype == "digits"
 
 
-def test_whole_numbers_that_may_be_dates_or_steps_are_refused():
+def test_a_format_or_a_step_decides_what_whole_numbers_are():
     table = pl.DataFrame({"n": [20240131, 20240201], "y": [1.0, 2]})
-    message = (
-        "whole numbers such as 20240131 may be dates or steps; pass --time-format %Y%m%d, or --freq 1i"
-    )
-    with pytest.raises(DataError, match=message):
-        open_panel(table, DataConfig(time="n"))
     panel = open_panel(table, DataConfig(time="n", time_format="%Y%m%d"))
     assert panel.calendar.freq == "1d" and panel.schema.time_dtype == "digits"
     steps = open_panel(

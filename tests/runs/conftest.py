@@ -20,6 +20,11 @@ def empty_store(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def undrawn(undrawn) -> None:
+    """No test here looks at a figure."""
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch, empty_store) -> Path:
     """A working folder whose default store is there already, and nothing else points elsewhere."""

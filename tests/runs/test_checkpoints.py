@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -168,6 +169,14 @@ def _run_until(folder, fit, step, identity="this fit"):
         fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory, small):
+    """The checkpoints of a fit that was stopped before step 4."""
+    folder = tmp_path_factory.mktemp("stopped")
+    _run_until(folder, small[0], 4)
+    return folder
+
+
 def _cut(path):
     path.write_bytes(path.read_bytes()[:-1000])
 
@@ -198,10 +207,12 @@ def _empty(path):
 
 
 @pytest.mark.parametrize("harm", [_cut, _flip, _empty, _hostile, _hostile_zip])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, monkeypatch, small, harm):
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path, monkeypatch, small, stopped, harm
+):
     monkeypatch.chdir(tmp_path)
     fit, whole = small
-    _run_until(tmp_path, fit, 4)
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
     newest = checkpoints_in(tmp_path)[-1]
     assert step_of(newest) == 4
     harm(newest)
@@ -276,9 +287,9 @@ class _Signal(pl.Callback):
 
 
 @pytest.mark.parametrize(
-    ("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+    ("number", "ends", "step"),
+    [(signal.SIGINT, KeyboardInterrupt, 2), (signal.SIGTERM, SystemExit, STEPS)],
 )
-@pytest.mark.parametrize("step", [2, STEPS])
 def test_a_signal_ends_a_training_after_its_step_with_a_checkpoint(tmp_path, small, number, ends, step):
     fit, whole = small
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]

@@ -7,7 +7,7 @@ import pytest
 import forecaster as fc
 from forecaster.config import Config, DataConfig
 from forecaster.panel.build import open_panel
-from forecaster.runs.fit import with_found_cycles
+from forecaster.runs.fit import resolve, with_found_cycles
 
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 24},
@@ -50,8 +50,10 @@ def test_rows_after_the_training_rows_do_not_decide():
     ],
 )
 def test_what_is_declared_holds(told, season, periods):
-    model = fc.fit(waves(), horizon=6, time="row", config=TINY, quiet=True, **told)
-    assert (model.config.data.season_length, model.config.data.periods) == (season, periods)
+    config = Config().replaced(horizon=6, data={"time": "row"} | told)
+    panel = with_found_cycles(open_panel(waves(), config.data), config)
+    plan, _ = resolve(panel, config)
+    assert (plan.data.season_length, plan.data.periods) == (season, periods)
 
 
 def test_numbered_rows_of_several_series_share_a_season_and_no_phase():

@@ -59,13 +59,6 @@ def test_a_stream_outlives_the_numbers_computed_at_once(store_and_index, monkeyp
     assert keys(islice(TrainingStream(store, index, 8, seed=2), 10)) == expected
 
 
-def test_a_batch_may_hold_more_windows_than_there_are(store_and_index):
-    store, index = store_and_index
-    size = 2 * len(index)
-    (batch,) = islice(TrainingStream(store, index, size, seed=0), 1)
-    assert sorted(keys([batch])) == sorted(2 * located(index, np.arange(len(index))))
-
-
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_a_batch_of_all_ranks_together_is_the_batch_of_one_device(store_and_index, world):
     store, index = store_and_index
@@ -81,19 +74,6 @@ def test_a_batch_of_all_ranks_together_is_the_batch_of_one_device(store_and_inde
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_an_epoch_of_all_ranks_together_is_exactly_the_set_of_windows(store_and_index, world):
-    store, index = store_and_index
-    met = [
-        keys(islice(TrainingStream(store, index, 1, seed=3, rank=rank, world=world), len(index)))
-        for rank in range(world)
-    ]
-    in_turn = [window for turn in zip(*met, strict=True) for window in turn]
-    for epoch in range(world):
-        own = in_turn[epoch * len(index) : (epoch + 1) * len(index)]
-        assert sorted(own) == sorted(located(index, np.arange(len(index))))
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("held", [1, 2, 13, 40])
 def test_each_validation_window_is_on_one_rank_once(store_and_index, world, held):
     """Neither padded nor repeated; a rank that has none left still has as many batches."""
@@ -105,17 +85,6 @@ def test_each_validation_window_is_on_one_rank_once(store_and_index, world, held
     assert {len(batches) for batches in ranks} == {-(-held // (5 * world))}
     met = [window for batches in ranks for window in keys(batches)]
     assert sorted(met) == sorted(located(index, numbers))
-
-
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_sequence_yields_each_window_once_and_drops_no_short_tail(store_and_index, size):
-    store, index = store_and_index
-    sequence = WindowSequence(store, index, np.arange(len(index)), size)
-    batches = list(sequence)
-    assert len(batches) == len(sequence) == -(-len(index) // size)
-    assert keys(batches) == located(index, np.arange(len(index)))
-    assert [len(batch.cutoff) for batch in batches[:-1]] == [size] * (len(batches) - 1)
-    assert 0 < len(batches[-1].cutoff) <= size
 
 
 def test_with_channel_attention_a_window_holds_all_channels(make_panel, make_config):

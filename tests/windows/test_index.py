@@ -37,23 +37,13 @@ def test_locate_equals_a_triple_loop_in_any_order_of_numbers(count, stride, chan
         assert index.numbers(*found).tolist() == numbers
 
 
-def test_an_index_without_series_has_no_windows():
-    assert len(WindowIndex(np.zeros(0, np.int64), np.zeros(0, np.int64), 1, 1)) == 0
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 10, 1000, 4097])
-@pytest.mark.parametrize("seed", [0, 1, 2**40])
-@pytest.mark.parametrize("epoch", [0, 1, 17])
+@pytest.mark.parametrize("size", [1, 2, 10, 4097])
+@pytest.mark.parametrize("seed", [0, 2**40])
+@pytest.mark.parametrize("epoch", [0, 17])
 def test_a_keyed_permutation_is_a_bijection(size, seed, epoch):
     numbers = KeyedPermutation(size, seed, epoch)(np.arange(size))
     assert numbers.dtype == np.int64
     assert sorted(numbers.tolist()) == list(range(size))
-
-
-def test_a_keyed_permutation_is_computed_point_by_point():
-    permutation = KeyedPermutation(1000, 3, 1)
-    whole = permutation(np.arange(1000))
-    assert permutation(np.array([421, 7])).tolist() == [whole[421], whole[7]]
 
 
 def test_orders_differ_between_epochs_and_seeds():

@@ -135,22 +135,6 @@ def test_any_batch_equals_windows_cut_cell_by_cell(
     assert_equal_to_slow_windows(panel, targets - 1, length, horizon)
 
 
-def test_a_table_shorter_than_a_window_is_padded_with_masked_cells(make_panel):
-    panel = make_panel(2, 6, known=1, categories=True)
-    assert panel.n_rows < 20
-    assert_equal_to_slow_windows(panel, None, length=18, horizon=2)
-    assert_equal_to_slow_windows(panel, 0, length=18, horizon=2)
-
-
-def test_elapsed_is_the_real_gap_on_an_irregular_panel(make_panel):
-    panel = make_panel(2, 30, irregular=True)
-    (window,) = batch_of(panel, [(1, 45)]).inputs.elapsed
-    seconds = np.diff(panel.time[45 - L + 1 : 45 + H + 1]) / 1e6
-    step = panel.calendar.step / 1e6
-    np.testing.assert_allclose(np.diff(window.numpy()) * step, seconds, rtol=1e-3)
-    assert window[L - 1] == 0
-
-
 PHASED = {
     "hours, one on the hour and one at half past": ("1h", ["2024-02-28 22:00", "2024-02-28 20:30"]),
     "two hours, even and odd": ("2h", ["2024-12-30 22:00", "2024-12-30 21:00"]),

@@ -185,7 +185,7 @@ def test_an_unexpected_error_fails_the_trial_in_one_line():
 def test_a_trial_that_is_behind_ends_at_the_validation_that_showed_it(
     make_panel: Make, make_config, prunable, state
 ):
-    config = make_config(HORIZON, fit={"steps": 9})
+    config = make_config(HORIZON, fit={"steps": 9, "patience": None})
     evaluator, steps = Evaluator(_plan(config), make_panel(n_rows=120)), []
     result = evaluator(
         TrialRequest(0, {}, config, prunable), lambda step, loss: steps.append(step) or step >= 3
