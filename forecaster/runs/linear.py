@@ -36,7 +36,7 @@ from forecaster.windows.split import Split, split_panel
 
 ALPHAS = tuple(10.0 ** (n / 2) for n in range(-8, 2))
 """Ridge penalties tried."""
-_CHOICE_ROWS = 15_000  # rows that are solved over while choosing: neighbouring windows differ little
+_CHOICE_ROWS = 10_000  # rows that are solved over while choosing: neighbouring windows differ little
 _LONGEST_LOOKBACK = 800  # by default: a solution takes the cube of what a map reads
 _LOOKBACKS_IN_TABLE = 9  # a lookback is a default where the table is as many times longer
 _SCORED_FOLDS = (1, 3)  # quarters whose windows score maps solved without them
