@@ -279,15 +279,6 @@ def _m4_config() -> Config:
     return _config().replaced(data={"layout": "rows", "season_length": 24})
 
 
-def test_naive2_goes_on_with_the_season_it_found_and_else_with_the_last_value():
-    season = np.array([1.0, 2.0, 4.0, 1.0])
-    np.testing.assert_allclose(m4.naive2(np.tile(season, 9)[:-1], 4, 5), [1, 1, 2, 4, 1])
-    walk = np.random.default_rng(0).normal(size=30)
-    np.testing.assert_allclose(m4.naive2(walk, 4, 3), [walk[-1]] * 3)
-    np.testing.assert_allclose(m4.naive2(np.array([3.0, 5.0]), 4, 2), [5, 5])
-    np.testing.assert_allclose(m4.naive2(np.full(30, 7.0), 4, 2), [7, 7])
-
-
 # ── panels ──────────────────────────────────────────────────────────────────────────────────────
 
 
