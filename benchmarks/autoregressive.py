@@ -24,6 +24,7 @@ from torch import Tensor
 from forecaster.config import ModelPlan
 from forecaster.model.embedding import Shape, previous_values
 from forecaster.model.network import Network
+from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
 REPEATS = 3
@@ -40,9 +41,9 @@ def main() -> None:
     torch.set_num_threads(1)
     network, inputs = task(given.windows, given.horizon, given.context, given.device)
     with torch.inference_mode():
-        path, again = network.greedy(inputs), without_cache(network, inputs)
+        path, again = with_cache(network, inputs), without_cache(network, inputs)
         apart = float((path - again).abs().max())
-        cached = seconds(lambda: network.greedy(inputs), given.device)
+        cached = seconds(lambda: with_cache(network, inputs), given.device)
         anew = seconds(lambda: without_cache(network, inputs), given.device)
         at_once = seconds(lambda: teacher_forced(network, inputs, path), given.device)
     table = Table(title=f"{given.windows} windows, {given.horizon} steps one by one, {given.device}")
@@ -85,6 +86,16 @@ def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network
     return network, inputs.to(device)
 
 
+def _median(network: Network, raw: Tensor, scale: Scale) -> Tensor:
+    return network.head.quantiles(raw, scale)[..., network.config.quantile_levels.index(0.5)]
+
+
+def with_cache(network: Network, inputs: Inputs) -> Tensor:
+    """Returns the path of medians."""
+    take = lambda raw, scale, lead: _median(network, raw, scale)  # noqa: E731
+    return network.generate(network.encode(inputs), inputs, take, 1)[:, 0]
+
+
 def without_cache(network: Network, inputs: Inputs) -> Tensor:
     """Returns the greedy path, the whole prefix decoded at each step."""
     memory = network.encode(inputs)
@@ -101,7 +112,7 @@ def without_cache(network: Network, inputs: Inputs) -> Tensor:
         )
         previous = previous_values(inputs, torch.cat([written, inputs.context[:, :1]], dim=1), 1)
         last = network.decode(memory, so_far, previous)[:, -1:]
-        written = torch.cat([written, network.head.mode(last, memory.scale)], dim=1)
+        written = torch.cat([written, _median(network, last, memory.scale)], dim=1)
     return written
 
 

@@ -20,7 +20,6 @@ import panels
 from evaluation import textbook_metrics as metrics
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError
 
 DATA = Path(__file__).parents[2] / "shared" / "datasets"
 LEVELS = Config().model.quantile_levels
@@ -138,24 +137,6 @@ def test_scores_over_windows_are_the_metrics_of_the_package():
     )
 
 
-def test_a_missing_forecast_is_no_score():
-    task = _task(missing=0)
-    quantiles = np.ones((*task.actual.shape, 9), np.float32)
-    quantiles[3, 2] = np.nan
-    with pytest.raises(AssertionError, match="2 cells without a forecast"):
-        accuracy.scored(task, lambda part: quantiles[part], ("mae",), LEVELS)
-
-
-def test_an_interval_holds_the_score_and_narrows_with_more_windows():
-    def width(count: int) -> float:
-        errors = np.random.default_rng(0).random(count)
-        low, high = report.interval(lambda drawn: float(errors[drawn[0]].mean()), [count])
-        assert low < errors.mean() < high
-        return high - low
-
-    assert width(400) < 0.5 * width(20)
-
-
 # ── ETT ─────────────────────────────────────────────────────────────────────────────────────────
 
 SHORT = ett.Parts(train=240, validation=96, test=72)
@@ -190,18 +171,6 @@ def test_ett_for_choosing_reads_nothing_of_the_test_rows(tmp_path):
     test = pl.int_range(pl.len()) >= SHORT.seen
     pl.read_csv(path).with_columns(a=pl.when(test).then(1e6).otherwise("a")).write_csv(path)
     _assert_same(first, ett.measured(path, [24], _config(), 1, spans=2, parts=SHORT))
-
-
-def test_ett_refuses_what_the_protocol_does_not_know(tmp_path, monkeypatch, capsys):
-    path = _write(tmp_path / "short.csv", 300, ("a",))
-    said = _refusal(ett, monkeypatch, capsys, path)
-    assert "expected one series of 14,400 rows or more, found 1 series and 300 rows" in said
-    with pytest.raises(ConfigError, match="first 8,640 rows train and the next 2,880 only validate"):
-        ett.measured(path, [96], _config(fit={"refit": True}), 1)
-    with pytest.raises(ConfigError, match="--horizons 73: expected 1 … 72"):
-        ett.measured(path, [73], _config(), 1, parts=SHORT)
-    with pytest.raises(ConfigError, match="--validation 3: expected 2 at most"):
-        ett.measured(path, [24], _config(), 1, spans=3, parts=SHORT)
 
 
 # ── EPF ─────────────────────────────────────────────────────────────────────────────────────────
@@ -308,15 +277,6 @@ def test_m4_for_choosing_does_not_open_the_test_file(tmp_path):
 
 def _m4_config() -> Config:
     return _config().replaced(data={"layout": "rows", "season_length": 24})
-
-
-def test_naive2_goes_on_with_the_season_it_found_and_else_with_the_last_value():
-    season = np.array([1.0, 2.0, 4.0, 1.0])
-    np.testing.assert_allclose(m4.naive2(np.tile(season, 9)[:-1], 4, 5), [1, 1, 2, 4, 1])
-    walk = np.random.default_rng(0).normal(size=30)
-    np.testing.assert_allclose(m4.naive2(walk, 4, 3), [walk[-1]] * 3)
-    np.testing.assert_allclose(m4.naive2(np.array([3.0, 5.0]), 4, 2), [5, 5])
-    np.testing.assert_allclose(m4.naive2(np.full(30, 7.0), 4, 2), [7, 7])
 
 
 # ── panels ──────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
@@ -31,7 +30,7 @@ VERBS = {
     "detect": "Label each step of a table by the band that was forecast one step before it.",
     "explain": "Show the attention weights of one forecast, and what moves it.",
     "export": "Register a model in MLflow, or write it as an ONNX file.",
-    "runs": "List recorded runs, compare two, or copy local ones to their store.",
+    "runs": "List recorded runs, or copy local ones to their store.",
     "ui": "Serve MLflow's pages on a store, to this machine alone, until Ctrl-C.",
     "demo": "Fit, forecast and score the demo data.",
 }
@@ -87,7 +86,6 @@ def _options(
 
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # closed, or a notebook's
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -131,12 +129,6 @@ def _run(interrupt: Interrupt) -> int:
         for line in message.splitlines():
             typer.echo(f"error: {line}", err=True)
     return 2
-
-
-def _terminate(number: int, frame: object) -> None:
-    """Unwinds the work at SIGTERM; a second signal ends the process at once."""
-    signal.signal(number, signal.SIG_DFL)
-    raise SystemExit(128 + number)
 
 
 def _flush_output() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C, remembered: libraries that it stops swallow it, or raise another error."""
+"""Signals of a command: Ctrl-C is noted, for libraries swallow it; SIGTERM unwinds the work."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Interrupt:
         if self._heeded:
             signal.signal(signal.SIGINT, self._handle)
             sys.unraisablehook = self._raise_again
+        signal.signal(signal.SIGTERM, _terminate)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -41,3 +42,8 @@ class Interrupt:
             again = threading.Timer(0.02, _thread.interrupt_main)
             again.daemon = True
             again.start()
+
+
+def _terminate(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+    raise SystemExit(128 + number)

@@ -12,8 +12,6 @@ import typer
 from forecaster.cli import options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from forecaster.runs.tracked_runs import RunRow
 
 app = typer.Typer(help="List recorded runs, or copy local ones to their store.")
@@ -105,6 +103,7 @@ def _runs(count: int) -> str:
 
 
 def _show(rows: list[RunRow]) -> None:
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -127,14 +126,8 @@ def _show(rows: list[RunRow]) -> None:
         began = datetime.fromisoformat(row.when).astimezone().strftime("%Y-%m-%d %H:%M")
         last = (began, row.state, escape(row.experiment))[: 2 + several]
         table.add_row(*map(escape, words), wql, skill, *last)
-    _console().print(table)
+    console = Console()
+    # Wide where no terminal folds the lines.
+    (console if console.is_terminal else Console(width=200)).print(table)
     if not several:
         typer.echo(f"experiment {rows[0].experiment}")
-
-
-def _console() -> Console:
-    """Returns the console of tables: wide where no terminal folds them."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=200)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from forecaster.evaluation.error_scales import (
     BLOCK_CELLS,
-    Floats,
     Rows,
     Values,
     change_sums,
@@ -52,7 +51,9 @@ def seasonal_naive(
     [3.0, 5.0, 3.0]
     """
     point = _last_of_phase(values, indptr[series], cutoff, horizon, season_length)
-    spread = _residual_rms(values, indptr, cutoff, series, season_length)
+    # The root mean square of the in-sample seasonal residuals, 0 where there are none.
+    total, count = change_sums(values, indptr, cutoff, series, season_length, np.square)
+    spread = np.sqrt(total / np.maximum(count, 1))
     growth = np.sqrt(np.arange(horizon) // season_length + 1.0)
     return gaussian(point, spread[:, None] * growth[:, None], levels)
 
@@ -173,11 +174,3 @@ def _values_at(values: Values, row: Rows, channel: Rows) -> Values:
     """The values of rows, NaN where a row is −1."""
     at: Values = values[np.maximum(row, 0), channel] if len(values) else np.zeros(len(row), np.float32)
     return np.where(row < 0, np.float32(np.nan), at)
-
-
-def _residual_rms(
-    values: Values, indptr: Rows, cutoff: Rows, series: Rows, season_length: int
-) -> Floats:
-    """[n, C]: root mean square of the in-sample seasonal residuals, 0 where there are none."""
-    total, count = change_sums(values, indptr, cutoff, series, season_length, np.square)
-    return np.sqrt(total / np.maximum(count, 1))

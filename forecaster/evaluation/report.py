@@ -56,7 +56,7 @@ def render_report(backtest: Backtest) -> str:
         "series": ("Best and worst", _series(data, ranking) if scored else _NOTHING),
         "leads": ("By lead", charts.lead_figure(data) if scored else _NOTHING),
         "calibration": ("Calibration", _calibration(data, context) if scored else _NOTHING),
-        "residuals": ("Residuals", _residuals(data) if scored else _NOTHING),
+        "residuals": ("Residuals", charts.residual_figure(data) if scored else _NOTHING),
     }
     if context is not None:
         sections |= {
@@ -286,13 +286,6 @@ def _calibration(data: ReportData, context: ReportContext | None) -> str:
     return (
         f"{table}<p><small>An actual on the edge of a band counts as inside. {fitted}</small></p>"
         f"{charts.calibration_figure(data)}"
-    )
-
-
-def _residuals(data: ReportData) -> str:
-    return (
-        "<p>Errors are scaled: divided by the in-sample error of seasonal naive on the history of their "
-        f"series.</p>{charts.residual_figure(data)}"
     )
 
 

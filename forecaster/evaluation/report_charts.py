@@ -136,7 +136,10 @@ def residual_figure(data: ReportData) -> str:
     _bars(axes[1], edges, counts / max(1, len(size)))
     axes[1].axvline(0.0, **_GUIDE)
     axes[1].set_title("share of cells by scaled error", **_TITLE)
-    note = "The outermost bars of errors hold all larger ones. "
+    note = (
+        "Errors are divided by the in-sample error of seasonal naive on the history of their series; the "
+        "outermost bars hold all larger ones. "
+    )
     if len(correlation):
         _bars(axes[2], np.arange(len(correlation) + 1) + 0.5, correlation)
         for level in (-noise, 0.0, noise):

@@ -24,11 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from forecaster.errors import ConfigError, OutputError
+from forecaster.errors import ConfigError
 from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
-from forecaster.model.embedding import Shape
-from forecaster.model.ensemble import Ensemble
+from forecaster.forecast.writer import check_suffix
 from forecaster.windows.batch import Inputs
 
 METADATA_FORMAT = 1
@@ -41,55 +40,67 @@ class OnnxGraph(nn.Module):
 
     def __init__(self, artifact: Artifact):
         super().__init__()
-        self.ensemble = with_fixed_weights(artifact.ensemble)
-        self.sizes = field_sizes(artifact.shape, artifact.context_length)
+        self.ensemble = copy.deepcopy(artifact.ensemble)
+        for member in self.ensemble.members:
+            if member.linear is not None:  # a graph cannot branch on a tensor, as this weight is
+                weight = float(member.network_weight)  # type: ignore[arg-type]
+                del member.network_weight
+                member.network_weight = weight  # type: ignore[assignment]
+        self.shape = shape = artifact.shape
+        context, whole = artifact.context_length, artifact.context_length + shape.horizon
+        self.sizes = {  # the fields of `Inputs` without the masks, with their axes after the batch
+            "context": (context, shape.channels),
+            "past": (context, shape.past),
+            "known": (whole, shape.known),
+            "static": (shape.static,),
+            "static_category": (len(shape.static_categories),),
+            "past_category": (context, len(shape.past_categories)),
+            "known_category": (whole, len(shape.known_categories)),
+            "phase": (whole, shape.cycles),
+            "elapsed": (whole,),
+            "channel": (shape.channels,),
+        }
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         """Returns quantiles, and the mean where there is one, of tensors in the order of `names`."""
-        read = self.complete(given)
-        prediction = self.ensemble.predict(read)
-        if prediction.mean is None:
-            return (prediction.quantiles,)
-        return prediction.quantiles, prediction.mean
+        quantiles, mean, _ = self.ensemble.predict(self.complete(given))
+        return (quantiles,) if mean is None else (quantiles, mean)
 
     def complete(self, given: tuple[Tensor, ...]) -> Inputs:
         """Returns `Inputs`: masks from NaN, and empty tensors for what the model does not read."""
         read = dict(zip(self.names, given, strict=True))
         batch = read["context"].shape[0]
-        for name, size in self.sizes.items():
-            if name not in read:
-                dtype = torch.int64 if _is_code(name) else torch.float32
-                read[name] = torch.zeros(batch, *size, dtype=dtype)
+        for name in self.sizes.keys() - read.keys():
+            dtype = torch.int64 if name.endswith("_category") else torch.float32
+            read[name] = torch.zeros(batch, *self.sizes[name], dtype=dtype)
         return Inputs(**read, **{mask: ~read[values].isnan() for mask, values in _MASKS.items()})
 
-
-def with_fixed_weights(ensemble: Ensemble) -> Ensemble:
-    """Returns a copy whose network weights are numbers: a graph cannot branch on a tensor."""
-    fixed = copy.deepcopy(ensemble)
-    for member in fixed.members:
-        if member.linear is not None:
-            weight = float(member.network_weight)  # type: ignore[arg-type]
-            del member.network_weight
-            member.network_weight = weight  # type: ignore[assignment]
-    return fixed
-
-
-def field_sizes(shape: Shape, context_length: int) -> dict[str, tuple[int, ...]]:
-    """Returns the fields of `Inputs` without the masks, with their axes after the batch."""
-    whole = context_length + shape.horizon
-    return {
-        "context": (context_length, shape.channels),
-        "past": (context_length, shape.past),
-        "known": (whole, shape.known),
-        "static": (shape.static,),
-        "static_category": (len(shape.static_categories),),
-        "past_category": (context_length, len(shape.past_categories)),
-        "known_category": (whole, len(shape.known_categories)),
-        "phase": (whole, shape.cycles),
-        "elapsed": (whole,),
-        "channel": (shape.channels,),
-    }
+    def random_inputs(self, count: int) -> tuple[Tensor, ...]:
+        """Returns random inputs with missing cells, of the level of each channel in training."""
+        random = torch.Generator().manual_seed(count)
+        shape, scaler = self.shape, self.ensemble.members[0].scaler
+        made: dict[str, Tensor] = {}
+        for name in self.names:
+            size = (count, *self.sizes[name])
+            if name == "channel":
+                cells = torch.arange(1, shape.channels + 1).expand(size)
+            elif name.endswith("_category"):
+                counts = torch.tensor(getattr(shape, name.replace("_category", "_categories")))
+                cells = torch.randint(1 << 30, size, generator=random) % (counts + 1)
+            elif name == "elapsed":
+                cells = (torch.arange(size[1]) + 1.0 - (size[1] - shape.horizon)).expand(size)
+                if not shape.regular:
+                    cells = cells + 0.4 * torch.rand(size, generator=random) * (cells != 0)
+            elif name == "phase":
+                cells = torch.rand(size, generator=random)
+            else:
+                cells = torch.randn(size, generator=random)
+                if name == "context":
+                    cells = cells * scaler.scale[1:] + scaler.loc[1:]  # type: ignore[union-attr, index]
+                cells = cells.masked_fill(torch.rand(size, generator=random) < 0.1, torch.nan)
+            made[name] = cells.contiguous()
+        return tuple(made.values())
 
 
 def check_onnx(path: Path) -> None:
@@ -99,8 +110,7 @@ def check_onnx(path: Path) -> None:
         OutputError: the suffix is another, or the file cannot be written.
         ConfigError: the extra `onnx` is not installed.
     """
-    if path.suffix != ".onnx":
-        raise OutputError(f"{path}: expected a file that ends in .onnx")
+    check_suffix(path, (".onnx",))
     check_writable(path)
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
@@ -112,10 +122,6 @@ def check_onnx(path: Path) -> None:
 def write_onnx(artifact: Artifact, path: Path) -> str:
     """Writes the file, whole or not at all; returns its inputs and the comparison, in words.
 
-    Args:
-        artifact: a model whose decoder is direct.
-        path: ends in .onnx; one that is there is replaced.
-
     Raises:
         ConfigError: ONNX cannot express this model, or the extra `onnx` is not installed.
         OutputError: the file cannot be written.
@@ -123,12 +129,12 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
     check_onnx(path)
     _check_expressible(artifact)
     graph = OnnxGraph(artifact).eval()
-    given = _random_inputs(graph, artifact.shape, 3)
+    given = graph.random_inputs(3)
     with atomic_file(path) as partial:
         with _quiet():
             program = torch.onnx.export(
                 graph,
-                tuple(given),
+                given,
                 input_names=graph.names,
                 output_names=["quantiles", "mean"][: len(graph(*given))],
                 dynamic_shapes=(({0: torch.export.Dim("batch", min=1)},) * len(given),),
@@ -142,7 +148,7 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         partial.write_bytes(model.SerializeToString())
-        compared = _compare(graph, artifact.shape, partial)
+        compared = _compare(graph, partial)
     return f"{', '.join(graph.names)} → quantiles; {compared}"
 
 
@@ -188,43 +194,7 @@ def _check_expressible(artifact: Artifact) -> None:
             )
 
 
-def _is_code(name: str) -> bool:
-    return name == "channel" or name.endswith("_category")
-
-
-def _random_inputs(graph: OnnxGraph, shape: Shape, count: int) -> list[Tensor]:
-    """Returns random inputs with missing cells, of the level of each channel in training."""
-    random = torch.Generator().manual_seed(count)
-    categories = {
-        "static_category": shape.static_categories,
-        "past_category": shape.past_categories,
-        "known_category": shape.known_categories,
-    }
-    scaler, whole = graph.ensemble.members[0].scaler, graph.sizes["elapsed"][0]
-    made = []
-    for name in graph.names:
-        size = (count, *graph.sizes[name])
-        if name == "channel":
-            cells = torch.arange(1, shape.channels + 1).expand(size)
-        elif name in categories:
-            codes = [torch.randint(0, n + 1, size[:-1], generator=random) for n in categories[name]]
-            cells = torch.stack(codes, dim=-1)
-        elif name == "elapsed":
-            cells = (torch.arange(whole) + 1.0 - (whole - shape.horizon)).expand(size)
-            if not shape.regular:
-                cells = cells + 0.4 * torch.rand(size, generator=random) * (cells != 0)
-        elif name == "phase":
-            cells = torch.rand(size, generator=random)
-        else:
-            cells = torch.randn(size, generator=random)
-            if name == "context":
-                cells = cells * scaler.scale[1:] + scaler.loc[1:]  # type: ignore[union-attr, index]
-            cells = cells.masked_fill(torch.rand(size, generator=random) < 0.1, torch.nan)
-        made.append(cells.contiguous())
-    return made
-
-
-def _compare(graph: OnnxGraph, shape: Shape, file: Path) -> str:
+def _compare(graph: OnnxGraph, file: Path) -> str:
     """Returns the largest difference of onnxruntime and torch on random inputs, in words."""
     if importlib.util.find_spec("onnxruntime") is None:
         return "not compared with torch: onnxruntime is not installed"
@@ -233,7 +203,7 @@ def _compare(graph: OnnxGraph, shape: Shape, file: Path) -> str:
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     worst = 0.0
     for count in (1, 5):  # any batch size but that of the export
-        given = tuple(_random_inputs(graph, shape, count))
+        given = graph.random_inputs(count)
         named = zip(graph.names, given, strict=True)
         found = session.run(None, {name: cells.numpy() for name, cells in named})
         with torch.inference_mode():

@@ -64,10 +64,6 @@ class Head(nn.Module, ABC):
     ) -> Float[Tensor, "B T C"]:
         """Returns one draw per cell in data units, a function of float64 numbers strictly in (0, 1)."""
 
-    @abstractmethod
-    def mode(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        """Returns the value that a greedy path takes, data units."""
-
 
 def make_head(config: ModelPlan) -> Head:
     """Returns the head of a config."""
@@ -177,9 +173,6 @@ class QuantileHead(Head):
         fraction = (score[..., None] - knots[right - 1]) / (knots[right] - knots[right - 1])
         return scale.invert(low + fraction * (high - low))[..., 0]
 
-    def mode(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C"]:
-        return scale.invert(raw[..., self.median : self.median + 1])[..., 0]
-
 
 class StudentTHead(Head):
     """Location, spread and degrees of freedom, which stay above 2: there is a variance."""
@@ -225,9 +218,6 @@ class StudentTHead(Head):
         radius = (freedom * torch.expm1(-2 / freedom * uniform[..., 0].log())).sqrt()
         draw = loc + spread * radius * torch.cos(2 * math.pi * uniform[..., 1])
         return scale.invert(draw[..., None].to(raw.dtype))[..., 0]
-
-    def mode(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        return self.mean(raw, scale)
 
 
 def _parameters(raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -330,9 +320,6 @@ class BinnedHead(Head):
         self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
     ) -> Float[Tensor, "B T C"]:
         return scale.invert(self._at(raw, uniform[..., :1].to(raw.dtype)))[..., 0]
-
-    def mode(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        return scale.invert(self.vocabulary.values(raw.argmax(-1))[..., None])[..., 0]
 
     def _at(self, raw: Tensor, level: Tensor) -> Tensor:
         """Quantiles [B, T, C, N] at levels [B, T, C, N], scaled units."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
-from forecaster.model.loss import LossOptions, window_losses
+from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
 
@@ -56,7 +56,7 @@ class Learner(pl.LightningModule):
         """
         super().__init__()
         self.network, self.config, self.series, self.name = network, config, series, name
-        self._options, self._compiled = LossOptions(bf16, config.loss), compiled
+        self._bf16, self._compiled = bf16, compiled
         if network.linear is not None:
             network.linear.requires_grad_(False)  # solved in closed form
         self.average = copy.deepcopy(network).requires_grad_(False).eval()
@@ -78,7 +78,7 @@ class Learner(pl.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the mean loss over the observed targets of a batch."""
         with self._memory_advice():
-            total, count = self._losses_of(self.network, batch, self._options)
+            total, count = self._losses_of(self.network, batch, self._bf16, self.config.loss)
         sums = self._sum_over_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells

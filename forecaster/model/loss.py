@@ -8,7 +8,6 @@ Axes: B batch · H horizon · C channel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -21,34 +20,27 @@ from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
 
 
-@dataclass(frozen=True)
-class LossOptions:
-    """Options of the training loss."""
-
-    bf16: bool = False
-    """Multiply matrices in bfloat16."""
-    loss: Literal["pinball", "mae", "huber"] = "pinball"
-    """Loss of the median of a quantile head."""
-
-
-DEFAULT = LossOptions()
-
-
 def window_losses(
-    network: Network, batch: Batch, options: LossOptions = DEFAULT
+    network: Network,
+    batch: Batch,
+    bf16: bool = False,
+    loss: Literal["pinball", "mae", "huber"] = "pinball",
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Returns the sum of losses and the number of observed targets of each window."""
+    """Returns the sum of losses and the number of observed targets of each window.
+
+    `bf16`: multiply matrices in bfloat16. `loss`: of the median of a quantile head.
+    """
     inputs, target = batch.inputs, batch.target
-    with torch.autocast(target.device.type, torch.bfloat16, enabled=options.bf16):
+    with torch.autocast(target.device.type, torch.bfloat16, enabled=bf16):
         memory = network.encode(inputs)
         previous = None
         if network.config.decoder == "autoregressive":  # teacher forcing
             previous = previous_values(inputs, target, network.config.decoder_patch)
         raw = network.decode(memory, inputs, previous)
     raw = raw.float()
-    if options.loss == "pinball":
+    if loss == "pinball":
         losses: Tensor = network.head.loss(raw, memory.scale, target)
     else:
         assert isinstance(network.head, QuantileHead)
-        losses = network.head.median_loss(raw, memory.scale, target, options.loss)
+        losses = network.head.median_loss(raw, memory.scale, target, loss)
     return losses.sum(dim=(1, 2)), (~target.isnan()).float().sum(dim=(1, 2))

@@ -119,14 +119,6 @@ class Network(nn.Module):
         drawn = self.generate(self.encode(inputs), inputs, draw, paths)
         return prediction_from_paths(drawn, self.config.quantile_levels)
 
-    def greedy(self, inputs: Inputs) -> Float[Tensor, "B H C"]:
-        """Returns the path that always takes the most likely value, data units."""
-
-        def mode(raw: Tensor, scale: Scale, lead: int) -> Tensor:
-            return self.head.mode(raw, scale)
-
-        return self.generate(self.encode(inputs), inputs, mode, 1)[:, 0]
-
     def scale(self, inputs: Inputs) -> Scale:
         found: Scale = self.scaler(inputs.context, inputs.observed, inputs.channel)
         return found

@@ -168,10 +168,10 @@ def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
         bad, where = np.array([shift[0] for shift in shifts]), facts.at(shifts[0][1])
         yield _on_series(facts, "warning", "jump", bad, text, advice, where)
     flips = []
-    for changing in _changing(facts, series[(low < 0) & (high > 0)], channel, _sign_changes):
+    for changing in _changing(facts, series[(low < 0) & (high > 0)], channel, _sign_changes, most=1):
         rows, values = facts.observed(changing, channel, nonzero=True)
         step, at = np.abs(np.diff(values)), np.flatnonzero(values[1:] * values[:-1] < 0)
-        if len(at) == 1 and step[at[0]] >= _FLIP * np.delete(step, at).max(initial=0):
+        if step[at[0]] >= _FLIP * np.delete(step, at).max(initial=0):
             flips.append((changing, rows[at[0] + 1]))
     if flips:
         text = f"the sign of SOME in '{name}' flips and stays flipped"
@@ -181,15 +181,24 @@ def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
 
 
 def _changing(
-    facts: Facts, series: Ints, channel: int, changes: Callable[[Floats, Floats], Bools]
+    facts: Facts,
+    series: Ints,
+    channel: int,
+    changes: Callable[[Floats, Floats], Bools],
+    most: float = np.inf,
 ) -> Iterator[int]:
-    """Yields those of some series in which a pair of neighbouring values other than 0 changes so."""
+    """Yields those of some series in which neighbouring values other than 0 change so, at `most` often."""
     for part, rows, number in facts.blocks(series):
         values = facts.panel.values[rows, channel].astype(np.float64)
         real = (values == values) & (values != 0)
         values, number = values[real], number[real]
         changed = changes(values[:-1], values[1:]) & (number[1:] == number[:-1])
-        yield from part[np.unique(number[1:][changed])]
+        which, counts = np.unique(number[1:][changed], return_counts=True)
+        # What stays so distinguishes the last value from the first, too.
+        first = np.flatnonzero(np.diff(number, prepend=-1))
+        last = np.append(first[1:], len(number)) - 1
+        lasting = number[first[changes(values[first], values[last])]]
+        yield from part[np.intersect1d(which[counts <= most], lasting)]
 
 
 def _leaps(before: Floats, after: Floats) -> Bools:

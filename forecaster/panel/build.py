@@ -89,7 +89,6 @@ def build_panel(
     given = [part for part in (table, covariates, future) if part is not None]
     notes = [note for part in given for note in part.notes]
     with beside(notes):
-        declared = data.freq is not None if schema is None else bool(schema.freq)
         holidays = data.holidays if schema is None else schema.holidays
         if holidays is not None:
             check_holidays(holidays, given)
@@ -114,7 +113,7 @@ def build_panel(
         source = (table.name, table.kind)
         # No longer needed: a large table takes more memory than its panel.
         del table, given, order
-        panel = panel_of(rows, calendar, *source, declared=declared, holidays=holidays)
+        panel = panel_of(rows, calendar, *source, holidays=holidays)
     return replace(panel, notes=(*notes, *panel.notes))
 
 
@@ -166,7 +165,6 @@ def panel_of(
     name: str,
     kind: str,
     *,
-    declared: bool,
     holidays: str | None = None,
     sparse: bool = False,
 ) -> Panel:
@@ -176,7 +174,6 @@ def panel_of(
         rows: of all tables, with the categories of the schema where it has them.
         calendar: of the rows.
         name, kind: of the table.
-        declared: the step was given, not inferred.
         holidays: country whose public holidays become a known covariate.
         sparse: most of the grid may be empty.
     """
@@ -185,7 +182,7 @@ def panel_of(
     panel = _without_lead_in(panel)
     with faults:
         if rows.schema.regular:
-            panel = _on_grid(panel, declared=declared, sparse=sparse)
+            panel = _on_grid(panel, sparse=sparse)
     faults.refuse()
     return panel if holidays is None else with_holidays(panel, holidays)
 
@@ -298,7 +295,7 @@ def _check_finite(panel: Panel, faults: Faults) -> None:
 # The regular grid: rows move to their place on it, and gaps become empty rows.
 
 
-def _on_grid(panel: Panel, *, declared: bool, sparse: bool) -> Panel:
+def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     """Returns the panel with every row on the grid that starts at its series' first row.
 
     Raises:
@@ -309,7 +306,7 @@ def _on_grid(panel: Panel, *, declared: bool, sparse: bool) -> Panel:
     length = np.diff(panel.indptr)
     anchor, place, off = panel.calendar.placed(panel.time, panel.indptr)
     if off.any():
-        raise _off_grid(panel, off, declared)
+        raise _off_grid(panel, off)
     start = np.append(place, 0)[panel.indptr[:-1]]
     place = place - np.repeat(start, length)
     spans = np.append(place, -1)[np.where(length > 0, panel.indptr[1:] - 1, panel.n_rows)] + 1
@@ -352,7 +349,7 @@ def check_density(name: str, freq: str, total: int, rows: int) -> None:
         )
 
 
-def _off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> DataError:
+def _off_grid(panel: Panel, off: NDArray[np.bool_]) -> DataError:
     row, count = int(np.argmax(off)), int(off.sum())
     series = int(panel.series_at(row))
     rows, label = (panel.indptr[series], row), panel.labels[series]
@@ -361,7 +358,5 @@ def _off_grid(panel: Panel, off: NDArray[np.bool_], declared: bool) -> DataError
         f"{panel.name}: expected steps of {panel.calendar.freq} from {first} in series '{label}', found "
         f"{time} ({count} such rows)"
     )
-    advice = "correct the time of these rows"
-    if declared:
-        advice = "pass another step with --freq, or round the times to it"
+    advice = "pass another step with --freq, or round the times to it"
     return fault("grid", text, advice, series=label, where=time, count=count)

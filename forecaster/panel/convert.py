@@ -183,8 +183,9 @@ class _Conversion:
     def run(self, schema: Schema, sample: Table, store: StoreWriter) -> None:
         """Appends every part to the store, and finishes it."""
         given = [table for table in (sample, self.covariates, self.future) if table is not None]
-        if self.data.holidays is not None:
-            check_holidays(self.data.holidays, given)
+        holidays = self.data.holidays
+        if holidays is not None:
+            check_holidays(holidays, given)
         check_schema(schema, sample, self.covariates)
         with _reading(self.scan.name):
             schema = self._with_time_format(schema)
@@ -196,15 +197,7 @@ class _Conversion:
             rows = replace(part, frame=pl.read_ipc(self._rows(number)))
             rows = replace(rows, schema=replace(schema, dtypes=part.schema.dtypes))
             store.append(
-                panel_of(
-                    rows,
-                    calendar,
-                    self.scan.name,
-                    "file",
-                    declared=self.data.freq is not None,
-                    holidays=self.data.holidays,
-                    sparse=True,
-                )
+                panel_of(rows, calendar, self.scan.name, "file", sparse=True, holidays=holidays)
             )
             self._advance(2, number, parts)
         notes = [note for table in given for note in table.notes]
@@ -270,11 +263,10 @@ class _Conversion:
             frame = frame.cast({name: kinds[name] for name in frame.columns if name != _ROW})
             table = Table(frame.drop(_ROW), self.scan.name, "file", numbers=frame[_ROW])
             rows = main_rows(table, schema, self.data)
-            if unique and self.data.series is None:
-                for note in (note for note in rows.notes if note.rule == "duplicates"):
-                    raise self._contradiction(
-                        f"series and time repeat ({note.text})", "pass the series with --series"
-                    )
+            repeats = [note.text for note in rows.notes if note.rule == "duplicates"]
+            if repeats and unique and self.data.series is None:
+                text = f"series and time repeat ({repeats[0]})"
+                raise self._contradiction(text, "pass the series with --series")
             refuse_errors(rows.notes)
             time, indptr = rows.layout()
             np.save(self.scratch / f"time-{number}.npy", time)
@@ -315,11 +307,8 @@ class _Conversion:
         facts = {(p.schema.time_dtype, p.schema.time_zone, p.schema.time_format) for p in parts}
         if len(facts) > 1:
             written = " and ".join(sorted(str(fact[2]) for fact in facts))
-            raise fault(
-                "time",
-                f"{self.scan.name}: times are not written alike ({written})",
-                "pass how they are written with --time-format",
-            )
+            text = f"{self.scan.name}: times are not written alike ({written})"
+            raise fault("time", text, "pass how they are written with --time-format")
         calendar, regular = find_calendar(parts[0].schema, self.data, layouts)
         if regular:
             ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
@@ -352,14 +341,15 @@ class _Conversion:
         data, kinds = self.data, self.scan.frame.collect_schema()
         covariates = {*data.known, *(data.past or ()), *(data.static or ())}
         for name, words in categories.items():
-            codes = name in kinds and kinds[name].is_integer()
-            most = MOST_CODES if codes else MOST_CATEGORIES
-            declared = name in (data.categorical or ()) if codes else name in covariates
-            if name in kinds and len(words) > most and not declared:
+            if name not in kinds:
+                continue
+            most, declared = MOST_CATEGORIES, {*covariates}
+            advice = "name the covariates that count with --known, --past and --static"
+            if kinds[name].is_integer():
+                most, declared = MOST_CODES, {*(data.categorical or ())}
+                advice = "name the columns that are categories with --categorical"
+            if len(words) > most and name not in declared:
                 text = f"column '{name}' holds {len(words)} categories, more than {most}"
-                advice = "name the covariates that count with --known, --past and --static"
-                if codes:
-                    advice = "name the columns that are categories with --categorical"
                 raise self._contradiction(text, advice, name)
 
     def _check_codes(self, schema: Schema, n_series: int) -> None:

@@ -3,6 +3,8 @@
 Rows of one series and time that agree in every column with a role become one row in any case; others as
 `on_duplicates` sets. Nothing loops over series. The order of the caller's rows matters only where rows
 are numbered for lack of a time column, and for `on_duplicates: last`.
+
+    cells as Float32, text or int64 times → rows in order → repeats merged → second tables joined
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ def stored_panel(
         as_converted(source, data)
         refuse_errors(found)
         return panel.with_cycles(*panel.schema.cycles(data))
-    found += _contradictions(source, _roles(schema), _roles(panel.schema))
+    found += _contradictions(source, _roles(schema), _roles(panel.schema), of_model=True)
     axes = [
         f"{'' if one.regular else 'ir'}regular rows and {one.time_zone or 'no time zone'}"
         for one in (panel.schema, schema)
@@ -320,16 +320,17 @@ def _roles(schema: Schema) -> dict[str, Any]:
 
 
 def _contradictions(
-    source: str | Path, wanted: Mapping[str, Any], stored: Mapping[str, Any]
+    source: str | Path, wanted: Mapping[str, Any], stored: Mapping[str, Any], *, of_model: bool = False
 ) -> list[Finding]:
     found = []
     for name, given in wanted.items():
         if given != stored[name]:
-            new, old = (
-                ",".join(value) if isinstance(value, tuple) else value
-                for value in (given, stored[name])
-            )
+            several, both = isinstance(given, tuple), (given, stored[name])
+            new, old = (",".join(value) if several else value for value in both)
             text = f"{source}: {_flag(name)} {new}: the store was converted with {old or 'none'}"
+            if of_model:
+                own = f"the store's {name} {'columns are' if several else 'is'} {old or 'none'}"
+                text = f"{source}: {own}, {'those' if several else 'that'} of the model {new or 'none'}"
             found.append(_again(text, name, str(new or "")))
     return found
 

@@ -36,7 +36,7 @@ from forecaster.windows.split import Split, split_panel
 
 ALPHAS = tuple(10.0 ** (n / 2) for n in range(-8, 2))
 """Ridge penalties tried."""
-_CHOICE_ROWS = 20_000  # rows that are solved over while choosing: neighbouring windows differ little
+_CHOICE_ROWS = 10_000  # rows that are solved over while choosing: neighbouring windows differ little
 _LONGEST_LOOKBACK = 800  # by default: a solution takes the cube of what a map reads
 _LOOKBACKS_IN_TABLE = 9  # a lookback is a default where the table is as many times longer
 _SCORED_FOLDS = (1, 3)  # quarters whose windows score maps solved without them
@@ -256,9 +256,9 @@ class _Choice:
         return maps
 
     def _add_span(self, span: int | None) -> None:
-        windows = RidgeWindows(
-            self._network, self._panel, self._plan, self._split.train, _CHOICE_ROWS, span
-        )
+        # Maps of many places need all rows that they are solved over in the end.
+        most = MOST_ROWS if self._places else _CHOICE_ROWS
+        windows = RidgeWindows(self._network, self._panel, self._plan, self._split.train, most, span)
         whole = None if span is None else [one.whole for one in self._sums[None][FOLDS]]
         self._windows[span] = windows
         self._sums[span] = without_quarters(summed(windows), _SCORED_FOLDS, whole)

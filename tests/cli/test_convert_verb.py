@@ -38,16 +38,12 @@ def test_a_model_fitted_to_a_store_is_the_one_fitted_to_the_table(folder, shell,
         assert (folder / "one" / name).read_bytes() == (folder / "other" / name).read_bytes()
 
 
-def test_predict_and_backtest_from_a_store_are_those_from_the_table(folder, shell, store):
+def test_a_forecast_from_a_store_is_that_from_the_table(folder, shell, store):
     assert shell("convert", "shop.csv", "ahead", "--future", "prices.csv").code == 0
     assert shell("predict", "model", "ahead", "--out", "store.parquet").code == 0
     given = ("shop.csv", "--future", "prices.csv", "--out", "table.parquet")
     assert shell("predict", "model", *given).code == 0
     assert_frame_equal(pl.read_parquet("store.parquet"), pl.read_parquet("table.parquet"))
-    for data in ("store", "shop.csv"):
-        answer = shell("backtest", "model", data, "--windows", 2, "--out", f"{data}.parquet")
-        assert answer.code == 0, answer.err
-    assert_frame_equal(pl.read_parquet("store.parquet"), pl.read_parquet("shop.csv.parquet"))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypa
     ("words", "message"),
     [
         ((), "nothing to export to: give --mlflow NAME, --onnx FILE, or both"),
-        (("--onnx", "m.pt"), "m.pt: expected a file that ends in .onnx"),
+        (("--onnx", "m.pt"), "m.pt: expected a name ending in .onnx"),
         (("--mlflow", "a/b"), "--mlflow 'a/b': expected a name without / : and @, as sales"),
     ],
 )

@@ -17,16 +17,6 @@ def test_backtest_writes_a_page(folder, shell):
     assert "ridge" in read.sections["scores"] or "no ridge" in answer.out
 
 
-def test_fit_writes_a_page_and_says_so(folder, shell):
-    words = ["--horizon", 7, "--config", "tiny.yaml", "--out", "new", "--report", "fit.html"]
-    answer = shell("fit", "plain.csv", *words)
-    assert answer.code == 0, answer.err
-    assert "wrote fit.html" in answer.out
-    page = Path("fit.html").read_text(encoding="utf-8")
-    assert Path("new/report.html").read_text(encoding="utf-8") == page
-    assert "Validation: plain.csv" in Read(page).text
-
-
 def test_fit_says_why_there_is_no_page(folder, shell):
     words = ["--config", "tiny.yaml", "--set", "fit.validation=null", "--report", "fit.html"]
     answer = shell("fit", "plain.csv", "--horizon", 7, "--out", "new", *words)

@@ -1,6 +1,5 @@
 """The light ETS: against a slow loop over one series, its laws, and what it is for."""
 
-import doctest
 from statistics import NormalDist
 
 import numpy as np
@@ -71,11 +70,6 @@ def _problems(draw):
     series = random.integers(0, len(lengths), draw(st.integers(0, 6)))
     cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
     return values, indptr, cutoff, series, draw(st.integers(1, 9)), season
-
-
-def test_the_examples_in_the_docstring_hold():
-    found = doctest.testmod(module)
-    assert found.attempted and not found.failed
 
 
 @given(_problems(), st.sampled_from([1024, 8]))

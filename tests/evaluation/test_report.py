@@ -34,6 +34,11 @@ def _with_context():
     return replace(_plain(), report_context=origin)
 
 
+@cache
+def _page():
+    return render_report(_with_context())
+
+
 def _said(found, context=None):
     found = collect(found)
     return assess(found, rank(found), context)
@@ -41,7 +46,7 @@ def _said(found, context=None):
 
 def test_all_sections_are_there_and_every_link_leads_to_one():
     assert list(Read(render_report(_plain())).sections) == ALWAYS
-    read = Read(render_report(_with_context()))
+    read = Read(_page())
     assert list(read.sections) == WITH_CONTEXT
     ids = {found.get("id") for _, found in read.tags}
     links = [found["href"] for tag, found in read.tags if tag == "a"]
@@ -51,7 +56,7 @@ def test_all_sections_are_there_and_every_link_leads_to_one():
 
 
 def test_the_page_needs_no_other_file_and_no_script():
-    page = render_report(_with_context())
+    page = _page()
     read = Read(page)
     assert not {tag for tag, _ in read.tags} & {"script", "link", "img", "iframe", "object", "base"}
     for _, found in read.tags:
@@ -63,7 +68,7 @@ def test_the_page_needs_no_other_file_and_no_script():
 
 
 def test_every_picture_says_what_it_shows():
-    read = Read(render_report(_with_context()))
+    read = Read(_page())
     pictures = [found for tag, found in read.tags if tag == "svg" and "viewbox" in found]
     labels = {found["aria-label"] for found in pictures}
     assert len(pictures) == len(labels) == 5 and all(len(label) > 20 for label in labels)
@@ -85,8 +90,7 @@ def test_all_text_of_a_user_is_escaped():
 
 
 def test_the_numbers_are_those_of_the_backtest():
-    found = _with_context()
-    read = Read(render_report(found))
+    found, read = _with_context(), Read(_page())
     head, *rows = read.tables[0]
     assert [row[0] for row in rows] == list(found.scores)
     for row in rows:
@@ -107,7 +111,7 @@ def test_the_numbers_are_those_of_the_backtest():
 
 def test_the_best_of_each_column_is_marked_by_more_than_colour():
     found = _plain()
-    head, *rows = Read(render_report(found)).tables[0]
+    head, *rows = Read(_page()).tables[0]
     models = list(found.scores)
     for column, name in enumerate(head):
         marked = {row[0] for row in rows if row[column].startswith("★")}
@@ -267,7 +271,7 @@ def test_ten_thousand_series_give_a_small_page():
 
 
 def test_the_config_and_the_environment_show_how_to_repeat_it():
-    read = Read(render_report(_with_context()))
+    read = Read(_page())
     artifact = tiny.plain_model().artifact
     assert f"horizon: {artifact.horizon}" in read.sections["config"]
     assert "context_length: 28" in read.sections["config"]
@@ -280,8 +284,8 @@ def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
     with pytest.raises(fc.OutputError, match=r"report\.pdf: expected a name ending in \.html"):
         _plain().report(tmp_path / "report.pdf")
     assert not list(tmp_path.iterdir())
-    _plain().report(tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_report(_plain())
+    _with_context().report(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == _page()
 
 
 def test_a_backtest_of_a_model_has_its_context():

@@ -4,9 +4,9 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from evaluation.browser import opened_browser
 from evaluation.report_page import backtest_of, panel_of
 from forecast import tiny
-from runs.browser import opened_browser
 
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext

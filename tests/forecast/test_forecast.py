@@ -295,11 +295,6 @@ def test_a_plot_shows_the_forecast_at_its_times():
     assert np.asarray(lines["history"].get_xdata(), "M8[D]").tolist()[-1] == tiny.day(99)
 
 
-def test_a_plot_of_an_unknown_series_is_refused():
-    with pytest.raises(fc.DataError, match="the polars frame: no series 'z' among 3; the first is 'a'"):
-        tiny.ahead().plot("z")
-
-
 def test_daily_steps_keep_midnight_over_a_change_to_summer_time():
     zone = "Europe/Berlin"
     first = datetime(2024, 1, 1)

@@ -179,7 +179,7 @@ def test_a_missing_package_is_named_with_what_installs_it(make_artifact, tmp_pat
 
 def test_another_suffix_and_a_place_that_cannot_be_written_are_refused_first(make_artifact, tmp_path):
     _, artifact = make_artifact()
-    with pytest.raises(fc.OutputError, match=r"expected a file that ends in \.onnx"):
+    with pytest.raises(fc.OutputError, match=r"expected a name ending in \.onnx"):
         write_onnx(artifact, tmp_path / "model.pt")
     (tmp_path / "file").write_text("")
     with pytest.raises(fc.OutputError, match="is not a folder"):

@@ -6,7 +6,9 @@ import torch
 
 from forecaster.config import ModelPlan
 from forecaster.model.embedding import Shape
+from forecaster.model.heads import BinnedHead
 from forecaster.model.network import Network
+from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
 CONTEXT, HORIZON = 10, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
@@ -78,6 +80,20 @@ def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 
         elapsed=elapsed,
         channel=torch.arange(1, shape.channels + 1).expand(batch, -1),
     )
+
+
+def mode(network: Network, raw: torch.Tensor, scale: Scale) -> torch.Tensor:
+    """Returns the middle of the most likely bin of a binned head, else the median; data units."""
+    if not isinstance(network.head, BinnedHead):
+        return network.head.quantiles(raw, scale)[..., network.config.quantile_levels.index(0.5)]
+    likely = network.head.vocabulary.values(raw.argmax(-1))
+    return scale.invert(likely[..., None])[..., 0]
+
+
+def greedy(network: Network, inputs: Inputs) -> torch.Tensor:
+    """Returns the path that always takes the mode, data units."""
+    take = lambda raw, scale, lead: mode(network, raw, scale)  # noqa: E731
+    return network.generate(network.encode(inputs), inputs, take, 1)[:, 0]
 
 
 def rows_of(inputs: Inputs, rows: slice | list[int]) -> Inputs:

@@ -109,15 +109,6 @@ def test_with_channel_attention_and_the_same_covariates_too():
     torch.testing.assert_close(said(new, inputs), said(old, inputs), rtol=0, atol=0)
 
 
-def test_with_channel_attention_new_covariates_are_said_to_change_the_first_forecast():
-    old = make_network(EVERYTHING, channel_attention=True)
-    parts = carry(old, make_network(WIDER, channel_attention=True), OLD, NEW)
-    notes = {part.name: part.notes for part in parts if part.notes}
-    assert all(
-        "first forecasts change" in notes[f"{kind} covariates"][-1] for kind in ("past", "known")
-    )
-
-
 def test_a_network_told_of_gaps_is_carried_into_one_that_is():
     shapes = replace(EVERYTHING, regular=False), replace(WIDER, regular=False)
     old, new = map(make_network, shapes)

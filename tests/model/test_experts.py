@@ -87,13 +87,6 @@ def test_the_place_of_a_cutoff_survives_the_rounding_of_its_phase():
     assert place.tolist() == [hour for hour in range(24) for _ in range(PLAIN.channels)]
 
 
-def test_a_cutoff_without_a_phase_has_the_first_place():
-    network, inputs = make(PLAIN, linear_phases=3), make_inputs(PLAIN)
-    unknown = replace(inputs, phase=torch.full_like(inputs.phase, torch.nan))
-    assert network.linear.place(unknown).tolist() == [0] * 6
-    assert network(unknown).isfinite().all()
-
-
 def test_many_known_covariates_enter_as_means_of_horizon_patches_then_not_at_all():
     horizon = 300
     sizes = {}
@@ -169,19 +162,3 @@ def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart
         spread = float(scale.scale[window, channel])
         wanted = max(np.mean(apart), spread / 30) if apart else spread
         assert float(found[window, channel]) == pytest.approx(wanted, rel=1e-4)
-
-
-def test_a_context_that_repeats_itself_has_a_narrow_band_where_units_are_a_season():
-    network = make(EVERYTHING, linear_units=2)
-    inputs = make_inputs(EVERYTHING)
-    length = inputs.context.shape[1]
-    wave = torch.tensor([1.0, -1.0]).repeat(length)[:length]
-    same = torch.ones_like(inputs.observed)
-    noise = torch.randn(length, generator=torch.Generator().manual_seed(0))
-    widths = []
-    for context in (wave, wave + noise):
-        own = replace(inputs, context=context[None, :, None].expand_as(inputs.context), observed=same)
-        scale = network.scaler(own.context, own.observed, own.channel)
-        said = network.linear_quantiles(own, scale)
-        widths.append(float((said[..., -1] - said[..., 0]).mean()))
-    assert widths[0] < widths[1] / 10

@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_networks import EVERYTHING, HORIZON, PLAIN, make_inputs, make_network
 
-from forecaster.model.loss import LossOptions, window_losses
+from forecaster.model.loss import window_losses
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Batch
 
@@ -47,7 +47,7 @@ def taught(**options):
     target = torch.randn(count, HORIZON, PLAIN.channels, generator=torch.manual_seed(1))
     target[1:, 2, 0] = torch.nan
     keys = torch.zeros(count, dtype=torch.int64)
-    total, weight = window_losses(network, Batch(inputs, target, keys, keys), LossOptions(**options))
+    total, weight = window_losses(network, Batch(inputs, target, keys, keys), **options)
     memory = network.encode(inputs)
     raw = network.decode(memory, inputs)
     quantiles = network.head(raw).detach().numpy().astype(float)

@@ -31,14 +31,6 @@ def test_positions_may_be_negative_and_real(position):
     assert found.tolist() == pytest.approx(slow_sinusoid(position, 16), abs=1e-4)
 
 
-def test_elapsed_time_is_the_published_position_shifted():
-    """Whatever the shift, products of two encodings depend on how far apart they are alone."""
-    published = sinusoids(torch.arange(24.0)[None], 32)[0]
-    elapsed = sinusoids(torch.arange(24.0)[None] - 20, 32)[0]
-    torch.testing.assert_close(elapsed[20:], published[:4])
-    torch.testing.assert_close(elapsed @ elapsed.T, published @ published.T, rtol=0, atol=1e-4)
-
-
 def test_phases_become_sines_and_cosines_of_whole_turns():
     phase = torch.tensor([[[0.0, 0.9], [0.3, 0.25]]])
     found = phase_sinusoids(phase, 2)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from small_networks import CONTEXT, make_inputs, make_network
+from small_networks import CONTEXT, greedy, make_inputs, make_network
 from torch import nn
 
 from forecaster.model.embedding import Shape, previous_values
@@ -207,7 +207,7 @@ def test_greedy_and_sampled_words_are_those_of_the_translator():
     network, textbook, inputs, scale, source = translators()
     tokens = lambda values: network.head.vocabulary.tokens(scale.apply(values)[..., 0])  # noqa: E731
     start = source[:, -1:]
-    assert torch.equal(tokens(network.greedy(inputs)), textbook.greedy(source, start, HORIZON))
+    assert torch.equal(tokens(greedy(network, inputs)), textbook.greedy(source, start, HORIZON))
     key = torch.arange(3)
     paths = network.predict(inputs, key, 4).paths
     numbers = uniforms(key, 4, 1, HORIZON, 1)[..., 0, 0].float()

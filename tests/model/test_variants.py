@@ -34,7 +34,7 @@ VARIANTS = {
     "channels, sparse": {**TOGETHER, "attention": "sparse", "attention_size": 1},
 }
 IRREGULAR = replace(EVERYTHING, regular=False)
-SHAPES = {"plain": PLAIN, "everything": EVERYTHING, "irregular": IRREGULAR}
+SHAPES = {"everything": EVERYTHING, "irregular": IRREGULAR}
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 every_variant = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 

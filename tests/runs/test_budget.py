@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forecast import tiny
 
 import forecaster as fc
 from forecaster.config import FitPlan
@@ -81,7 +82,7 @@ def test_a_budget_that_is_no_duration_is_refused(told):
 
 
 TINY = {
-    "model": {"width": 8, "heads": 2, "encoder_layers": 1},
+    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "linear": "none"},
     "fit": {"steps": 60, "batch_size": 8},
     "tracking": {"enabled": False},
 }
@@ -94,12 +95,13 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
     def stop(*told):
         raise Stopped
 
-    real = members.within_budget
+    table, real = tmp_path / "shop.csv", members.within_budget
+    tiny.plain(60).write_csv(table)
     with monkeypatch.context() as patched:
         patched.setattr(members, "within_budget", lambda fit, _, s: real(fit, Pace(10.0, 0.0), s))
         patched.setattr("forecaster.runs.fit.choose_network_weights", stop)
         with pytest.raises(Stopped):
-            fc.fit(DATA / "demo.csv", 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
+            fc.fit(table, 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
     kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["resolved"]["fit"]
     assert 1 < kept["steps"] < 60 and kept["budget_seconds"] is None
     monkeypatch.setattr(members, "within_budget", stop)

@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_on_one_device_ends_both_and_names_the_series(
     panel = make_panel(3, 60)
     late = panel.indptr[2] - 5  # the last rows of the second series: validated, never trained on
     panel.values[late : late + 5 : 2, 0], panel.values[late + 1 : late + 5 : 2, 0] = 3e38, -3e38
-    expected = r"the validation loss is not finite at step 2: 1 of \d series in the batch, s1; "
+    expected = r"the validation loss is not finite at step 1: 1 of \d series in the batch, s1; "
     with pytest.raises(FitError, match=expected):
         fitted(panel, make_config(4, fit={"steps": 2}), 2)
 

@@ -1,4 +1,4 @@
-"""Tracking with real parts: a server over HTTP that dies half-way, pages that a real browser sees."""
+"""Tracking with real parts: a server over HTTP that dies half-way, pages that are served."""
 
 import os
 import shutil

@@ -37,9 +37,9 @@ def test_locate_equals_a_triple_loop_in_any_order_of_numbers(count, stride, chan
         assert index.numbers(*found).tolist() == numbers
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 10, 1000, 4097])
-@pytest.mark.parametrize("seed", [0, 1, 2**40])
-@pytest.mark.parametrize("epoch", [0, 1, 17])
+@pytest.mark.parametrize("size", [1, 2, 10, 4097])
+@pytest.mark.parametrize("seed", [0, 2**40])
+@pytest.mark.parametrize("epoch", [0, 17])
 def test_a_keyed_permutation_is_a_bijection(size, seed, epoch):
     numbers = KeyedPermutation(size, seed, epoch)(np.arange(size))
     assert numbers.dtype == np.int64

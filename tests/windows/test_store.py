@@ -218,15 +218,6 @@ def test_a_window_does_not_depend_on_the_windows_beside_it(make_panel, channel):
         assert bits(row) == bits(alone)
 
 
-def test_numbers_are_float32_codes_int64_and_masks_bool(make_panel):
-    panel = make_panel(2, 20, targets=2, past=1, known=1, categories=True, static=True)
-    inputs = batch_of(panel, cutoffs(panel)).inputs
-    kinds = {"observed": torch.bool, "category": torch.int64, "channel": torch.int64}
-    for name in NAMES:
-        kind = kinds.get(name.rsplit("_", 1)[-1], torch.float32)
-        assert getattr(inputs, name).dtype == kind, name
-
-
 def test_a_store_looks_at_the_panels_own_memory(make_panel):
     """No copy: what is written to the panel afterwards is seen in the next batch."""
     panel = make_panel(2, 30, known=1, categories=True)
