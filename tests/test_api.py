@@ -16,6 +16,8 @@ import forecaster as fc
 from forecaster.api import data_options
 from forecaster.config import Config, DataConfig, config_from
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
+
 
 def _weights(model):
     return {name: tiny.bits(w.numpy()) for name, w in model.artifact.ensemble.state_dict().items()}

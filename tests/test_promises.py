@@ -29,6 +29,8 @@ import forecaster as fc
 from forecaster.forecast import predictor
 from forecaster.model.learner import KeepBest, Learner
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
+
 CUTOFF = tiny.day(79)
 AFTER = pl.col("date") > CUTOFF
 NAN = float("nan")

@@ -8,6 +8,8 @@ from forecast import tiny
 
 import forecaster as fc
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
+
 FIT = ("--horizon", 7, "--config", "tiny.yaml", "--out", "new")
 
 

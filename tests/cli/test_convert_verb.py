@@ -5,6 +5,8 @@ import pytest
 from forecast import tiny
 from polars.testing import assert_frame_equal
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
+
 FIT = ("--config", "tiny.yaml", "--horizon", 7)
 
 

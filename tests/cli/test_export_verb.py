@@ -7,7 +7,10 @@ import pytest
 from forecast import tiny
 from mlflow.tracking import MlflowClient
 
-pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("undrawn"),
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
 
 
 def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypatch):

@@ -7,6 +7,8 @@ import pytest
 
 from forecaster.model.learner import Learner
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
+
 FIT = ("fit", "shop.csv", "--horizon", 7, "--known", "price", "--config", "tiny.yaml")
 
 

@@ -1,4 +1,4 @@
-"""`--report`: a page beside the work, its place looked at before."""
+"""`--report` and `--plot`: pages and pictures, whose paths are checked before the work."""
 
 from pathlib import Path
 
@@ -40,3 +40,12 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(folder, shell,
     answer = shell(*words, "--report", path)
     assert answer.code == 2 and said in answer.err and len(answer.err.splitlines()) == 1
     assert {one.name for one in folder.iterdir()} == before
+
+
+def test_predict_and_backtest_draw_a_picture(folder, shell):
+    answer = shell("predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.png")
+    assert answer.code == 0 and "drew new.png" in answer.out
+    answer = shell("backtest", "plain_model", "plain.csv", "--windows", 1, "--plot", "old.svg")
+    assert answer.code == 0 and "drew old.svg" in answer.out
+    assert (folder / "new.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / "old.svg").read_bytes()

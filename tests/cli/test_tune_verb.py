@@ -5,6 +5,8 @@ import yaml
 
 import forecaster as fc
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
+
 SPACE = {"model.width": {"choice": [16, 24]}}
 
 

@@ -16,6 +16,8 @@ from polars.testing import assert_frame_equal
 import forecaster as fc
 from forecaster.cli import VERBS, load_verb
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
+
 PREDICT = ("predict", "model", "shop.csv", "--future", "prices.csv")
 LEVELS = [f"q0.{n}" for n in range(1, 10)]
 
@@ -144,15 +146,6 @@ def test_predict_starts_where_the_cutoff_says(folder, shell):
         found = pl.read_parquet("new.parquet").filter(pl.col("lead") == 1)
         assert found["cutoff"].to_list() == dates
         assert (found["date"] - found["cutoff"]).dt.total_days().to_list() == [1, 1, 1]
-
-
-def test_predict_and_backtest_draw_a_picture(folder, shell):
-    answer = shell("predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.png")
-    assert answer.code == 0 and "drew new.png" in answer.out
-    answer = shell("backtest", "plain_model", "plain.csv", "--windows", 1, "--plot", "old.svg")
-    assert answer.code == 0 and "drew old.svg" in answer.out
-    assert (folder / "new.png").read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in (folder / "old.svg").read_bytes()
 
 
 def test_predict_reads_columns_by_the_names_this_table_has(folder, shell):
