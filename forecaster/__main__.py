@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -9,6 +10,8 @@ import sys
 
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
+    # Registered first, so run last: while Python shuts down the exit code is that of the work.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     try:
         from forecaster.cli import main as run
 

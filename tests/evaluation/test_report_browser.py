@@ -95,7 +95,7 @@ def test_all_sections_are_seen_and_every_picture_has_a_size(page, address):
         "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().width < 200"
         " || s.getBoundingClientRect().height < 100).length"
     )
-    assert small == 0 and page.run("document.querySelectorAll('figure svg').length") == 5
+    assert small == 0 and page.run("document.querySelectorAll('figure svg').length") == 6
 
 
 @pytest.mark.parametrize("width", [320, 360, 768, 1200])

@@ -41,7 +41,9 @@ def make_artifact(make_panel, make_plan):
 
     def make(members=1, model=None, **table):
         panel = make_panel(**table)
-        plan = make_plan(5, model=model or {})
+        given = dict(model or {})
+        period = given.pop("linear_period", None)  # no setting: chosen on validation
+        plan = make_plan(5, model=given).with_model(linear_period=period)
         networks = []
         for seed in range(members):
             torch.manual_seed(seed)
