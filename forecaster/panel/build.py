@@ -49,7 +49,7 @@ def open_panel(
     faults, tables = Faults("unreadable"), dict[str, Table]()
     for name, given in (("table", source), ("covariates", covariates), ("future", future)):
         with faults:
-            if given is not None:
+            if given is not None or name == "table":
                 # Covariates and future rows are never one row per series.
                 how = data if name == "table" else data.model_copy(update={"layout": None})
                 tables[name] = read_table(given, how)
