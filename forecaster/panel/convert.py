@@ -39,7 +39,7 @@ from forecaster.panel.roles import (
     look_like_codes,
     repeated_rows,
 )
-from forecaster.panel.rows import SERIES, Rows, main_rows
+from forecaster.panel.rows import SERIES, Rows, ids_as, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import CARD, KIND, StoreWriter, is_store, open_store, write_store, writing
 from forecaster.panel.timestamps import parse_times
@@ -103,6 +103,7 @@ def convert_table(
         with _reading(scan.name):
             sample = sample_of(scan, PART)
         schema = infer_schema(sample, data, others[1], others[0]).schema
+        others = [None if other is None else other.with_ids(schema.series) for other in others]
         # Rows can only be partitioned by series that a column names.
         if schema.series and not schema.melted:
             # Scratch lies within the store: a kill leaves one thing, which the next run removes.
@@ -292,9 +293,7 @@ class _Conversion:
             keys = [] if other is None else [k for k in schema.series if k in other.frame.columns]
             if other is not None and keys:
                 mine, given = table.frame.select(keys).unique(), other.frame.with_row_index("\0row", 1)
-                cast = given.with_columns(
-                    pl.col(key).cast(mine[key].dtype, strict=False) for key in keys
-                )
+                cast = given.with_columns(ids_as(other, key, mine[key].dtype) for key in keys)
                 kept = given[cast.with_row_index("\0at").join(mine, on=keys, how="semi")["\0at"]]
                 other = replace(other, frame=kept.drop("\0row"), numbers=kept["\0row"])
             found.append(other)
