@@ -12,7 +12,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -108,9 +108,10 @@ class TargetConfig(Section):
     def _consistent(self) -> Self:
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise ValueError(f"lower {self.lower} is not below upper {self.upper}")
-        if self.integer and self.lower is not None and self.upper is not None:
-            if math.ceil(self.lower) > math.floor(self.upper):
-                raise ValueError(f"integer: no whole number from {self.lower} to {self.upper}")
+        if not self.integer or self.lower is None or self.upper is None:
+            return self
+        if math.ceil(self.lower) > math.floor(self.upper):
+            raise ValueError(f"integer: no whole number from {self.lower} to {self.upper}")
         return self
 
 
@@ -625,13 +626,6 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     numbers or booleans reads in the usual way. What `safe_dump` writes is read back as it was.
     """
 
-    yaml_implicit_resolvers: ClassVar = {
-        first: [
-            (tag, _PLAIN.get(tag.removeprefix("tag:yaml.org,2002:"), pattern)) for tag, pattern in found
-        ]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
@@ -647,3 +641,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if isinstance(key.value, str):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+_UniqueKeyLoader.yaml_implicit_resolvers = {
+    first: [
+        (tag, _PLAIN.get(tag.removeprefix("tag:yaml.org,2002:"), pattern)) for tag, pattern in found
+    ]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}

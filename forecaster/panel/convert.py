@@ -25,7 +25,7 @@ from forecaster.errors import DataError
 from forecaster.files import check_replaceable, check_writable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.csv import check_unique, first_bytes
+from forecaster.panel.csv import check_names, first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
 from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_table, unreadable
 from forecaster.panel.holidays import check_holidays
@@ -148,7 +148,7 @@ def _lazy(file: TableFile, kind: str) -> pl.LazyFrame:
     else:
         frame = pl.scan_ipc(file.name)
     names = frame.collect_schema().names()
-    check_unique(names, file.name)
+    check_names(names, file.name)
     frame = frame.rename({name: name.strip().lstrip("\ufeff") for name in names})
     return frame.with_columns(pl.lit(value).alias(key) for key, value in file.keys)
 

@@ -118,12 +118,18 @@ def _opened(
     return content, _find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data), notes
 
 
-def check_unique(names: Iterable[str], where: str) -> None:
-    """Raises a DataError that lists the names, surrounding blanks aside, that occur more than once."""
+def check_names(names: Iterable[str], where: str) -> None:
+    """Raises a DataError for names that occur twice, blanks around them aside, or are patterns."""
     counts = Counter(name.strip() for name in names)
     repeated = [f"'{name}' {count} times" for name, count in counts.items() if count > 1]
     if repeated:
         raise DataError(f"{where}: expected one column per name, found {', '.join(repeated)}; rename")
+    # polars takes such a name for all the columns that it matches, even in methods of a single column.
+    patterns = [name for name in counts if name == "*" or re.fullmatch(r"(?s)\^.*\$", name)]
+    if patterns:
+        found = ", ".join(f"'{name}'" for name in patterns)
+        text = f"{where}: expected names of columns, found {found}"
+        raise fault("names", text, "rename: * and ^...$ are patterns that stand for several columns")
 
 
 def first_bytes(content: Path | bytes, count: int) -> bytes:
@@ -338,7 +344,7 @@ def _without_blank_end(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]
 def _header_names(dialect: Dialect, width: int, where: str) -> list[str]:
     """Returns the header without stray blanks; a column without a name is called by its number."""
     header = [name.strip() for name in dialect.header]
-    check_unique([name for name in header if name], where)
+    check_names([name for name in header if name], where)
     if len(header) != width:
         raise DataError(f"{where}: cannot be read (a header of {len(header)} names, {width} columns)")
     return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header)]

@@ -27,7 +27,7 @@ import polars.selectors as cs
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.csv import check_unique, first_bytes, read_csv, read_text
+from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
 from forecaster.panel.findings import Faults, Finding, did_you_mean, fault, listing, one_line
 from forecaster.panel.numbers import as_numbers
 from forecaster.panel.timestamps import WrittenTimes, parse_times
@@ -185,7 +185,7 @@ def read_table(source: object, data: DataConfig | None = None) -> Table:
         table = _read_files(str(source), data or DataConfig())
     else:
         table = _read_frame(source)
-    check_unique(table.frame.columns, table.name)
+    check_names(table.frame.columns, table.name)
     frame = table.frame.rename(str.strip)
     if frame.height == 0:
         found = f"the columns {listing(frame.columns)} and no rows" if frame.columns else "nothing"
@@ -369,7 +369,9 @@ def _text_of(
             whole = kind != "text"
             frame = _read_file(file, data)[0] if whole else read_text(content, file.name, data, names)
             columns = [c.cast(pl.String).head(height) for c in frame if c.name in names]
-            keys = {} if whole else {k: v for k, v in file.keys if k in names and k not in frame.columns}
+            keys = (
+                {} if whole else {k: v for k, v in file.keys if k in names and k not in frame.columns}
+            )
             columns += [pl.Series(k, [v], pl.String).new_from_index(0, height) for k, v in keys.items()]
             parts.append(pl.DataFrame(columns))
         return pl.concat(parts, how="diagonal")
@@ -397,7 +399,7 @@ def _read_file(
                 frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
             else:
                 frame = pl.read_ipc(packed)
-            check_unique(frame.columns, name)
+            check_names(frame.columns, name)
             frame = frame.rename(lambda column: column.strip().lstrip("\ufeff"))
     except DataError:
         raise
@@ -548,7 +550,7 @@ def _read_frame(source: object) -> Table:
         kind = str(nw.from_native(given, eager_only=True).implementation.value)
     except nw.exceptions.DuplicateError:
         names = getattr(given, "column_names", given.columns)
-        check_unique([str(name) for name in names], "the frame")
+        check_names([str(name) for name in names], "the frame")
         raise
     except TypeError:
         kind = "arrow" if hasattr(given, "__arrow_c_stream__") else ""

@@ -159,7 +159,9 @@ def test_the_decimal_mark_is_decided_over_all_files(tmp_path):
     assert frame["n"].to_list() == [1000.0, 2000.0, 1000.0, 2.0]
 
 
-def test_a_file_of_its_own_decimal_mark_is_read_by_it_and_refused_where_that_leaves_two_readings(tmp_path):
+def test_a_file_of_its_own_decimal_mark_is_read_by_it_and_refused_where_that_leaves_two_readings(
+    tmp_path,
+):
     write(tmp_path, a__csv="v,w\n1.5,7\n", b__csv="v;w\n2,5;8\n")
     assert read_table(tmp_path).frame.rows() == [(1.5, 7), (2.5, 8)]
     write(tmp_path, a__csv="v,w\n1.5,1.234\n")

@@ -287,3 +287,52 @@ def test_float_ids_of_a_second_table_never_join_by_rounding():
     assert panel.values[panel.indptr[1] - 1, 1] == 5.0
     text = pl.DataFrame({"id": ["1", "01"], "day": days(2, 2), "x": [5.0, 6.0]})
     assert panel.values[:, 1].tolist() == open_panel(past, data, future=text).values[:, 1].tolist()
+
+
+ODD = (
+    "^.*",
+    ".*$",
+    "$5_$10",
+    "^",
+    "y*",
+    "**",
+    "{x}",
+    "\\d+",
+    "[0]",
+    "'",
+    '"',
+    "%Y",
+    "y\n",
+    "a^b$",
+    "(?i)y",
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(ODD), min_size=6, max_size=6, unique_by=str.strip))
+def test_names_of_columns_are_taken_literally(names):
+    plain = TWO.with_columns(s=pl.lit(2.5), k=pl.col("x") * 3)
+    future = pl.DataFrame({"id": ["a", "b"], "day": days(6, 6), "k": [1.0, 2.0]})
+    new = dict(zip(("id", "y", "x", "w", "k", "s"), names, strict=True))
+    roles = {"series": ["id"], "target": ["y"], "past": ["x", "w"], "known": ["k"], "static": ["s"]}
+    first, second = (
+        open_panel(
+            plain.rename(to),
+            DataConfig(**{role: [to[name].strip() for name in own] for role, own in roles.items()}),
+            future=future.rename({"id": to["id"], "k": to["k"]}),
+        )
+        for to in ({name: name for name in new}, new)
+    )
+    assert np.array_equal(first.values, second.values, equal_nan=True)
+    assert np.array_equal(first.codes, second.codes) and np.array_equal(first.static, second.static)
+    assert first.labels == second.labels
+
+
+@pytest.mark.parametrize("name", ["*", " *", "^y$", "^.*$", "^y\n$"])
+def test_names_that_stand_for_several_columns_are_refused(tmp_path, name):
+    frame = TWO.rename({"x": name})
+    frame.write_csv(tmp_path / "a.csv")
+    frame.write_parquet(tmp_path / "a.parquet")
+    for source in (frame, frame.to_pandas(), tmp_path / "a.csv", tmp_path / "a.parquet"):
+        lines, _ = faults(source, DataConfig())
+        assert f"expected names of columns, found '{name.strip()}'; rename: *" in "\n".join(lines)
