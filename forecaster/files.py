@@ -20,11 +20,12 @@ from forecaster.errors import OutputError
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yields a temporary path; on success it is flushed and renamed to `path`.
+    """Yields a temporary path; on success it is flushed and renamed to `path`, or to what that links to.
 
     Raises:
         OutputError: the folder cannot be written to, or the disk is full.
     """
+    path = linked(path)
     partial = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,18 +42,22 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(path: Path, replaces: str, kind: str = "saved model") -> Iterator[Path]:
-    """Yields a temporary folder; on success it is renamed to `path`.
+def atomic_folder(
+    path: Path, replaces: str, kind: str = "saved model", holds: str = ".*"
+) -> Iterator[Path]:
+    """Yields a temporary folder; on success it is renamed to `path`, or to what that links to.
 
     Args:
         path: the final folder; an existing one is replaced only if it is of the same kind.
         replaces: a file that every folder of this kind holds.
         kind: its name in messages.
+        holds: pattern of the names in such a folder; one that holds anything else is not replaced.
 
     Raises:
         OutputError: `path` is something else, cannot be written, or the disk is full.
     """
-    check_replaceable(path, replaces, kind)
+    check_replaceable(path, replaces, kind, holds)
+    path = linked(path)
     partial = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +84,7 @@ def check_writable(path: Path, *inputs: str | None) -> None:
     read = [name for pattern in inputs if pattern for name in (pattern, *glob.glob(pattern))]
     if path.resolve() in [Path(name).resolve() for name in read]:
         raise OutputError(f"{path}: is an input of this command; choose another name")
-    parent = path.parent
+    parent = linked(path).parent
     while not parent.exists() and parent != parent.parent:
         parent = parent.parent
     if not parent.is_dir():
@@ -88,11 +93,24 @@ def check_writable(path: Path, *inputs: str | None) -> None:
         raise OutputError(f"{path}: cannot be written: no permission in {parent}")
 
 
-def check_replaceable(path: Path, replaces: str, kind: str = "saved model") -> None:
-    """Raises `OutputError` if `path` exists and is not a folder that holds the file `replaces`."""
-    empty = path.is_dir() and not any(path.iterdir())
-    if path.exists() and not (path / replaces).is_file() and not empty:
+def check_replaceable(path: Path, replaces: str, kind: str = "saved model", holds: str = ".*") -> None:
+    """Raises `OutputError` if `path` exists and could not be replaced; arguments as `atomic_folder`."""
+    inside = sorted(os.listdir(path)) if path.is_dir() else []
+    if path.exists() and not (path / replaces).is_file() and (inside or not path.is_dir()):
         raise OutputError(f"{path}: exists and is not a {kind}; choose another name")
+    own = re.compile(rf"{holds}|\..+\.\d+\.partial")
+    others = [name for name in inside if not own.fullmatch(name)]
+    if others:
+        more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
+        raise OutputError(
+            f"{path}: holds what is not part of a {kind} and would be deleted: "
+            f"{', '.join(map(ascii, others[:3]))}{more}; move it, or choose another name"
+        )
+
+
+def linked(path: Path) -> Path:
+    """Returns what a symbolic link leads to, which may not exist yet; any other path as it is."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def _temporary(path: Path) -> Path:

@@ -19,7 +19,6 @@ from forecaster.forecast.plots import (
     draw_forecast,
     figure_svg,
     panel_grid,
-    plain_text,
     shared_legend,
     tidy,
 )
@@ -54,7 +53,7 @@ def window_figure(data: ReportData, ranking: Ranking) -> str:
         draw_forecast(axis, forecast, row, item.channel)
         scores = f"MASE {number(item.mase, 3)}, WQL {number(item.wql, 3)}, skill {percent(item.skill)}"
         short = item.name[:_LONGEST_NAME] + "…" * (len(item.name) > _LONGEST_NAME)
-        axis.set_title(f"{place}: {plain_text(short)}\n{scores}", **_TITLE)
+        axis.set_title(f"{place}: {short}\n{scores}", **_TITLE)
         labels.append(f"{place}: {item.name}, {scores}")
     shared_legend(figure, axes[0])
     return picture(figure, "; ".join(labels))

@@ -20,7 +20,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
@@ -40,13 +40,17 @@ from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 FORMAT = 2
 """The format this version writes and reads."""
 CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 _CALIBRATION, _OFFSETS = "calibration.safetensors", "offsets"
+LOSSES, FORECAST, REPORT = "loss.png", "forecast.png", "report.html"
+"""Names of the pictures and the page that a fit adds to its model."""
+_FILES = (
+    r"(contract|plan|config|metrics)\.json|(member-\d+|calibration)\.safetensors|card\.md"
+    rf"|{LOSSES}|{FORECAST}|{REPORT}"
+)
+"""Pattern of the names in the folder of a model, those of format 1 included."""
 _LAST_READER = "e917b4f"  # commit, of format 1
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
@@ -90,23 +94,13 @@ class Artifact:
         """Steps before the cutoff that a forecast reads."""
         return self.plan.model.context_length
 
-    def save(
-        self,
-        path: str | Path,
-        figures: Mapping[str, Figure] | None = None,
-        pages: Mapping[str, str] | None = None,
-    ) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes the folder, whole or not at all; replaces an artifact that is there.
-
-        Args:
-            path: the folder.
-            figures: pictures to keep beside the card, by file name.
-            pages: texts to keep there, by file name.
 
         Raises:
             OutputError: the folder cannot be written, or holds something else.
         """
-        with atomic_folder(Path(path), replaces=CONTRACT) as folder:
+        with atomic_folder(Path(path), replaces=CONTRACT, holds=_FILES) as folder:
             members = [
                 _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
                 for number, member in enumerate(self.ensemble.members)
@@ -132,10 +126,6 @@ class Artifact:
                 text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
                 (folder / name).write_text(text, encoding="utf-8")
             (folder / "card.md").write_text(model_card(self), encoding="utf-8")
-            for name, figure in (figures or {}).items():
-                figure.savefig(folder / name)
-            for name, page in (pages or {}).items():
-                (folder / name).write_text(page, encoding="utf-8")
 
 
 def check_target(path: Path) -> None:
@@ -145,7 +135,7 @@ def check_target(path: Path) -> None:
         OutputError: the folder cannot be written, or holds something else.
     """
     check_writable(path)
-    check_replaceable(path, CONTRACT)
+    check_replaceable(path, CONTRACT, holds=_FILES)
 
 
 def load_artifact(path: str | Path) -> Artifact:

@@ -20,7 +20,6 @@ from forecaster.forecast.plots import (
     WIDTH,
     draw_band,
     figure_svg,
-    plain_text,
     tidy,
 )
 from forecaster.forecast.writer import html_page
@@ -83,16 +82,16 @@ def explanation_page(explanation: Explanation) -> str:
 
 def plot_explanation(explanation: Explanation) -> Figure:
     """Returns the drawings, one below the other."""
-    from matplotlib.figure import Figure
+    from forecaster.forecast.plain_figure import PlainFigure
 
     covariates = [one for one in explanation.importance if one.cells is None][:_MOST_BARS]
     over_time = 4.6 if explanation.rollout is None else 5.9
     heights = [over_time, 0.7 + 0.24 * max(1, len(covariates))]
     heights += [_MAP * -(-len(one.heads) // _COLUMNS) + 0.3 for one in explanation.maps]
-    figure = Figure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
+    figure = PlainFigure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
     rows: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
     whole, bars, *maps = rows
-    whole.suptitle(plain_text(f"Explanation of the forecast of {explanation.title}"), fontsize=13)
+    whole.suptitle(f"Explanation of the forecast of {explanation.title}", fontsize=13)
     _draw_time(whole, explanation)
     _draw_bars(bars.subplots(), covariates)
     for below, one in zip(maps, explanation.maps, strict=True):
@@ -184,7 +183,7 @@ def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     """Draws the importance of covariates and cycles, the largest on top."""
     tidy(axis)
     bars = axis.barh(range(len(shown)), [one.change for one in shown], color=BAND)
-    axis.set_yticks(range(len(shown)), [plain_text(_short(one.name)) for one in shown])
+    axis.set_yticks(range(len(shown)), [_short(one.name) for one in shown])
     rises = ["" if one.loss is None else f" · loss {one.loss:+.3g}" for one in shown]
     labels = [f"{one.change:.3g} · {one.kind}{rise}" for one, rise in zip(shown, rises, strict=True)]
     axis.bar_label(bars, labels, padding=4, fontsize=8)
@@ -218,7 +217,7 @@ def _draw_maps(figure: FigureBase, explanation: Explanation, one: AttentionMap) 
             _name_steps(axis.set_xticks, explanation, [token.start for token in keys], 2)
             _name_steps(axis.set_yticks, explanation, [token.start for token in queries] * first, 4)
         else:
-            names = [plain_text(_short(name)) for name in one.names]
+            names = [_short(name) for name in one.names]
             axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
             axis.set_yticks(range(len(names)), names if first else [""] * len(names))
 

@@ -170,12 +170,13 @@ class Partitions:
             OutputError: the file cannot be written.
         """
         files = [self.folder / part_name(number) for number in range(self._n_blocks)]
-        # Inside the folder: what a kill leaves of it is removed with the parts.
-        merged = self.folder / f"merged{out.suffix.lower()}"
+        # Inside the folder: what a kill leaves of it is removed with the parts. A link may lead to another disk.
+        merged = out if out.is_symlink() else self.folder / f"merged{out.suffix.lower()}"
         with atomic_file(merged) as partial:
             merge_parts(files, partial, out.suffix.lower())
         try:
-            merged.replace(out)
+            if merged != out:
+                merged.replace(out)
         except OSError as error:
             raise OutputError(f"{out}: cannot be written: {error.strerror}") from error
         self.remove()

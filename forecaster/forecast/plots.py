@@ -1,7 +1,6 @@
 """Figures of forecasts and loss curves, drawn with matplotlib; free of any global state.
 
-A page shows a figure as SVG text (`figure_svg`). Names of the caller go through `plain_text`:
-matplotlib would read what stands between two dollars as mathematics.
+A page shows a figure as SVG text (`figure_svg`).
 """
 
 from __future__ import annotations
@@ -72,20 +71,15 @@ def figure_svg(figure: Figure, label: str = "") -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
-def plain_text(text: str) -> str:
-    """Returns a name that matplotlib shows as it is: two dollars in it are not mathematics."""
-    return text.replace("$", r"\$")
-
-
 def panel_grid(count: int, columns: int = 2) -> tuple[Figure, list[Axes]]:
     """Returns a figure and its axes, at most six, row by row."""
-    from matplotlib.figure import Figure
+    from forecaster.forecast.plain_figure import PlainFigure
 
     count = max(1, min(count, _PANELS))
     columns = min(count, columns)
     rows = -(-count // columns)
     width, height = (WIDTH if columns > 1 else 6.4), 2.8 * rows + 0.5
-    figure = Figure(figsize=(width, height), dpi=110)
+    figure = PlainFigure(figsize=(width, height), dpi=110)
     # Margins in inches: a layout engine would draw everything three times.
     figure.subplots_adjust(
         left=0.65 / width,
@@ -111,7 +105,7 @@ def series_title(panel: Panel, series: int, channel: int) -> str:
     """Returns the name of a channel, after that of its series where there are several of either."""
     names = panel.schema.target
     title = f"{panel.labels[series]} · {names[channel]}"
-    return plain_text(title if len(names) > 1 or panel.n_series > 1 else names[0])
+    return title if len(names) > 1 or panel.n_series > 1 else names[0]
 
 
 def axis_times(panel: Panel, time: NDArray[np.int64]) -> NDArray[Any]:
@@ -149,7 +143,7 @@ def draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) -> 
         truth = forecast.actual[number, :, channel]
         axis.plot(time, truth, color=TRUTH, linewidth=1.1, label="actual")
     status = forecast.status[number]
-    title = series_title(panel, series, channel) + f" — {plain_text(status)}" * (status != "ok")
+    title = series_title(panel, series, channel) + f" — {status}" * (status != "ok")
     axis.set_title(title, fontsize=10, loc="left", y=1.0)
     tidy(axis, dates=not panel.calendar.integer)
 

@@ -41,7 +41,16 @@ from forecaster.panel.roles import (
 )
 from forecaster.panel.rows import SERIES, Rows, ids_as, main_rows
 from forecaster.panel.schema import Schema
-from forecaster.panel.store import CARD, KIND, StoreWriter, is_store, open_store, write_store, writing
+from forecaster.panel.store import (
+    CARD,
+    FILES,
+    KIND,
+    StoreWriter,
+    is_store,
+    open_store,
+    write_store,
+    writing,
+)
 from forecaster.panel.timestamps import parse_times
 
 WHOLE = 1 << 22
@@ -94,7 +103,7 @@ def convert_table(
     """
     inputs = [str(given) for given in (source, covariates, future) if isinstance(given, str | Path)]
     check_writable(folder, *inputs)
-    check_replaceable(folder, CARD, KIND)
+    check_replaceable(folder, CARD, KIND, FILES)
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
     scan = _scan(source, data)

@@ -40,6 +40,8 @@ CARD = "panel.json"
 KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
+FILES = rf"panel\.json|keys\.arrow|({'|'.join((*_ROWS, 'indptr', *_SERIES))})\.npy"
+"""Pattern of the names in the folder of a store."""
 _CYCLES = ("season_length", "periods")
 """Settings that leave the arrays as they are and may be changed."""
 _CALENDAR, _NOTES = TypeAdapter(Calendar), TypeAdapter(tuple[Finding, ...])
@@ -119,7 +121,7 @@ def writing(folder: Path) -> Iterator[StoreWriter]:
     Raises:
         OutputError: the folder is something else, cannot be written, or the disk is full.
     """
-    with atomic_folder(folder, replaces=CARD, kind=KIND) as partial, ExitStack() as files:
+    with atomic_folder(folder, replaces=CARD, kind=KIND, holds=FILES) as partial, ExitStack() as files:
         opened = {name: files.enter_context((partial / f"{name}.npy").open("wb")) for name in _ROWS}
         yield StoreWriter(partial, opened)
 

@@ -6,12 +6,12 @@ A fit whose tracking store is unreachable still ends well and prints how to send
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, TypeVar
 
 from rich.console import Console
 
@@ -26,11 +26,11 @@ from forecaster.evaluation.backtest import (
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.artifact import FORECAST, LOSSES, REPORT, Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
-from forecaster.forecast.writer import write_page
+from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
 from forecaster.panel.categories import recoded
@@ -59,12 +59,7 @@ from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.warm_start import Start
 from forecaster.windows.split import split_panel
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-REPORT = "report.html"
-"""Name of the page in a model's folder and among a run's files."""
+Drawn = TypeVar("Drawn")
 Refit = Literal["once", "each", "never"]
 
 
@@ -150,16 +145,19 @@ def run_fit(
         print_scores(console, artifact)
         saves = out is not None or run.recorded
         if saves or report is not None:
-            page = _validation_page(artifact, panel, findings, validated)
+            folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
+            artifact.save(folder)
+            drawings = _Drawings(artifact, panel, folder, console)
             if saves:
-                folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
-                artifact.save(folder, _figures(artifact, panel), {} if page is None else {REPORT: page})
+                drawings.attempt(LOSSES, drawings.losses)
+                drawings.attempt(FORECAST, drawings.forecast)
+            page = drawings.attempt(REPORT, partial(drawings.page, findings, validated, report))
+            if saves:
                 log_artifact(run, artifact, folder)
             if page is not None:
                 run.log_text(page, REPORT)
-                if report is not None:
-                    write_page(page, report)
-            print_report(console, report, page is not None)
+            if not drawings.failed:
+                print_report(console, report, page is not None)
     print_saved(console, out, run)
     return artifact
 
@@ -314,32 +312,62 @@ class _Refits:
             return None
 
 
-def _validation_page(
-    artifact: Artifact, panel: Panel, findings: Sequence[Finding], validated: Sequence[Backtest]
-) -> str | None:
-    """The page about the validation windows of a fit; None where there were none."""
-    if not validated:
-        return None
-    command = f"forecaster fit {_table_name(panel)} --config config.yaml --out MODEL"
-    # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
-    report_context = ReportContext(
-        artifact, command, panel.fingerprint(), tuple(findings), validation=True, date=None
-    )
-    return render_report(replace(validated[-1], report_context=report_context))
+@dataclass
+class _Drawings:
+    """Pictures and page of a fitted model, added to its saved folder."""
 
+    artifact: Artifact
+    panel: Panel
+    folder: Path
+    console: Console
+    failed: bool = False
 
-def _figures(artifact: Artifact, panel: Panel) -> dict[str, Figure]:
-    """The loss curves, and the last horizon of the table forecast beside the truth."""
-    curves = artifact.metrics["curves"]
-    losses = {name: curve for name, curve in curves.items() if name.endswith("_loss")}
-    figures = {"loss.png": plot_curves(losses)}
-    try:
-        (cutoff,) = rolling_cutoffs(panel, 1, artifact.horizon)
-    except ForecasterError:  # a table barely longer than the horizon has no past to show
-        return figures
-    coded = recoded(panel, artifact.schema.categories)
-    figures["forecast.png"] = Predictor(artifact).forecast_at(coded, cutoff).plot()
-    return figures
+    def attempt(self, name: str, draw: Callable[[], Drawn]) -> Drawn | None:
+        """Returns what `draw` returns; its failure costs no model, and is a warning."""
+        try:
+            return draw()
+        except Exception as error:  # whatever a drawing raises, the model matters more
+            self.failed = True
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            print_notice(self.console, f"no {name}: {reason}; the model itself is complete")
+            return None
+
+    def losses(self) -> None:
+        """Draws the loss curves."""
+        curves = self.artifact.metrics["curves"]
+        losses = {name: curve for name, curve in curves.items() if name.endswith("_loss")}
+        write_figure(plot_curves(losses), self.folder / LOSSES)
+
+    def forecast(self) -> None:
+        """Draws the last horizon of the table, forecast beside the truth."""
+        try:
+            (cutoff,) = rolling_cutoffs(self.panel, 1, self.artifact.horizon)
+        except ForecasterError:  # a table barely longer than the horizon has no past to show
+            return
+        coded = recoded(self.panel, self.artifact.schema.categories)
+        figure = Predictor(self.artifact).forecast_at(coded, cutoff).plot()
+        write_figure(figure, self.folder / FORECAST)
+
+    def page(
+        self, findings: Sequence[Finding], validated: Sequence[Backtest], report: Path | None
+    ) -> str | None:
+        """Writes the page about the validation windows, also to `report`; None where there were none."""
+        if not validated:
+            return None
+        command = f"forecaster fit {_table_name(self.panel)} --config config.yaml --out MODEL"
+        # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
+        report_context = ReportContext(
+            self.artifact,
+            command,
+            self.panel.fingerprint(),
+            tuple(findings),
+            validation=True,
+            date=None,
+        )
+        page = render_report(replace(validated[-1], report_context=report_context))
+        for path in {self.folder / REPORT, report or self.folder / REPORT}:
+            write_page(page, path)
+        return page
 
 
 def _table_name(panel: Panel) -> str:

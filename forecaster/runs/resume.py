@@ -20,7 +20,7 @@ from safetensors.torch import save as save_tensors
 
 from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
-from forecaster.files import atomic_file, lock
+from forecaster.files import atomic_file, linked, lock
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
@@ -162,7 +162,7 @@ class RunFolder:
     """The folder of one fit; `is_main`: only rank 0 writes to it."""
 
     def __init__(self, out: Path, is_main: bool = True):
-        self.out = out if out.name else out.resolve()
+        self.out = linked(out) if out.name else out.resolve()
         self.path = self.out.with_name(self.out.name + _SUFFIX)
         self.is_main = is_main
         self.request: FitRequest | None = None

@@ -227,7 +227,7 @@ def test_names_cannot_break_the_page():
 def test_dollars_in_names_are_no_mathematics():
     table = tiny.plain().with_columns(pl.col("store").replace({"a": "$5 of_$x^2$"}))
     found = tiny.plain_model().explain(table, series="$5 of_$x^2$")
-    assert found.plot().subfigs[0].get_suptitle().endswith(r"\$5 of_\$x^2\$ · sales")
+    assert found.plot().subfigs[0].get_suptitle().endswith("$5 of_$x^2$ · sales")
     figure = tiny.plain_model().predict(table).plot("$5 of_$x^2$")
     assert "$5 of_$x^2$ · sales" in figure_svg(figure)
 
