@@ -92,10 +92,14 @@ def build_panel(
         holidays = data.holidays if schema is None else schema.holidays
         if holidays is not None:
             check_holidays(holidays, given)
+        table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
         if schema is None:
             schema, table, order = infer_schema(table, data, future, covariates)
+            written = table.with_ids(schema.series)
+            if not written.frame.equals(table.frame):
+                table, order = written, None
             if schema.layout == "rows":
                 why = rows_reasons(schema.time, schema.series, schema.target)
                 schema = replace(schema, reasons=schema.reasons | why)
