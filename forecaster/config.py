@@ -6,6 +6,8 @@ or, where a field says so, "chosen from the data".
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -25,6 +27,7 @@ _MOST_BYTES = 1 << 20
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMENT_COLUMN = 30
 
+_Bound = Annotated[float, Field(ge=-3e38, le=3e38)]  # forecasts are float32
 LONGEST = 1_000_000
 """Steps or tokens; larger numbers are typing errors, or meant to fill the memory."""
 WIDEST, DEEPEST, MANY = 65_536, 1000, 1_000_000_000
@@ -95,9 +98,9 @@ class DataConfig(Section):
 class TargetConfig(Section):
     """Bounds and rounding of forecasts."""
 
-    lower: float | None = None
+    lower: _Bound | None = None
     """Smallest value of a forecast; null = no bound."""
-    upper: float | None = None
+    upper: _Bound | None = None
     """Largest value of a forecast; null = no bound."""
     integer: bool = False
     """Round forecasts to whole numbers."""
@@ -106,6 +109,10 @@ class TargetConfig(Section):
     def _consistent(self) -> Self:
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise ValueError(f"lower {self.lower} is not below upper {self.upper}")
+        if not self.integer or self.lower is None or self.upper is None:
+            return self
+        if math.ceil(self.lower) > math.floor(self.upper):
+            raise ValueError(f"integer: no whole number from {self.lower} to {self.upper}")
         return self
 
 
@@ -193,6 +200,12 @@ class ModelConfig(Section):
         levels = self.quantile_levels
         if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
             raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
+        for one, other in itertools.pairwise(levels):
+            if f"{one:g}" == f"{other:g}":
+                raise ValueError(
+                    f"quantile_levels {one!r} and {other!r} would both be the column q{one:g}: "
+                    "keep one, or write at most six digits"
+                )
         if 0.5 not in levels:
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self
@@ -596,8 +609,23 @@ def parse_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: not YAML ({reprlib.repr(str(error))})") from error
 
 
+_PLAIN = {
+    "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"),
+    "int": re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+    "float": re.compile(
+        r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$"
+        r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+}
+"""What is read as a boolean or a number: YAML 1.2, as far as YAML 1.1 agrees."""
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """The safe loader, which refuses a key that is given twice instead of keeping the last."""
+    """The safe loader, without the surprises of YAML 1.1.
+
+    A key that is given twice is refused; 010, 1:30, yes, no, on and off are text, which a setting of
+    numbers or booleans reads in the usual way. What `safe_dump` writes is read back as it was.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -614,3 +642,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if isinstance(key.value, str):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+_UniqueKeyLoader.yaml_implicit_resolvers = {
+    first: [
+        (tag, _PLAIN.get(tag.removeprefix("tag:yaml.org,2002:"), pattern)) for tag, pattern in found
+    ]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}

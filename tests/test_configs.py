@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import forecaster as fc
-from forecaster.config import Config, describe, load_config, read_yaml
+from forecaster.config import Config, describe, load_config, parse_yaml, read_yaml
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
@@ -86,3 +89,44 @@ def test_a_config_fits_the_demo_data(path):
     )
     assert model.metrics["steps"] == 2
     assert model.metrics["validation"]["scores"]["forecaster"]["WQL"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("horizon: 010", ("horizon", 10)),
+        ("horizon: 0x10", ("horizon", 16)),
+        ("fit: {refit: yes}", ("fit.refit", True)),
+        ("fit: {refit: off}", ("fit.refit", False)),
+        ("data: {holidays: NO}", ("data.holidays", "NO")),
+        ("data: {target: [on, 1:30, 007]}", ("data.target", ("on", "1:30", "007"))),
+        ("fit: {learning_rate: 1e-3}", ("fit.learning_rate", 0.001)),
+    ],
+)
+def test_numbers_and_words_of_settings_are_read_as_they_look(tmp_path, text, read):
+    (tmp_path / "c.yaml").write_text(text if "horizon" in text else f"horizon: 7\n{text}")
+    found = load_config(tmp_path / "c.yaml")
+    for part in read[0].split("."):
+        found = getattr(found, part)
+    assert found == read[1]
+
+
+def test_a_number_of_minutes_is_no_number_of_steps(tmp_path):
+    with pytest.raises(fc.ConfigError, match=r"horizon: Input should be a valid integer.*got '1:30'"):
+        load_config(overrides=["horizon=1:30"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("0123456789abefnostxyTN:+-._", min_size=1, max_size=6))
+def test_text_that_is_written_as_yaml_is_read_back(text):
+    assert parse_yaml(yaml.safe_dump([text]), "here") == [text]
+
+
+def test_quantile_levels_that_would_share_a_column_are_refused():
+    with pytest.raises(fc.ConfigError, match=r"0.1 and 0.10000001 would both be the column q0.1"):
+        load_config(overrides=["horizon=7", "model.quantile_levels=[0.1, 0.10000001, 0.5]"])
+
+
+def test_bounds_without_a_whole_number_between_them_do_not_go_with_integer():
+    with pytest.raises(fc.ConfigError, match=r"integer: no whole number from 0.4 to 0.6"):
+        load_config(overrides=["horizon=7", "target={lower: .4, upper: .6, integer: true}"])

@@ -10,6 +10,7 @@ Axes: B batch of windows · H horizon · C channel · Q quantile level.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 
 import torch
@@ -138,4 +139,10 @@ class Ensemble(nn.Module):
         return values if lower is None and upper is None else values.clamp(lower, upper)
 
     def _whole(self, values: Tensor) -> Tensor:
-        return values.round() if self.target.integer else values
+        if not self.target.integer:
+            return values
+        lower, upper = self.target.lower, self.target.upper
+        values = values.round()
+        # Rounding may cross a bound that is no whole number.
+        values = values if lower is None else values.clamp(min=math.ceil(lower))
+        return values if upper is None else values.clamp(max=math.floor(upper))

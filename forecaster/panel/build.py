@@ -49,7 +49,7 @@ def open_panel(
     faults, tables = Faults("unreadable"), dict[str, Table]()
     for name, given in (("table", source), ("covariates", covariates), ("future", future)):
         with faults:
-            if given is not None:
+            if given is not None or name == "table":
                 # Covariates and future rows are never one row per series.
                 how = data if name == "table" else data.model_copy(update={"layout": None})
                 tables[name] = read_table(given, how)
@@ -92,10 +92,14 @@ def build_panel(
         holidays = data.holidays if schema is None else schema.holidays
         if holidays is not None:
             check_holidays(holidays, given)
+        table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
         if schema is None:
             schema, table, order = infer_schema(table, data, future, covariates)
+            written = table.with_ids(schema.series)
+            if not written.frame.equals(table.frame):
+                table, order = written, None
             if schema.layout == "rows":
                 why = rows_reasons(schema.time, schema.series, schema.target)
                 schema = replace(schema, reasons=schema.reasons | why)

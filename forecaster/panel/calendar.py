@@ -26,6 +26,7 @@ DAY = 86_400_000_000
 _BLOCK = 1 << 16
 FIXED = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "moe": 1, "q": 3, "qe": 3, "y": 12, "ye": 12}
+_LONGEST_STEP = 100 * 366 * DAY
 UNITS = "us, ms, s, min, h, d, b (weekdays), w, mo, moe (month end), q, qe, y, ye, i (integer step)"
 _SPELLINGS = {
     "S": "s", "sec": "s", "second": "s", "seconds": "s", "L": "ms", "U": "us",
@@ -59,6 +60,10 @@ def parse_freq(text: str) -> str:
     known = unit in FIXED or unit in MONTHS or unit in ("b", "i")
     if not known or count.strip("0") == "" != count or not text.strip():
         raise DataError(f"freq '{text}': expected a count and a unit, as 1h; units are {UNITS}")
+    length = FIXED.get(unit) or MONTHS.get(unit, 1) * 31 * DAY
+    most = 10**17 if unit == "i" else _LONGEST_STEP // length
+    if len(count) > 18 or int(count or 1) > most:
+        raise DataError(f"freq '{text[:40]}': expected a step of at most {most}{unit}")
     return f"{int(count or 1)}{unit}"
 
 
@@ -279,12 +284,9 @@ class Calendar:
             DataError: it is no date (or no integer, where rows are numbered).
         """
         if self.integer:
-            try:
-                return int(text)
-            except ValueError:
-                raise DataError(
-                    f"date '{text}': expected an integer, as the time column holds"
-                ) from None
+            if not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", text):
+                raise DataError(f"date '{text[:40]}': expected an integer, as the time column holds")
+            return int(text)
         stamp, _ = parse_times(pl.Series([text.strip()]), "date")
         if stamp.dtype.time_zone is None:  # type: ignore[attr-defined]
             return int(self.instant(stamp.to_physical().to_numpy())[0])

@@ -25,7 +25,7 @@ from forecaster.errors import DataError
 from forecaster.files import check_replaceable, check_writable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.csv import check_unique, first_bytes
+from forecaster.panel.csv import check_names, first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
 from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_table, unreadable
 from forecaster.panel.holidays import check_holidays
@@ -39,7 +39,7 @@ from forecaster.panel.roles import (
     look_like_codes,
     repeated_rows,
 )
-from forecaster.panel.rows import SERIES, Rows, main_rows
+from forecaster.panel.rows import SERIES, Rows, ids_as, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import (
     CARD,
@@ -112,6 +112,7 @@ def convert_table(
         with _reading(scan.name):
             sample = sample_of(scan, PART)
         schema = infer_schema(sample, data, others[1], others[0]).schema
+        others = [None if other is None else other.with_ids(schema.series) for other in others]
         # Rows can only be partitioned by series that a column names.
         if schema.series and not schema.melted:
             # Scratch lies within the store: a kill leaves one thing, which the next run removes.
@@ -156,7 +157,7 @@ def _lazy(file: TableFile, kind: str) -> pl.LazyFrame:
     else:
         frame = pl.scan_ipc(file.name)
     names = frame.collect_schema().names()
-    check_unique(names, file.name)
+    check_names(names, file.name)
     frame = frame.rename({name: name.strip().lstrip("\ufeff") for name in names})
     return frame.with_columns(pl.lit(value).alias(key) for key, value in file.keys)
 
@@ -301,9 +302,7 @@ class _Conversion:
             keys = [] if other is None else [k for k in schema.series if k in other.frame.columns]
             if other is not None and keys:
                 mine, given = table.frame.select(keys).unique(), other.frame.with_row_index("\0row", 1)
-                cast = given.with_columns(
-                    pl.col(key).cast(mine[key].dtype, strict=False) for key in keys
-                )
+                cast = given.with_columns(ids_as(other, key, mine[key].dtype) for key in keys)
                 kept = given[cast.with_row_index("\0at").join(mine, on=keys, how="semi")["\0at"]]
                 other = replace(other, frame=kept.drop("\0row"), numbers=kept["\0row"])
             found.append(other)

@@ -62,7 +62,11 @@ class Dialect:
 
 
 def read_csv(
-    content: Path | bytes, name: str, data: DataConfig, text: Collection[str] = ()
+    content: Path | bytes,
+    name: str,
+    data: DataConfig,
+    text: Collection[str] = (),
+    seen: Collection[str] = (),
 ) -> tuple[pl.DataFrame, list[Finding]]:
     """Returns the rows of a delimited file, and notes on how it is written.
 
@@ -71,23 +75,17 @@ def read_csv(
         name: of the file, for messages.
         data: delimiter and decimal mark where they are declared; in layout "rows" rows may be short.
         text: columns that stay text as written.
+        seen: decimal marks that other files of the table show.
 
     Raises:
         DataError: there is no header, rows are uneven, bytes are not UTF-8, or a number is ambiguous.
     """
-    notes = []
-    head = first_bytes(content, _HEAD)
-    if head.startswith(_UTF16):
-        content = _from_utf16(content, name)
-        head = content[:_HEAD]
-        notes.append(Finding("note", "encoding", "UTF-16 text", "UTF-8 is read in half the memory"))
-    lines = _decoded(head, content, name)
-    dialect = _find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data)
+    content, dialect, notes = _opened(content, name, data)
     usual = "\t" if re.search(r"\.(tsv|tab)(\.\w+)?$", name.lower()) else ","
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
         notes.append(Finding("note", "delimiter", found, "pass --delimiter where that is wrong"))
-    frame, more = _read(content, name, dialect, data.decimal, set(text))
+    frame, more = _read(content, name, dialect, data.decimal, set(text), seen)
     frame, blank = _without_blank_end(frame)
     if frame.width > 1 and frame.height and frame[:, -1].null_count() and data.layout != "rows":
         _check_even(content, name, dialect)
@@ -95,12 +93,43 @@ def read_csv(
     return frame, [*notes, *more, *blank, *named]
 
 
-def check_unique(names: Iterable[str], where: str) -> None:
-    """Raises a DataError that lists the names, surrounding blanks aside, that occur more than once."""
+def read_text(
+    content: Path | bytes, name: str, data: DataConfig, columns: Collection[str]
+) -> pl.DataFrame:
+    """Returns some columns of a delimited file as text, without surrounding blanks."""
+    content, dialect, _ = _opened(content, name, data)
+    names = [column.strip() for column in dialect.header]
+    places = [place for place, column in enumerate(names) if column in columns]
+    frame = pl.read_csv(content, infer_schema=False, columns=places, **_options(dialect))
+    frame.columns = [names[place] for place in places]
+    return pl.DataFrame([column.str.strip_chars() for column in frame])
+
+
+def _opened(
+    content: Path | bytes, name: str, data: DataConfig
+) -> tuple[Path | bytes, Dialect, list[Finding]]:
+    notes = []
+    head = first_bytes(content, _HEAD)
+    if head.startswith(_UTF16):
+        content = _from_utf16(content, name)
+        head = content[:_HEAD]
+        notes.append(Finding("note", "encoding", "UTF-16 text", "UTF-8 is read in half the memory"))
+    lines = _decoded(head, content, name)
+    return content, _find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data), notes
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Raises a DataError for names that occur twice, blanks around them aside, or are patterns."""
     counts = Counter(name.strip() for name in names)
     repeated = [f"'{name}' {count} times" for name, count in counts.items() if count > 1]
     if repeated:
         raise DataError(f"{where}: expected one column per name, found {', '.join(repeated)}; rename")
+    # polars takes such a name for all the columns that it matches, even in methods of a single column.
+    patterns = [name for name in counts if name == "*" or re.fullmatch(r"(?s)\^.*\$", name)]
+    if patterns:
+        found = ", ".join(f"'{name}'" for name in patterns)
+        text = f"{where}: expected names of columns, found {found}"
+        raise fault("names", text, "rename: * and ^...$ are patterns that stand for several columns")
 
 
 def first_bytes(content: Path | bytes, count: int) -> bytes:
@@ -221,34 +250,43 @@ def _check_header(header: list[str], sample: pl.DataFrame, name: str) -> None:
 # Rows
 
 
-def _read(
-    content: Path | bytes, name: str, dialect: Dialect, decimal: str | None, text: set[str]
-) -> tuple[pl.DataFrame, list[Finding]]:
-    """Returns the rows with numbers as numbers, and notes on how they are written.
-
-    polars reads what it recognises as numbers in the decimal mark of the sample; `as_numbers` decides
-    on the columns that stay text. Only where these show a comma after a point was assumed, all columns
-    are read again as text and decided together.
-    """
-    options: dict[str, Any] = {
+def _options(dialect: Dialect) -> dict[str, Any]:
+    return {
         "separator": dialect.separator,
         "eol_char": dialect.eol,
         "skip_lines": dialect.skipped,
         "decimal_comma": dialect.comma,
         "glob": False,
     }
+
+
+def _read(
+    content: Path | bytes,
+    name: str,
+    dialect: Dialect,
+    decimal: str | None,
+    text: set[str],
+    seen: Collection[str],
+) -> tuple[pl.DataFrame, list[Finding]]:
+    """Returns the rows with numbers as numbers, and notes on how they are written.
+
+    polars reads what it recognises as numbers in the decimal mark of the sample; `as_numbers` decides
+    on the columns that stay text. Only where these or other files show a comma after a point was
+    assumed, all columns are read again as text and decided together.
+    """
+    options = _options(dialect)
     own = pl.read_csv(content, n_rows=0, infer_schema=False, **options).columns
     names = _header_names(dialect, len(own), name)
     samples = dict(zip(names, dialect.sample, strict=False))
     padded = {column for column, sample in samples.items() if _may_be_padded(sample)}
     kinds = {old: pl.String for old, new in zip(own, names, strict=True) if new in text | padded}
 
-    def read_text() -> pl.DataFrame:
+    def read_all() -> pl.DataFrame:
         frame = pl.read_csv(content, infer_schema=False, **options)
         frame.columns = names
         return frame
 
-    def typed(frame: pl.DataFrame, seen: str) -> tuple[pl.DataFrame, list[Finding]]:
+    def typed(frame: pl.DataFrame, seen: Collection[str]) -> tuple[pl.DataFrame, list[Finding]]:
         texts = [c for c in frame if c.dtype == pl.String and c.name not in text]
         found, notes = as_numbers(pl.DataFrame(texts), decimal, seen, name)
         return frame.with_columns(found.iter_columns()), notes
@@ -260,14 +298,16 @@ def _read(
         # A faulty row or byte; or the first rows misled, as a whole number with a fraction far below.
         _check_encoding(content, name, dialect.separator)
         _check_even(content, name, dialect, short_too=False)
-        frame = read_text()
+        frame = read_all()
     floats = [column.name for column in frame if column.dtype.is_float()]
-    frame, notes = typed(frame, "," if dialect.comma else "." if floats else "")
+    if floats and "," in seen:
+        frame, floats = read_all(), []
+    frame, notes = typed(frame, seen or ("," if dialect.comma else "." if floats else ""))
     if dialect.comma and floats and decimal is None:
         notes.insert(0, decimal_comma(floats[0]))
     elif floats and any(note.rule == "decimal" for note in notes):
-        frame, notes = typed(read_text(), "")
-    if not dialect.comma and decimal is None:
+        frame, notes = typed(read_all(), "")
+    if not dialect.comma and decimal is None and "," not in seen:
         notes += [_maybe_thousands(c) for c, sample in samples.items() if looks_like_thousands(sample)]
     spaced = [c.name for c in frame if c.dtype == pl.String and _begins_blank(c)]
     return frame.with_columns(pl.col(spaced).str.strip_chars()), notes
@@ -304,7 +344,7 @@ def _without_blank_end(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]
 def _header_names(dialect: Dialect, width: int, where: str) -> list[str]:
     """Returns the header without stray blanks; a column without a name is called by its number."""
     header = [name.strip() for name in dialect.header]
-    check_unique([name for name in header if name], where)
+    check_names([name for name in header if name], where)
     if len(header) != width:
         raise DataError(f"{where}: cannot be read (a header of {len(header)} names, {width} columns)")
     return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header)]

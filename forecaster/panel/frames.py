@@ -15,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.panel.csv import check_unique, first_bytes, read_csv
+from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
 from forecaster.panel.findings import Faults, Finding, did_you_mean, fault, listing, one_line
 from forecaster.panel.numbers import as_numbers
 from forecaster.panel.timestamps import WrittenTimes, parse_times
@@ -81,6 +82,8 @@ class Table:
     """Each row's number in the table that this one is a part of; None = it is whole."""
     times: WrittenTimes | None = None
     """How the column of times was written, once it is parsed; None = not parsed."""
+    text: Callable[[Collection[str]], pl.DataFrame] | None = None
+    """Reads columns again as text; None = the table is not from CSV."""
 
     def place(self, row: int) -> str:
         """Returns a row, counted from 1 after the header, as messages name it.
@@ -95,6 +98,26 @@ class Table:
                 return f"{name} row {row}"
             row -= height
         return f"row {row}"
+
+    def with_ids(self, names: Collection[str]) -> Table:
+        """Returns the table with ids as written: text where numbers or booleans would change them.
+
+        Example:
+            >>> table = Table(pl.DataFrame({"id": [1.1, 1.1]}), "a.csv", "file")
+            >>> text = pl.DataFrame({"id": ["1.1", "1.10"]})
+            >>> replace(table, text=lambda names: text).with_ids(["id"]).frame["id"].to_list()
+            ['1.1', '1.10']
+        """
+        odd = [c.name for c in self.frame if c.name in names and c.dtype not in (*TEXT, pl.Null)]
+        if self.text is None or not odd:
+            return self
+        changed = []
+        for text in self.text(odd).head(self.frame.height):
+            column = self.frame[text.name]
+            text = text.set(column.is_null(), None)
+            if not (text == column.cast(pl.String)).all():
+                changed.append(text)
+        return replace(self, frame=self.frame.with_columns(changed))
 
     def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
@@ -162,7 +185,7 @@ def read_table(source: object, data: DataConfig | None = None) -> Table:
         table = _read_files(str(source), data or DataConfig())
     else:
         table = _read_frame(source)
-    check_unique(table.frame.columns, table.name)
+    check_names(table.frame.columns, table.name)
     frame = table.frame.rename(str.strip)
     if frame.height == 0:
         found = f"the columns {listing(frame.columns)} and no rows" if frame.columns else "nothing"
@@ -273,29 +296,41 @@ def _read_files(source: str, data: DataConfig) -> Table:
     files, notes = find_files(source)
     if len(files) == 1 and not files[0].keys:
         frame, more = _read_file(files[0], data)
-        return Table(frame, source, "file", _merged([*notes, *more]))
-    frames, faults = [], Faults("unreadable")
+        text = _text_of(files, [frame.height], data)
+        return Table(frame, source, "file", _merged([*notes, *more]), text=text)
+    frames, found, faults = [], [], Faults("unreadable")
     for file in files:
         with faults:
             frame, more = _read_file(file, data)
             frames.append(frame)
-            notes += more
+            found.append(more)
     faults.refuse()
-    frames, texts = _align(files, frames, data)
+    commas = [any(note.rule == "decimal" for note in more) for more in found]
+    seen = ["," if any(commas) and not comma and data.decimal is None else "" for comma in commas]
+    for at, mark in enumerate(seen):
+        if mark and any(dtype.is_float() for dtype in frames[at].dtypes):
+            # A point assumed to be decimal may group thousands: decided again, with the others' mark.
+            with faults:
+                frames[at], found[at] = _read_file(files[at], data, seen=mark)
+    faults.refuse()
+    notes += [note for more in found for note in more]
+    frames, texts = _align(files, frames, data, seen)
     try:
         frame = pl.concat(frames, how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
-        text = f"{source}: a column is of different kinds in different files ({one_line(error)})"
-        raise fault("kinds", text, "write it in one way") from error
+        what = f"{source}: a column is of different kinds in different files ({one_line(error)})"
+        raise fault("kinds", what, "write it in one way") from error
     parts = tuple((file.name, part.height) for file, part in zip(files, frames, strict=True))
-    table = Table(frame, source, "file", parts=parts)
-    floats = {"."} if any(dtype.is_float() for dtype in frame.dtypes) else set()
-    typed, more = as_numbers(frame.select(texts), data.decimal, floats, source, table.place)
+    text = _text_of(files, [part.height for part in frames], data)
+    table = Table(frame, source, "file", parts=parts, text=text)
+    floats = any(dtype.is_float() for dtype in frame.dtypes)
+    marks = {"," if any(commas) else "."} if floats else set()
+    typed, more = as_numbers(frame.select(cs.by_name(texts)), data.decimal, marks, source, table.place)
     return replace(table, frame=frame.with_columns(typed), notes=_merged([*notes, *more]))
 
 
 def _align(
-    files: list[TableFile], frames: list[pl.DataFrame], data: DataConfig
+    files: list[TableFile], frames: list[pl.DataFrame], data: DataConfig, seen: Sequence[str]
 ) -> tuple[list[pl.DataFrame], list[str]]:
     """Returns the frames with the same columns in one order, and the columns that are still text."""
     columns = frames[0].columns
@@ -306,7 +341,7 @@ def _align(
             raise fault("columns", text, "read them apart, or correct the header")
     # A column that is empty in one file says nothing about its kind there.
     frames = [
-        frame.select(columns).with_columns(
+        frame[columns].with_columns(
             pl.lit(None).alias(column.name) for column in frame if column.null_count() == len(column)
         )
         for frame in frames
@@ -315,26 +350,56 @@ def _align(
     mixed = [name for name, found in kinds.items() if pl.String in found and len(found) > 1]
     if mixed:
         # Text in one file and numbers in another: decided again, over all files.
-        frames = [_read_file(file, data, mixed)[0].select(columns) for file in files]
+        frames = [
+            _read_file(file, data, mixed, mark)[0][columns]
+            for file, mark in zip(files, seen, strict=True)
+        ]
     return frames, [*mixed, *(key for key, _ in files[0].keys if frames[0][key].dtype == pl.String)]
 
 
+def _text_of(
+    files: Sequence[TableFile], heights: Sequence[int], data: DataConfig
+) -> Callable[[Collection[str]], pl.DataFrame]:
+    """Returns what reads columns of files again as text."""
+
+    def text(names: Collection[str]) -> pl.DataFrame:
+        parts = []
+        for file, height in zip(files, heights, strict=True):
+            content, kind = _content_of(file.name)
+            whole = kind != "text"
+            frame = _read_file(file, data)[0] if whole else read_text(content, file.name, data, names)
+            columns = [c.cast(pl.String).head(height) for c in frame if c.name in names]
+            keys = (
+                {} if whole else {k: v for k, v in file.keys if k in names and k not in frame.columns}
+            )
+            columns += [pl.Series(k, [v], pl.String).new_from_index(0, height) for k, v in keys.items()]
+            parts.append(pl.DataFrame(columns))
+        return pl.concat(parts, how="diagonal")
+
+    return text
+
+
+def _content_of(name: str) -> tuple[Path | bytes, str]:
+    """Returns the bytes of a file, unpacked, and their format."""
+    content = _unpacked(_fetch(name) if "://" in name else Path(name))
+    return content, format_of(first_bytes(content, 6), name)
+
+
 def _read_file(
-    file: TableFile, data: DataConfig, text: Sequence[str] = ()
+    file: TableFile, data: DataConfig, text: Sequence[str] = (), seen: str = ""
 ) -> tuple[pl.DataFrame, list[Finding]]:
     name = file.name
     try:
-        content = _unpacked(_fetch(name) if "://" in name else Path(name))
-        kind = format_of(first_bytes(content, 6), name)
+        content, kind = _content_of(name)
         if kind == "text":
-            frame, notes = read_csv(content, name, data, text)
+            frame, notes = read_csv(content, name, data, text, seen)
         else:
             packed, notes = io.BytesIO(content) if isinstance(content, bytes) else content, []
             if kind == "parquet":
                 frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
             else:
                 frame = pl.read_ipc(packed)
-            check_unique(frame.columns, name)
+            check_names(frame.columns, name)
             frame = frame.rename(lambda column: column.strip().lstrip("\ufeff"))
     except DataError:
         raise
@@ -485,7 +550,7 @@ def _read_frame(source: object) -> Table:
         kind = str(nw.from_native(given, eager_only=True).implementation.value)
     except nw.exceptions.DuplicateError:
         names = getattr(given, "column_names", given.columns)
-        check_unique([str(name) for name in names], "the frame")
+        check_names([str(name) for name in names], "the frame")
         raise
     except TypeError:
         kind = "arrow" if hasattr(given, "__arrow_c_stream__") else ""

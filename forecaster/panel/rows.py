@@ -412,11 +412,14 @@ def _keyed(
     """Returns (series number, time, names) of a second table, for the series of the first."""
     schema = rows.schema
     shared = [key for key in rows.keys.columns if key in table.frame.columns]
-    columns, faults = [], Faults()
+    table = table.with_ids(shared)
+    columns, parts, faults = [], [], Faults()
     for name in names:
         with faults:
             columns.append(_read_values(table, name, schema))
-    parts = [table.frame[key].cast(rows.keys[key].dtype, strict=False) for key in shared]
+    for key in shared:
+        with faults:
+            parts.append(ids_as(table, key, rows.keys[key].dtype))
     if timed:
         with faults:
             table, _, times = _read_times(table, schema, None, same_clock=True)
@@ -446,6 +449,25 @@ def _keyed(
         return *_one_per_key(frame, [SERIES], source, data.on_duplicates), source
     order = find_order(frame.select(SERIES), frame[TIME].to_numpy())
     return *_without_repeats(order.placed(frame), order, source, data.on_duplicates), source
+
+
+def ids_as(table: Table, key: str, dtype: pl.DataType) -> pl.Series:
+    """Returns the ids of a second table in the kind of the first's; null where none there can equal it.
+
+    Raises:
+        DataError: whole numbers are given as floats that may have been rounded.
+    """
+    column = table.frame[key]
+    if column.dtype in TEXT:
+        column = column.cast(pl.String)
+    if column.dtype.is_float() and dtype.is_integer():
+        exact = 2**24 if column.dtype == pl.Float32 else 2**53
+        bad = ((column % 1 != 0) | (column.abs() >= exact)) & column.is_not_null()
+        if bad.any():
+            where, advice = f"{table.name}: column '{key}'", "give them as whole numbers or as text"
+            raise row_fault("keys", where, "ids as in the table", column, bad, advice, table.place)
+    ids = column.cast(dtype, strict=False)
+    return ids if dtype == pl.String else ids.set(ids.cast(column.dtype, strict=False) != column, None)
 
 
 def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Finding]:

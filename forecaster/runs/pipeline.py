@@ -197,6 +197,13 @@ def run_backtest_pipeline(
             f"cutoff is {text(cutoffs[0])}: it would be scored on what it has seen; "
             "use --refit once, or fit with --until that cutoff"
         )
+    rows_only = options.refit == "never" and panel.schema.time is None
+    if rows_only and panel.until(artifact.trained_until).fingerprint() != artifact.fingerprint:
+        raise ConfigError(
+            "--refit never: rows without times are numbered from the end of each table, and this is not "
+            f"the table of the fit ({artifact.data}): it cannot be known which rows the model has seen; "
+            "use --refit once, or give the rows times"
+        )
     if artifact.parent is not None and options.refit != "never":
         print_fresh_refit(console, artifact.parent)
     refits = _Refits(artifact, panel, cutoffs, horizon, options.refit, console)

@@ -59,6 +59,17 @@ def test_nothing_is_said_beyond_the_bounds_of_the_target_and_whole_numbers_are_w
             assert torch.equal(whole.mean, free.mean)  # a mean of whole numbers is none
 
 
+def test_rounding_never_crosses_a_bound():
+    inputs, network = make_inputs(PLAIN), make_network(PLAIN)
+    middle = Ensemble([network], [1.0]).predict(inputs).quantiles.median().floor().item()
+    for target, bounds in (
+        (TargetConfig(lower=middle + 0.4, integer=True), (middle + 1, None)),
+        (TargetConfig(upper=middle - 0.4, integer=True), (None, middle - 1)),
+    ):
+        quantiles = Ensemble([network], [1.0], target=target).predict(inputs).quantiles
+        assert torch.equal(quantiles, quantiles.round().clamp(*bounds))
+
+
 def test_paths_are_bounded_too_and_calibration_leaves_them_alone():
     inputs, network = make_inputs(PLAIN), make_network(PLAIN, decoder="autoregressive")
     key = torch.arange(3)

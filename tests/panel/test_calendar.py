@@ -178,3 +178,11 @@ def test_further_periods_count_steps_and_come_after_the_calendar_cycles(freq, zo
         # A stamp between two steps lies between their phases.
         between = Calendar("4i", None, True, periods=(7,)).phase(np.array([0, 1, 2, 28]))
         np.testing.assert_allclose(between[:, 0] * 7, [0, 0.25, 0.5, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("unit", ["us", "s", "d", "b", "w", "mo", "y", "i"])
+def test_a_step_longer_than_any_calendar_is_refused(unit):
+    for count in ("999999999999999999", "9" * 5000):
+        with pytest.raises(DataError, match=rf"expected a step of at most \d+{unit}$"):
+            parse_freq(count + unit)
+    assert parse_freq(f"40{unit}") == f"40{unit}"

@@ -144,3 +144,27 @@ def test_a_byte_order_mark_and_the_dialect_are_each_files_own(tmp_path):
         ("decimal", 2),
         ("encoding", 1),
     ]
+
+
+def test_the_decimal_mark_is_decided_over_all_files(tmp_path):
+    write(
+        tmp_path,
+        a__csv="k;v;n\nx;2.964;1.000\nx;3.120;2.000\n",
+        b__csv="k;v;n\ny;2.964,5;1.000\ny;NA;2\n",
+    )
+    for old, new in (("a.csv", "c.csv"), ("c.csv", "a.csv")):
+        (tmp_path / old).rename(tmp_path / new)
+        frame = read_table(tmp_path).frame.sort("k")
+        assert frame["v"].to_list() == [2964.0, 3120.0, 2964.5, None]
+    assert frame["n"].to_list() == [1000.0, 2000.0, 1000.0, 2.0]
+
+
+def test_a_file_of_its_own_decimal_mark_is_read_by_it_and_refused_where_that_leaves_two_readings(
+    tmp_path,
+):
+    write(tmp_path, a__csv="v,w\n1.5,7\n", b__csv="v;w\n2,5;8\n")
+    assert read_table(tmp_path).frame.rows() == [(1.5, 7), (2.5, 8)]
+    write(tmp_path, a__csv="v,w\n1.5,1.234\n")
+    refused(tmp_path, "a.csv: column 'w': '1.234' in row 1 may be 1.234 or 1234", "pass --decimal")
+    write(tmp_path, a__csv="v,w\n1.5,NA\n", b__csv="v;w\n2,5;1,234\n")
+    assert read_table(tmp_path).frame["w"].to_list() == [None, 1.234]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from panel.panel_tables import TWO, days, same
+from panel.panel_tables import TWO, days, same, table
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
@@ -236,3 +236,103 @@ def test_all_faults_of_the_panel_are_reported_at_once():
     assert "column 'y'" in lines[0] and "(1 such cells" in lines[0]
     assert "column 'x'" in lines[1] and "(7 such cells" in lines[1]
     assert "expected steps of 2d" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("ids", "declared"),
+    [
+        (("1000", "1E3"), True),
+        (("1.1", "1.10"), True),
+        (("1", "+1"), False),
+        (("TRUE", "true"), True),
+        (("7", "007"), False),
+        (("-0", "0"), False),
+        (("9007199254740993.0", "9007199254740992.0"), True),
+        (("100000000000000000000", "1e20"), True),
+    ],
+)
+def test_ids_of_text_files_are_kept_as_written(tmp_path, ids, declared):
+    rows = [f"2024-01-{day:02d},{each},{day},1.5" for each in ids for day in (1, 2, 3, 4)]
+    (tmp_path / "a.csv").write_text("\n".join(["day,id,y,price", *rows]))
+    (tmp_path / "future.csv").write_text(f"day,id,price\n2024-01-05,{ids[1]},7.5\n")
+    (tmp_path / "parts").mkdir()
+    for part in (0, 1):
+        text = "\n".join(["day,id,y,price", *rows[4 * part : 4 * part + 4]])
+        (tmp_path / "parts" / f"{part}.csv").write_text(text)
+    data = DataConfig(series=("id",) if declared else None, target=("y",))
+    panel = open_panel(tmp_path / "a.csv", data)
+    assert set(panel.labels) == set(ids)
+    assert same(panel, open_panel(tmp_path / "parts", data))
+    panel = open_panel(tmp_path / "a.csv", data, future=tmp_path / "future.csv")
+    price = [panel.values[panel.indptr[k + 1] - 1, 1] for k in range(2)]
+    assert [label for label, value in zip(panel.labels, price, strict=True) if value == 7.5] == [ids[1]]
+
+
+def test_plain_whole_numbers_stay_ids_of_the_same_kind_from_a_file_and_a_frame(tmp_path):
+    frame = TWO.with_columns(pl.col("id").replace_strict({"a": 1, "b": 2}))
+    frame.write_csv(tmp_path / "a.csv")
+    assert same(open_panel(tmp_path / "a.csv", DataConfig()), open_panel(frame, DataConfig()))
+
+
+def test_float_ids_of_a_second_table_never_join_by_rounding():
+    past = table(a={0: 1, 1: 2}, b={0: 3, 1: 4}).with_columns(
+        pl.col("id").replace_strict({"a": 1, "b": 2**53 + 1})
+    )
+    data = DataConfig(series=("id",), target=("y",), known=("x",))
+    for odd, shown in ((1.4, "1.4"), (float(2**53), "9007199254740992.0")):
+        future = pl.DataFrame({"id": [1.0, odd], "day": days(2, 2), "x": [5.0, 6.0]})
+        lines, _ = faults(past, data, future=future)
+        assert f"column 'id': expected ids as in the table, found {shown} in row 2" in lines[0]
+    panel = open_panel(past, data, future=future[:1])
+    assert panel.values[panel.indptr[1] - 1, 1] == 5.0
+    text = pl.DataFrame({"id": ["1", "01"], "day": days(2, 2), "x": [5.0, 6.0]})
+    assert panel.values[:, 1].tolist() == open_panel(past, data, future=text).values[:, 1].tolist()
+
+
+ODD = (
+    "^.*",
+    ".*$",
+    "$5_$10",
+    "^",
+    "y*",
+    "**",
+    "{x}",
+    "\\d+",
+    "[0]",
+    "'",
+    '"',
+    "%Y",
+    "y\n",
+    "a^b$",
+    "(?i)y",
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(ODD), min_size=6, max_size=6, unique_by=str.strip))
+def test_names_of_columns_are_taken_literally(names):
+    plain = TWO.with_columns(s=pl.lit(2.5), k=pl.col("x") * 3)
+    future = pl.DataFrame({"id": ["a", "b"], "day": days(6, 6), "k": [1.0, 2.0]})
+    new = dict(zip(("id", "y", "x", "w", "k", "s"), names, strict=True))
+    roles = {"series": ["id"], "target": ["y"], "past": ["x", "w"], "known": ["k"], "static": ["s"]}
+    first, second = (
+        open_panel(
+            plain.rename(to),
+            DataConfig(**{role: [to[name].strip() for name in own] for role, own in roles.items()}),
+            future=future.rename({"id": to["id"], "k": to["k"]}),
+        )
+        for to in ({name: name for name in new}, new)
+    )
+    assert np.array_equal(first.values, second.values, equal_nan=True)
+    assert np.array_equal(first.codes, second.codes) and np.array_equal(first.static, second.static)
+    assert first.labels == second.labels
+
+
+@pytest.mark.parametrize("name", ["*", " *", "^y$", "^.*$", "^y\n$"])
+def test_names_that_stand_for_several_columns_are_refused(tmp_path, name):
+    frame = TWO.rename({"x": name})
+    frame.write_csv(tmp_path / "a.csv")
+    frame.write_parquet(tmp_path / "a.parquet")
+    for source in (frame, frame.to_pandas(), tmp_path / "a.csv", tmp_path / "a.parquet"):
+        lines, _ = faults(source, DataConfig())
+        assert f"expected names of columns, found '{name.strip()}'; rename: *" in "\n".join(lines)

@@ -256,6 +256,16 @@ def test_nothing_that_the_first_weights_have_seen_is_scored_by_refit_never():
     assert fair.backtest(tiny.plain(), windows=2, refit="never", quiet=True).scored == 2 * 7 * 3
 
 
+def test_rows_without_times_are_scored_by_refit_never_only_in_the_table_of_the_fit():
+    table = tiny.plain().drop("date")
+    held = fc.fit(table, horizon=7, time="row", config=tiny.TINY, until="-21", quiet=True)
+    assert held.backtest(table, windows=3, refit="never", quiet=True).scored == 3 * 7 * 3
+    # Numbered from their own end, the rows of this table begin again at 0, although all were trained on.
+    shorter = table.group_by("store", maintain_order=True).head(79)
+    with pytest.raises(ConfigError, match="it cannot be known which rows the model has seen"):
+        held.backtest(shorter, windows=3, refit="never", quiet=True)
+
+
 def test_times_of_another_kind_are_not_compared():
     schema, artifact = tiny.plain_model().artifact.schema, tiny.plain_model().artifact
     assert seen_until(5, schema, artifact) == artifact.trained_until
