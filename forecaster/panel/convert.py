@@ -61,6 +61,8 @@ MOST_TEXT = 1 << 30
 """Bytes of text files, which are always read whole; that takes up to ten times as much memory."""
 _MOST_PARTS = 500
 """Files written at a time; systems allow a thousand open ones."""
+_FILE_ROWS = 1 << 12
+"""Rows of a file of a part; polars keeps a file in memory until it is full."""
 _SAMPLE_PLACES = 64
 _PART, _ROW = "__part__", "__row__"
 
@@ -252,7 +254,8 @@ class _Conversion:
         rows = plain.with_row_index(_ROW, 1)
         rows = rows.join(index.lazy(), on=keys, how="left", nulls_equal=True)
         # Arrow, for a full disk is then an OSError and not one of the reader.
-        parts = pl.PartitionBy(self.scratch / "parts", key=_PART, include_key=False)
+        folder = self.scratch / "parts"
+        parts = pl.PartitionBy(folder, key=_PART, include_key=False, max_rows_per_file=_FILE_ROWS)
         rows.sink_ipc(parts, compression="lz4", mkdir=True)
         return [self.scratch / "parts" / f"{_PART}={n}" for n in range(index[_PART].n_unique())]
 
