@@ -16,9 +16,13 @@ from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import ConfigError, DataError, check_count
 
 if TYPE_CHECKING:
+    from datetime import date
+
+    from numpy import datetime64
+
     from forecaster.config import Config, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
@@ -116,7 +120,7 @@ def fit(
     config: Settings | None = None,
     future: object = None,
     covariates: object = None,
-    until: str | None = None,
+    until: str | date | datetime64 | None = None,
     out: str | Path | None = None,
     warm_start: Forecaster | str | Path | None = None,
     resume: str | Path | None = None,
@@ -162,6 +166,7 @@ def fit(
 
     from forecaster.config import config_from, parse_duration
     from forecaster.forecast.artifact import check_target
+    from forecaster.panel.timestamps import date_text
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
@@ -172,11 +177,11 @@ def fit(
         settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
     if precision not in (None, "full", "bf16"):
         raise ConfigError(f"precision {precision!r}: expected full or bf16")
-    if checkpoint_every is not None and checkpoint_every < 1:
-        raise ConfigError(f"checkpoint_every {checkpoint_every}: expected 1 or more")
+    check_count(checkpoint_every, "checkpoint_every")
     distributed = find_distributed_context(devices, nodes)
+    held_out = None if until is None else date_text(until, "until")
     request = FitRequest(
-        settings, data, future, covariates, until, warm_start, precision, compile, checkpoint_every
+        settings, data, future, covariates, held_out, warm_start, precision, compile, checkpoint_every
     )
     page = _checked_page(report, data)
     if out is None and resume is None and (checkpoint_every is not None or restart):
@@ -222,7 +227,7 @@ def tune(
     metrics: str | Sequence[str] = "WQL",
     timeout: str | float | None = None,
     seed: int = 0,
-    until: str | None = None,
+    until: str | date | datetime64 | None = None,
     future: object = None,
     covariates: object = None,
     out: str | Path | None = None,
@@ -268,6 +273,7 @@ def tune(
 
     from forecaster.config import config_from
     from forecaster.forecast.artifact import check_target
+    from forecaster.panel.timestamps import date_text
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
@@ -276,7 +282,8 @@ def tune(
     if folder is not None:
         check_target(folder)
     settings = config_from(config, horizon, data_options)
-    settings, panel = _open(FitRequest(settings, data, future, covariates, until))
+    held_out = None if until is None else date_text(until, "until")
+    settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
     plan = plan_search(
         panel,
         settings,
@@ -293,7 +300,7 @@ def tune(
         metrics=metrics,
         timeout=timeout,
         seed=seed,
-        until=until,
+        until=held_out,
     )
     outcome, artifact = run_search(panel, plan, Console(quiet=quiet), folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
@@ -481,7 +488,7 @@ class Forecaster:
         data: object,
         future: object = None,
         covariates: object = None,
-        cutoff: str = "own",
+        cutoff: str | date | datetime64 = "own",
         horizon: int | None = None,
         progress: Progress | None = None,
         samples: int | None = None,
@@ -501,9 +508,11 @@ class Forecaster:
             ConfigError: the horizon is too long for the model, or it has no sample paths.
         """
         from forecaster.forecast.predictor import Predictor
+        from forecaster.panel.timestamps import date_text
 
+        start = date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
-        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed)
+        return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed)
 
     @_described
     def predict_to(
@@ -512,7 +521,7 @@ class Forecaster:
         data: object,
         future: object = None,
         covariates: object = None,
-        cutoff: str = "own",
+        cutoff: str | date | datetime64 = "own",
         horizon: int | None = None,
         samples: int | None = None,
         seed: int = 0,
@@ -550,10 +559,13 @@ class Forecaster:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
         from forecaster.forecast.predictor import resolve_window
+        from forecaster.panel.timestamps import date_text
         from forecaster.runs.batch_predict import Source, predict_to
 
+        start = date_text(cutoff, "cutoff")
+
         def window_of(panel: Panel) -> ForecastWindow:
-            return resolve_window(self.artifact, panel, cutoff, horizon, samples, seed)
+            return resolve_window(self.artifact, panel, start, horizon, samples, seed)
 
         source = Source(data, future, covariates, data_options)
         return predict_to(
@@ -601,8 +613,8 @@ class Forecaster:
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
-        if windows < 1 or (stride is not None and stride < 1):
-            raise ConfigError(f"windows {windows}, stride {stride}: expected 1 or more")
+        for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+            check_count(count, name)
         plan = BacktestOptions(windows, refit, stride, horizon)
         panel = self.open(data, covariates=covariates, **data_options)
         return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
@@ -640,7 +652,7 @@ class Forecaster:
         data: object,
         series: str | None = None,
         channel: str | None = None,
-        cutoff: str = "own",
+        cutoff: str | date | datetime64 = "own",
         future: object = None,
         covariates: object = None,
         keys: str | Sequence[str] | None = None,
@@ -662,10 +674,12 @@ class Forecaster:
             >>> model.explain("sales.csv", series="store_1").write("attention.html")  # doctest: +SKIP
         """
         from forecaster.forecast.explain import explain
+        from forecaster.panel.timestamps import date_text
 
+        start = date_text(cutoff, "cutoff")
         named = data_options if keys is None else {**data_options, "series": keys}
         panel = self.open(data, future, covariates, **named)
-        return explain(self.artifact, panel, series, channel, cutoff)
+        return explain(self.artifact, panel, series, channel, start)
 
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.

@@ -12,8 +12,9 @@ is a bug and keeps its traceback.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 
 class ForecasterError(Exception):
@@ -48,6 +49,23 @@ class FitError(ForecasterError):
 
 class OutputError(ForecasterError):
     """A result cannot be written."""
+
+
+def is_count(value: Any) -> bool:
+    """Whether an option is a whole number of 1 or more."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool) and value.__index__() >= 1
+
+
+def check_count(count: object, name: str, unit: str = "") -> None:
+    """Raises ConfigError unless an option is None or a whole number of 1 or more."""
+    if count is not None and not is_count(count):
+        raise ConfigError(f"{name} {count!r}: expected 1 or more{unit}")
+
+
+def visible(text: str) -> str:
+    """Returns text for a terminal: control characters, and those that turn text around, as escapes."""
+    hidden = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+    return re.sub(hidden, lambda found: ascii(found[0])[1:-1], text)
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:

@@ -1,6 +1,12 @@
 """Defects of files, pictures and requests that were met in use."""
 
+import io
+import json
+import subprocess
+from datetime import date, datetime
+
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from forecast import tiny
@@ -106,3 +112,193 @@ def test_an_output_that_is_a_link_is_written_through(tmp_path):
         assert [name for name in inside if name != "disk"] == ["model", "rows.csv", "store"]
     assert all((tmp_path / name).is_symlink() for name in ("model", "store", "rows.csv"))
     fc.load(tmp_path / "disk" / "model")
+
+
+FAR = "cutoff 9999-12-31 is 2,913,074 steps of 1d after the end of the table, 2024-04-09; expected at most"
+
+
+def test_a_cutoff_of_the_far_future_is_refused_before_any_memory_is_taken(tmp_path, monkeypatch):
+    from forecaster.panel.panel import Panel
+
+    model, table = tiny.plain_model(), tiny.plain()
+    monkeypatch.setattr(Panel, "reaching", None)
+    for forecast in (
+        lambda: model.predict(table, cutoff="9999-12-31"),
+        lambda: model.predict_to(tmp_path / "rows.csv", table, cutoff=date(9999, 12, 31)),
+        lambda: model.explain(table, series="a", cutoff="9999-12-31"),
+    ):
+        with pytest.raises(fc.DataError, match=FAR):
+            forecast()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cutoff_some_time_after_the_table_has_a_status():
+    forecast = tiny.plain_model().predict(tiny.plain(), cutoff="2030-01-01")
+    assert forecast.status[0].startswith("no target observed in the")
+
+
+def _served(monkeypatch, table, **params):
+    """What a server answers, as JSON that any reader takes."""
+    from types import SimpleNamespace
+
+    import mlflow.models
+    from mlflow.pyfunc.scoring_server import predictions_to_json
+
+    monkeypatch.setattr(mlflow.models, "set_model", lambda model: None)
+    from forecaster.runs import served
+
+    monkeypatch.setattr(served, "load_artifact", lambda path: tiny.plain_model().artifact)
+    model = served.ServedForecaster()
+    model.load_context(SimpleNamespace(artifacts={"model": ""}))
+    answer = io.StringIO()
+    predictions_to_json(model.predict(None, table, params), answer)
+
+    def refused(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(answer.getvalue(), parse_constant=refused)["predictions"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_served_forecast_that_is_missing_is_null(monkeypatch):
+    late = tiny.plain().with_columns(sales=pl.when(pl.col("store") != "a").then("sales")).to_pandas()
+    rows = _served(monkeypatch, late)
+    missing = [row for row in rows if row["store"] == "a"]
+    assert len(missing) == 7 and all(row["forecast"] is None for row in missing)
+    assert all(row["forecast"] > 0 for row in rows if row["store"] != "a")
+    with pytest.raises(Exception, match=FAR):
+        _served(monkeypatch, tiny.plain().to_pandas(), cutoff="9999-12-31")
+
+
+ESCAPE = "a\x1b]0;owned\x07\x9b31m\u202e"
+
+
+def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, capsys):
+    from forecaster import cli
+
+    monkeypatch.chdir(tmp_path)
+    odd = tiny.plain().with_columns(store=pl.col("store").replace({"a": ESCAPE}))
+    odd = odd.rename({"sales": f"sales{ESCAPE}"})
+    odd.write_parquet("odd.parquet")
+    pl.concat([odd, odd.head(3)]).write_parquet("twice.parquet")
+    for words in (
+        ["check", "odd.parquet"],
+        ["check", "odd.parquet", "--target", ESCAPE],
+        ["check", "twice.parquet"],
+        ["check", f"{ESCAPE}.csv"],
+        ["fit", "odd.parquet", "--horizon", "50", "--out", "model"],
+        ["predict", ESCAPE, "odd.parquet", "--out", "rows.csv"],
+    ):
+        monkeypatch.setattr("sys.argv", ["forecaster", *words])
+        with pytest.raises(SystemExit):
+            cli.main()
+        shown = capsys.readouterr()
+        text = shown.out + shown.err
+        assert not set(text) & set("\x1b\x07\x9b\u202e"), words
+        assert "\\x1b" in text, words
+
+
+def test_a_date_is_text_or_any_kind_of_date():
+    model, table = tiny.plain_model(), tiny.plain()
+    expected = model.predict(table, cutoff="2024-03-01").rows
+    instant = datetime(2024, 3, 1)
+    kinds = (date(2024, 3, 1), instant, pd.Timestamp(instant), np.datetime64(instant, "ns"))
+    for given in (*kinds, np.datetime64("2024-03-01"), np.str_("2024-03-01")):
+        assert model.predict(table, cutoff=given).rows.equals(expected)
+        held = (
+            fc.fit(table, horizon=7, config=tiny.TINY, quiet=True, until=given)
+            if given in kinds[2:3]
+            else 0
+        )
+        assert not held or held.artifact.trained_until == int(np.datetime64(instant, "us").astype(int))
+    assert model.explain(table, series="a", cutoff=pd.Timestamp(instant)).history[-1] is not None
+    for bad in (None, pd.NaT, np.datetime64("NaT"), 2.5, [instant], True):
+        with pytest.raises(fc.ConfigError, match="expected a date: text, a date, datetime, Timestamp"):
+            model.predict(table, cutoff=bad)
+
+
+def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
+    model, table = tiny.plain_model(), tiny.plain()
+    for call, message in (
+        (
+            lambda: model.predict(None),
+            "expected a path or a pandas, polars or pyarrow frame, found None",
+        ),
+        (
+            lambda: model.predict(table, horizon=2.5),
+            r"horizon 2\.5: this model forecasts 1 to 7 steps$",
+        ),
+        (lambda: model.predict(table, horizon="3"), "horizon '3': this model forecasts 1 to 7 steps$"),
+        (lambda: model.backtest(table, windows=2.5), r"windows 2\.5: expected 1 or more"),
+        (lambda: model.backtest(table, stride=0), "stride 0: expected 1 or more"),
+        (lambda: _fit(None, checkpoint_every=0.5), r"checkpoint_every 0\.5: expected 1 or more"),
+    ):
+        with pytest.raises(fc.ForecasterError, match=message):
+            call()
+    for bound in ({"upper": 1e39}, {"lower": -1e39}):
+        config = tiny.TINY | {"target": bound}
+        with pytest.raises(fc.ConfigError, match=rf"target.{next(iter(bound))}: Input should be"):
+            fc.fit(table, horizon=7, config=config)
+
+
+def test_a_slow_git_records_no_commit(monkeypatch):
+    from forecaster.runs.versions import versions
+
+    def slow(*words, **options):
+        raise subprocess.TimeoutExpired("git", 5)
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    assert "git_commit" not in versions()
+
+
+def test_a_store_that_fails_is_described_without_the_class_of_the_error():
+    from forecaster.runs.tracking import first_line
+
+    raised = (
+        "(sqlite3.OperationalError) disk I/O error\n[SQL: INSERT]\n(Background on this error at: …)"
+    )
+    assert first_line(raised) == "disk I/O error"
+    assert first_line("(none) left") == "(none) left" and first_line(KeyError("x")) == "'x'"
+
+
+def test_nothing_about_tracking_paths_or_output_is_taken_from_an_artifact(tmp_path, monkeypatch):
+    from forecaster.runs import pipeline, tracking
+
+    (tmp_path / "work").mkdir()
+    (tmp_path / "planted").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/own.db")
+    planted = str(tmp_path / "planted")
+    store = f"sqlite:///{planted}/mlflow.db"
+    extra = {
+        "tracking": {"enabled": True, "uri": store, "experiment": "planted"},
+        **{name: planted for name in ("uri", "out", "path", "report", "folder", "callback")},
+    }
+    tiny.plain_model().save("model")
+    for name in ("contract.json", "metrics.json", "plan.json"):
+        path = tmp_path / "work" / "model" / name
+        before = path.read_text()
+        path.write_text(json.dumps(json.loads(before) | extra))
+        if name == "plan.json":
+            with pytest.raises(fc.ArtifactError, match=r"plan\.json: "):
+                fc.load("model")
+            path.write_text(before)
+    model = fc.load("model")
+    assert planted not in repr(model.config) and model.tracking.uri is None
+    used = []
+
+    def opening(config, *words, **options):
+        used.append(tracking.tracking_uri(config))
+        off = config.model_copy(update={"enabled": False})
+        return tracking.open_run(off, *words, **options)
+
+    monkeypatch.setattr(pipeline, "open_run", opening)
+    model.backtest(tiny.plain(), windows=1, quiet=True)
+    assert used == [f"sqlite:///{tmp_path}/own.db"]
+    model.predict_to("rows.csv", tiny.plain())
+    model.explain(tiny.plain(), series="a")
+    model.save("again")
+    kept = [(tmp_path / "work/again" / name).read_text() for name in ("contract.json", "plan.json")]
+    assert planted not in "".join(kept)
+    assert not list((tmp_path / "planted").iterdir())
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["again", "model", "rows.csv"]

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from forecaster import __version__
 from forecaster.cli.interrupt import Interrupt
-from forecaster.errors import ForecasterError
+from forecaster.errors import ForecasterError, visible
 
 VERBS = {
     "check": "Show the role of every column, and what may go wrong.",
@@ -126,7 +126,7 @@ def _run(interrupt: Interrupt) -> int:
     else:
         return code or 0
     if not interrupt.came:  # else the fault is a consequence of Ctrl-C
-        for line in message.splitlines():
+        for line in visible(message).split("\n"):
             typer.echo(f"error: {line}", err=True)
     return 2
 

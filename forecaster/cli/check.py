@@ -10,7 +10,7 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options
-from forecaster.errors import DataError
+from forecaster.errors import DataError, visible
 
 
 @options.flags_of(api.check)
@@ -46,7 +46,7 @@ def check(
         if panel is not None:
             print_roles(console, panel)
         for finding in errors:  # to standard error, as those of every verb
-            typer.echo(f"error: {finding.line()}", err=True)
+            typer.echo(f"error: {visible(finding.line())}", err=True)
         print_findings(console, findings[len(errors) :])
         print_counts(console, findings)
     if errors:

@@ -9,6 +9,7 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options, results
+from forecaster.errors import visible
 
 
 @options.flags_of(api.Forecaster.detect)
@@ -22,5 +23,5 @@ def detect(
     results.check_outputs(out, plot, given["data"], given["covariates"])
     with results.progress("labelling") as update:
         labels = api.load(model).detect(progress=update, **given)
-    typer.echo(labels.report)
+    typer.echo(visible(labels.report))
     results.put(labels, out, plot)

@@ -9,6 +9,7 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options
+from forecaster.errors import visible
 
 
 @options.flags_of(api.Forecaster.explain)
@@ -29,5 +30,5 @@ def explain(
     check_suffix(out, PAGES + PICTURES)
     explanation = api.load(model).explain(**given)
     explanation.write(out)
-    typer.echo(explanation.report)
+    typer.echo(visible(explanation.report))
     typer.echo(f"wrote {out}")

@@ -10,7 +10,7 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options, results
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, visible
 
 if TYPE_CHECKING:
     from forecaster.runs.batch_predict import BatchResult, Engine
@@ -55,7 +55,7 @@ def predict(
         done = loaded.predict_to(out, shard=part, engine=elsewhere, progress=update, **given)
     warnings = [finding for finding in done.findings if finding.severity == "warning"]
     print_findings(Console(stderr=True), warnings)
-    typer.echo(done.report)
+    typer.echo(visible(done.report))
     _print_parts(done, given["samples"])
     if plot is not None:
         results.put(done.first(), None, plot)

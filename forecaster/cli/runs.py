@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forecaster.cli import options
+from forecaster.errors import visible
 
 if TYPE_CHECKING:
     from forecaster.runs.tracked_runs import RunRow
@@ -71,7 +72,7 @@ def sync(
     for store, count in done.sent.items():
         typer.echo(f"copied {_runs(count)} to {store}")
     for line in done.refused:
-        typer.echo(f"refused by the store, and left out: {line}", err=True)
+        typer.echo(f"refused by the store, and left out: {visible(line)}", err=True)
     if done.busy:
         typer.echo(f"{_runs(done.busy)} still being written; sync again later")
     for store, (count, reason) in done.away.items():
@@ -104,8 +105,9 @@ def _runs(count: int) -> str:
 
 def _show(rows: list[RunRow]) -> None:
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+
+    from forecaster.runs.console import cell
 
     if not rows:
         typer.echo("no runs recorded")
@@ -124,10 +126,10 @@ def _show(rows: list[RunRow]) -> None:
         wql = "-" if row.wql is None else f"{row.wql:.4f}"
         skill = "-" if row.skill is None else f"{row.skill:+.1%}"
         began = datetime.fromisoformat(row.when).astimezone().strftime("%Y-%m-%d %H:%M")
-        last = (began, row.state, escape(row.experiment))[: 2 + several]
-        table.add_row(*map(escape, words), wql, skill, *last)
+        last = (began, row.state, cell(row.experiment))[: 2 + several]
+        table.add_row(*map(cell, words), wql, skill, *last)
     console = Console()
     # Wide where no terminal folds the lines.
     (console if console.is_terminal else Console(width=200)).print(table)
     if not several:
-        typer.echo(f"experiment {rows[0].experiment}")
+        typer.echo(f"experiment {visible(rows[0].experiment)}")

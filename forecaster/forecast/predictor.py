@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import ConfigError, DataError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
@@ -36,6 +36,7 @@ BLOCK = 1024
 batches never cross a block: so shards and processes give the same bits."""
 _BATCH = 256  # channel-windows per batch: large enough to be fast, small enough for the cache
 _CELLS = 1 << 18  # cells of a batch: long contexts go in smaller batches
+_MOST_EMPTY = 10_000  # steps from the end of the table to the cutoff; each is a row of every series
 _PATHS = 8192  # sample paths of a batch
 _BETWEEN = "\x1f"  # the unit separator: no key holds it
 
@@ -84,6 +85,7 @@ def resolve_window(
     _check_samples(artifact, num_samples)
     if cutoff not in ("own", "last"):
         time = panel.calendar.parse(cutoff)
+        _check_near(panel, time, max(artifact.context_length, _MOST_EMPTY))
         return ForecastWindow(wanted, time, time, num_samples, seed)
     own = _own_cutoffs(panel)
     located = own != NO_TIME
@@ -99,13 +101,14 @@ def check_horizon(artifact: Artifact, wanted: int) -> None:
         ConfigError: it is too long, or no step at all.
     """
     trained, model = artifact.horizon, artifact.plan.model
-    if model.decoder != "autoregressive" and not 1 <= wanted <= trained:
-        raise ConfigError(
-            f"horizon {wanted}: this model forecasts 1 to {trained} steps; "
-            f"fit one with --horizon {wanted} to reach further, or with model.decoder autoregressive"
+    if model.decoder != "autoregressive" and not (is_count(wanted) and wanted <= trained):
+        hint = (
+            f"; fit one with --horizon {wanted} to reach further, or with model.decoder autoregressive"
         )
-    if wanted < 1:
-        raise ConfigError(f"horizon {wanted}: expected 1 or more steps")
+        raise ConfigError(
+            f"horizon {wanted!r}: this model forecasts 1 to {trained} steps{hint * is_count(wanted)}"
+        )
+    check_count(wanted, "horizon", " steps")
     for member in artifact.ensemble.members:
         covered = member.longest_horizon
         if covered is not None and wanted > covered:  # type: ignore[operator]
@@ -115,11 +118,24 @@ def check_horizon(artifact: Artifact, wanted: int) -> None:
             )
 
 
+def _check_near(panel: Panel, cutoff: int, most: int) -> None:
+    """Refuses a cutoff so far after the table that the rows between them would fill the memory.
+
+    Raises:
+        DataError: there are more than `most` steps between them.
+    """
+    end, text = int(panel.time.max(initial=NO_TIME)), panel.calendar.text
+    if panel.regular and end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
+        raise DataError(
+            f"{panel.name}: cutoff {text(cutoff)} is {steps:,} steps of {panel.calendar.freq} after the "
+            f"end of the table, {text(end)}; expected at most {most:,}"
+        )
+
+
 def _check_samples(artifact: Artifact, wanted: int | None) -> None:
     if wanted is None:
         return
-    if wanted < 1:
-        raise ConfigError(f"samples {wanted}: expected 1 or more paths")
+    check_count(wanted, "samples", " paths")
     if artifact.plan.model.decoder != "autoregressive":
         raise ConfigError(
             f"samples {wanted}: this model's decoder is direct: it forecasts the distribution of each "

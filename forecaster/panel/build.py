@@ -50,7 +50,7 @@ def open_panel(
     reading = data if schema is None else data.model_copy(update={"series": schema.series})
     for name, given in (("table", source), ("covariates", covariates), ("future", future)):
         with faults:
-            if given is not None:
+            if given is not None or name == "table":
                 # Covariates and future rows are never one row per series.
                 how = reading if name == "table" else reading.model_copy(update={"layout": None})
                 tables[name] = read_table(given, how)

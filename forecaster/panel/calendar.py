@@ -284,12 +284,9 @@ class Calendar:
             DataError: it is no date (or no integer, where rows are numbered).
         """
         if self.integer:
-            try:
-                return int(text)
-            except ValueError:
-                raise DataError(
-                    f"date '{text}': expected an integer, as the time column holds"
-                ) from None
+            if not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", text):
+                raise DataError(f"date '{text[:40]}': expected an integer, as the time column holds")
+            return int(text)
         stamp, _ = parse_times(pl.Series([text.strip()]), "date")
         if stamp.dtype.time_zone is None:  # type: ignore[attr-defined]
             return int(self.instant(stamp.to_physical().to_numpy())[0])

@@ -15,10 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date as Date
 from datetime import datetime
 
+import numpy as np
 import polars as pl
 
+from forecaster.errors import ConfigError
 from forecaster.panel.findings import Finding, fault, row_fault
 
 SAMPLE = 100
@@ -53,6 +56,29 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
 _CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
+
+
+def date_text(date: object, name: str) -> str:
+    """Returns a date option as text.
+
+    Args:
+        date: text, a date, a datetime (as pandas' Timestamp is one), a numpy datetime64, or an integer
+            where rows are numbered.
+        name: of the option.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if isinstance(date, np.datetime64):
+        date = date.astype("M8[us]").astype(object)
+    if isinstance(date, Date) and date == date:  # pandas' NaT is a datetime, and differs from itself
+        return date.isoformat()
+    if isinstance(date, str | int | np.integer) and not isinstance(date, bool):
+        return str(date)
+    raise ConfigError(
+        f"{name} {date!r}: expected a date: text, a date, datetime, Timestamp or datetime64; found "
+        f"{type(date).__name__}"
+    )
 
 
 EPOCHS = {"s": 10**6, "%s": 10**6, "ms": 10**3, "us": 1, "ns": 0}

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from forecaster.errors import visible
 from forecaster.panel.findings import SEVERITIES, Finding, listing, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 def print_roles(console: Console, panel: Panel) -> None:
     """Prints which column is what, and why."""
-    table = Table(title=escape(panel.name), title_justify="left", box=None, pad_edge=False)
+    table = Table(title=cell(panel.name), title_justify="left", box=None, pad_edge=False)
     for heading in ("column", "role", "kind", "because"):
         table.add_column(heading, overflow="fold")
     for row in panel.schema.rows():
-        table.add_row(*map(escape, row))
+        table.add_row(*map(cell, row))
     console.print(table)
     grid = "regular" if panel.regular else "irregular: rows as observed"
     values = panel.values[:, : panel.n_channels]
@@ -57,11 +58,11 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding in worst_first(found):
-        text = Text(finding.text)
+        text = Text(visible(finding.text))
         if finding.first:
-            text.append(f" (first: {finding.first})")
+            text.append(f" (first: {visible(finding.first)})")
         if finding.advice:
-            text.append(f"\n→ {finding.advice}", style="dim")
+            text.append(f"\n→ {visible(finding.advice)}", style="dim")
         severity = Text(finding.severity, style=styles[finding.severity])
         table.add_row(severity, Text(finding.rule), text)
     if found:
@@ -77,9 +78,14 @@ def print_counts(console: Console, found: Sequence[Finding]) -> None:
     print_line(console, ", ".join(words))
 
 
+def cell(text: str) -> str:
+    """Returns text as a cell of a table shows it: no markup, no control characters."""
+    return escape(visible(text))
+
+
 def print_line(console: Console, text: str, style: str | None = None) -> None:
     """Prints a sentence as it is: names with brackets are no markup, long lines stay whole."""
-    console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)
+    console.print(visible(text), style=style, soft_wrap=True, markup=False, highlight=False)
 
 
 _MOST_LINES = 32  # of more cutoffs only the first and the last are listed
@@ -133,7 +139,7 @@ def print_start(console: Console, panel: Panel, split: Split, old: Artifact, par
         table.add_column(heading, overflow="fold")
     for part in parts:
         names = (listing(words) if words else "-" for words in (part.carried, part.new, part.left))
-        table.add_row(*map(escape, (part.name, *names)))
+        table.add_row(*map(cell, (part.name, *names)))
     console.print(table)
     print_line(
         console,

@@ -37,12 +37,15 @@ class ServedForecaster(PythonModel):
         given = params or {}
         try:
             panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.schema)
-            return self._predictor.predict(
+            frame = self._predictor.predict(
                 panel,
                 cutoff=str(given.get("cutoff", "own")),
                 horizon=int(given.get("horizon", self._artifact.horizon)),
                 seed=int(given.get("seed", 0)),
             ).frame
+            for name in frame.columns[frame.isna().any()]:  # NaN is no JSON; null is
+                frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
+            return frame
         except ForecasterError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None
 

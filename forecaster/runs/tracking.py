@@ -14,6 +14,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import sys
@@ -165,7 +166,8 @@ def without_password(address: str) -> str:
 
 def first_line(error: object) -> str:
     """Returns the first line of an error's message."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"^\((?:\w+\.)+\w+\) (?=.)", "", line)  # SQLAlchemy names the class of the cause
 
 
 def this_process() -> str:

@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
         )
-    except OSError:  # no git on this machine
+    except (OSError, subprocess.SubprocessError):  # no git on this machine, or a slow disk
         return found
     if commit.returncode == 0:
         found["git_commit"] = commit.stdout.strip()
