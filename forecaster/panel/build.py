@@ -47,11 +47,12 @@ def open_panel(
     if is_store(source):
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
     faults, tables = Faults("unreadable"), dict[str, Table]()
+    reading = data if schema is None else data.model_copy(update={"series": schema.series})
     for name, given in (("table", source), ("covariates", covariates), ("future", future)):
         with faults:
             if given is not None or name == "table":
                 # Covariates and future rows are never one row per series.
-                how = data if name == "table" else data.model_copy(update={"layout": None})
+                how = reading if name == "table" else reading.model_copy(update={"layout": None})
                 tables[name] = read_table(given, how)
     faults.refuse()
     # Popped, so that the text of a large table can be freed once its rows are read.

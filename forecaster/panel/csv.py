@@ -28,6 +28,7 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.numbers import (
     PADDED,
+    as_ids,
     as_numbers,
     decimal_comma,
     decimal_marks,
@@ -85,7 +86,9 @@ def read_csv(
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
         notes.append(Finding("note", "delimiter", found, "pass --delimiter where that is wrong"))
-    frame, more = _read(content, name, dialect, data.decimal, set(text), seen)
+    ids = {*(data.series or ())} - {*text}
+    frame, more = _read(content, name, dialect, data.decimal, {*text, *ids}, seen)
+    frame = frame.with_columns(as_ids(column) for column in frame if column.name in ids)
     frame, blank = _without_blank_end(frame)
     if frame.width > 1 and frame.height and frame[:, -1].null_count() and data.layout != "rows":
         _check_even(content, name, dialect)
@@ -206,7 +209,11 @@ def _find_dialect(lines: str, *, whole: bool, name: str, data: DataConfig) -> Di
         [pl.Series(str(k), [row[k] or None for row in cells], pl.String) for k in range(width)]
     )
     _check_header(rows[0], sample, name)
-    comma = data.decimal == "," or (data.decimal is None and decimal_marks(sample) == {","})
+    ids = data.series or ()
+    shown = decimal_marks(
+        c for c, title in zip(sample, rows[0], strict=True) if title.strip() not in ids
+    )
+    comma = data.decimal == "," or (data.decimal is None and shown == {","})
     return Dialect(separator, eol, 1 if declared else 0, comma, tuple(rows[0]), sample)
 
 

@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
 from forecaster.panel.findings import Faults, Finding, did_you_mean, fault, listing, one_line
-from forecaster.panel.numbers import as_numbers
+from forecaster.panel.numbers import as_ids, as_numbers
 from forecaster.panel.timestamps import WrittenTimes, parse_times
 
 URL_TIMEOUT_SECONDS = 20.0
@@ -325,7 +324,10 @@ def _read_files(source: str, data: DataConfig) -> Table:
     table = Table(frame, source, "file", parts=parts, text=text)
     floats = any(dtype.is_float() for dtype in frame.dtypes)
     marks = {"," if any(commas) else "."} if floats else set()
-    typed, more = as_numbers(frame.select(cs.by_name(texts)), data.decimal, marks, source, table.place)
+    ids = [name for name in texts if name in (data.series or ())]
+    frame = frame.with_columns(as_ids(frame[name]) for name in ids)
+    others = frame.select(name for name in texts if name not in ids)
+    typed, more = as_numbers(others, data.decimal, marks, source, table.place)
     return replace(table, frame=frame.with_columns(typed), notes=_merged([*notes, *more]))
 
 

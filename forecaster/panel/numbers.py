@@ -72,6 +72,13 @@ def looks_like_thousands(column: pl.Series) -> bool:
     return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
 
 
+def as_ids(column: pl.Series) -> pl.Series:
+    """Returns ids of a file: whole numbers or booleans where they are written just so, else the text."""
+    text = column.str.strip_chars()
+    simple = _simple(text)
+    return text if simple is None or not (simple.cast(pl.String) == text).all() else simple
+
+
 def as_numbers(
     frame: pl.DataFrame,
     decimal: str | None,

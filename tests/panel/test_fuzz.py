@@ -3,10 +3,12 @@
 import contextlib
 import gzip
 import random
+import shutil
 import signal
 from datetime import date, timedelta
 
 import pytest
+from panel.panel_tables import same
 
 from forecaster.config import DataConfig
 from forecaster.errors import ForecasterError
@@ -158,3 +160,73 @@ def test_broken_bytes_give_a_panel_or_a_clear_line(tmp_path):
 @pytest.mark.slow
 def test_six_thousand_broken_files_give_a_panel_or_a_clear_line(tmp_path):
     _fuzz(tmp_path, range(200, 6200))
+
+
+ODD_IDS = (
+    ("1", "2"), ("1", "01"), ("1.1", "1.10"), ("1E3", "1000"), ("+1", "1"), ("TRUE", "true"), ("NA", "na"),
+    ("a", "7"), ("2024-01-01", "x"), ("9007199254740993", "9007199254740992"), ("1,5", "1.5"), ("0", "-0"),
+)  # fmt: skip
+STYLES = (".", ",", "1.234,5", "1,234.5")
+
+
+def _written(value: float, style: str) -> str:
+    text = (
+        f"{value:,.3f}".rstrip("0").rstrip(".")
+        if len(style) > 1
+        else f"{value:.3f}".rstrip("0").rstrip(".")
+    )
+    return text.translate(str.maketrans(",.", ".,")) if style in (",", "1.234,5") else text
+
+
+def _split(tmp_path, rng: random.Random) -> bool:
+    """Whether a table and its rows, shuffled into a folder of files, were both read: to one panel."""
+    ids, style = rng.choice(ODD_IDS), rng.choice(STYLES)
+    size, whole = rng.choice((1, 1, 1000, 1e6, 2**23)), rng.random() < 0.4
+    rows = []
+    for each in ids:
+        for k in range(24):
+            value = size + rng.randrange(5000) / (1 if whole and rng.random() < 0.8 else 1000)
+            cells = (
+                each,
+                str(date(2024, 1, 1) + timedelta(days=k)),
+                _written(value, style),
+                str(k % 3),
+            )
+            rows.append(";".join(f'"{cell}"' if rng.random() < 0.02 else cell for cell in cells))
+    header, last, end = "id;day;y;flag", rng.choice(("", ";NA")), rng.choice(("\n", "\r\n"))
+    header, rows = header + (";empty" if last else ""), [row + last for row in rows]
+    (tmp_path / "one.csv").write_text(end.join([header, *rows]))
+    rng.shuffle(rows)
+    folder = tmp_path / "many"
+    for number in range(parts := rng.choice((2, 3, 12))):
+        (folder / f"{number}.csv").write_text(end.join([header, *rows[number::parts]]))
+    data = DataConfig(series=("id",), target=("y",), categorical=())
+    try:
+        one, many = (open_panel(path, data) for path in (tmp_path / "one.csv", folder))
+    except ForecasterError:
+        return False
+    assert set(one.labels) == set(ids)
+    assert same(one, many)
+    return True
+
+
+def _split_often(tmp_path, seeds: range) -> None:
+    panels = 0
+    for seed in seeds:
+        shutil.rmtree(tmp_path / "many", ignore_errors=True)
+        (tmp_path / "many").mkdir()
+        try:
+            panels += _split(tmp_path, random.Random(seed))
+        except BaseException as fault:
+            fault.add_note(f"seed {seed}: {(tmp_path / 'one.csv').read_text()[:1000]}")
+            raise
+    assert panels > 0.5 * len(seeds)
+
+
+def test_a_table_in_one_file_or_many_is_one_panel(tmp_path):
+    _split_often(tmp_path, range(40))
+
+
+@pytest.mark.slow
+def test_a_thousand_folders_are_read_as_one_file(tmp_path):
+    _split_often(tmp_path, range(40, 1040))
