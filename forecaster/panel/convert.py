@@ -60,7 +60,7 @@ PART = 1 << 20
 MOST_TEXT = 1 << 30
 """Bytes of text files, which are always read whole; that takes up to ten times as much memory."""
 _MOST_PARTS = 500
-"""Files written at a time; systems allow a thousand open ones."""
+"""Parts written at a time."""
 _FILE_ROWS = 1 << 12
 """Rows of a file of a part; polars keeps a file in memory until it is full."""
 _SAMPLE_PLACES = 64
