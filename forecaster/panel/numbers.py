@@ -76,7 +76,7 @@ def as_ids(column: pl.Series) -> pl.Series:
     """Returns ids of a file: whole numbers or booleans where they are written just so, else the text."""
     text = column.str.strip_chars()
     simple = _simple(text)
-    return text if simple is None or not (simple.cast(pl.String) == text).all() else simple
+    return column if simple is None or not (simple.cast(pl.String) == text).all() else simple
 
 
 def as_numbers(
