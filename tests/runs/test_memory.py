@@ -6,8 +6,8 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import polars as pl
@@ -99,7 +99,7 @@ def anonymous_memory(folder, program):
         status = Path(f"/proc/{process.pid}/status").read_text()
         held = re.search(r"RssAnon:\s+(\d+) kB", status)  # a process that ends has none
         most = max(most, int(held[1]) * 1024 if held else 0)
-        time.sleep(0.02)
+        sleep(0.02)
     assert process.returncode == 0
     return most
 
