@@ -285,7 +285,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         panel, horizon, levels = model[0].panel, model[0].time.shape[1], model[0].levels
         series, cutoff = windows_of(model)
         actual = np.concatenate([actual_of(one) for one in model])
-        rows = _last_rows(panel, series, cutoff)
+        rows = panel.rows_until(cutoff, series) - 1
         beside = baselines_at(panel, series, rows, horizon, levels, baselines)
         quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
@@ -339,17 +339,6 @@ def windows_of(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:
         np.concatenate([one.series for one in forecasts]),
         np.concatenate([one.cutoff for one in forecasts]),
     )
-
-
-def _last_rows(panel: Panel, series: Int64, time: Int64) -> Int64:
-    """[N] last row of each window's series with time ≤ the cutoff, or the row before its first."""
-    low, high = panel.indptr[series].copy(), panel.indptr[series + 1].copy()
-    while (left := np.flatnonzero(low < high)).size:
-        middle = (low[left] + high[left]) // 2
-        later = panel.time[middle] > time[left]
-        high[left[later]] = middle[later]
-        low[left[~later]] = middle[~later] + 1
-    return low - 1
 
 
 def _names_of(scores: Iterable[Mapping[str, object]]) -> list[str]:

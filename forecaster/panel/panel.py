@@ -188,10 +188,11 @@ class Panel:
         )
         return replace(self, values=values, codes=codes, time=time, indptr=indptr)
 
-    def rows_until(self, time: int | Ints) -> Ints:
-        """Returns the first row of each series after a time, or the row after its last."""
-        limit = np.broadcast_to(np.asarray(time, np.int64), self.n_series)
-        low, high = self.indptr[:-1].copy(), self.indptr[1:].copy()
+    def rows_until(self, time: int | Ints, series: Ints | None = None) -> Ints:
+        """Returns the first row after a time of each series, or of those named; else the row after its last."""
+        series = np.arange(self.n_series) if series is None else series
+        limit = np.broadcast_to(np.asarray(time, np.int64), len(series))
+        low, high = self.indptr[series].copy(), self.indptr[series + 1].copy()
         while (left := np.flatnonzero(low < high)).size:
             middle = (low[left] + high[left]) // 2
             later = self.time[middle] > limit[left]
