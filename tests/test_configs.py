@@ -1,4 +1,4 @@
-"""Every preset, those of benchmarks/ too, trains on the demo data; a preset names its cost and only what it changes."""
+"""Every preset trains on the demo data, names its cost and holds only what it changes."""
 
 from pathlib import Path
 
