@@ -105,7 +105,7 @@ def predictions(folder: Path, calls: int) -> Soaked:
 
     def call() -> None:
         model = fc.load(folder / "model")
-        model.predict_to(folder / "forecasts.parquet", folder / "table.csv")
+        model.predict_to(folder / "forecasts.parquet", folder / "table.csv", overwrite=True)
         model.predict(folder / "table.csv").write(folder / "forecasts.csv")
 
     return soak(call, calls)

@@ -11,6 +11,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
+from forecaster.forecast.writer import PICTURES, ROWS, folder_of
 
 if TYPE_CHECKING:
     from forecaster.runs.batch_predict import BatchResult, Engine
@@ -47,7 +48,10 @@ def predict(
 
     from forecaster.runs.console import print_findings
 
-    results.check_outputs(out, plot, given["data"], given["future"], given["covariates"])
+    tables = (given["data"], given["future"], given["covariates"])
+    resumes = given["parts"] or folder_of(out).exists()
+    results.check_files({ROWS: out}, tables, given["overwrite"] or resumes)
+    results.check_files({PICTURES: plot}, tables, given["overwrite"])
     part = None if shard is None else _shard(shard)
     elsewhere = _engine(engine, address, given["devices"])
     loaded = api.load(model)

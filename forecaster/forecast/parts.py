@@ -103,11 +103,6 @@ def part_name(number: int) -> str:
     return f"part-{number:06d}.parquet"
 
 
-def folder_of(out: Path) -> Path:
-    """Returns the folder of the parts of a file."""
-    return out.with_name(f"{out.name}.parts")
-
-
 def forecast_block(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> Forecast:
     """Returns the forecast of one block: the same bits in any process."""
     return predictor.forecast(panel.between(*job.series_of(number)), job.window)

@@ -27,7 +27,15 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
-from forecaster.panel.findings import Faults, Finding, did_you_mean, fault, listing, one_line
+from forecaster.panel.findings import (
+    Faults,
+    Finding,
+    check_paths,
+    did_you_mean,
+    fault,
+    listing,
+    one_line,
+)
 from forecaster.panel.numbers import as_ids, as_numbers
 from forecaster.panel.timestamps import WrittenTimes, parse_times
 
@@ -243,10 +251,9 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
     Raises:
         DataError: there is no such file, or the server does not answer.
     """
-    if re.search("[\0\ud800-\udfff]", source):
-        raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
     if source.lower().startswith("file://"):
         source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
+    check_paths(source)
     path, is_url = Path(source).expanduser(), "://" in source
     if is_url:
         listed = _list_url(source)
@@ -257,13 +264,8 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         names = [str(file) for file in path.rglob("*") if file.is_file()]
     elif path.exists():
         return [TableFile(str(path))], []
-    elif glob.has_magic(source):
-        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
     else:
-        folder = path.resolve().parent
-        near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
-        hint = did_you_mean(path.name, near)
-        raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
+        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
     names, root = sorted(names, key=_natural), source if is_url else str(path)
     if glob.has_magic(source):
         if not names:

@@ -19,7 +19,7 @@ import psutil
 
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
-from forecaster.files import atomic_file
+from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.parts import (
@@ -28,7 +28,6 @@ from forecaster.forecast.parts import (
     Partitions,
     PartRecord,
     counts_of,
-    folder_of,
     forecast_block,
     open_for,
     rows_of,
@@ -36,7 +35,7 @@ from forecaster.forecast.parts import (
     write_part,
 )
 from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
-from forecaster.forecast.writer import ROWS, check_suffix, write_rows
+from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.threads import cores
 from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
@@ -97,6 +96,11 @@ class Source:
     roles: Mapping[str, Any] = field(default_factory=dict)
     """Columns with another name, and how the table is read."""
 
+    @property
+    def tables(self) -> tuple[object, ...]:
+        """All tables that are read."""
+        return self.data, self.future, self.covariates
+
     def panel(self, artifact: Artifact) -> Panel:
         """Returns the panel, in memory unless the table is a store."""
         return open_for(artifact, self.data, self.future, self.covariates, self.roles)
@@ -119,6 +123,7 @@ def predict_to(
     devices: int | None,
     restart: bool,
     engine: Engine | None,
+    overwrite: bool,
     progress: Progress | None,
 ) -> BatchResult:
     """Writes the forecast of every series of a table; see `Forecaster.predict_to` for the options.
@@ -128,7 +133,7 @@ def predict_to(
         out: file for the forecasts.
         source: the table.
         window_of: returns the cutoffs and the horizon of a panel.
-        parts, shard, devices, restart, engine, progress: as the caller declared them.
+        parts, shard, devices, restart, engine, overwrite, progress: as the caller declared them.
 
     Raises:
         ConfigError: the model does not support the horizon or sample paths, or devices are missing.
@@ -136,9 +141,11 @@ def predict_to(
         OutputError: something cannot be written, or parts of another result are there.
     """
     check_suffix(out, ROWS)
+    folder = folder_of(out)
+    # With a folder of parts this goes on with a call that was allowed to write there.
+    check_writable(out, *source.tables, overwrite=overwrite or parts or folder.exists())
     number, of = _checked(shard)
-    names = _device_names(devices)
-    folder, alone = folder_of(out), of == 1
+    names, alone = _device_names(devices), of == 1
     if restart:
         Partitions(folder, 0).remove()
     with _nothing_left(folder, alone=alone):
@@ -341,8 +348,7 @@ def _file_memory(file: Path) -> float:
 
 def _stamps(source: Source) -> list[tuple[str, int, int]]:
     """Returns name, size and modification time of every file that a table is read from."""
-    tables = (source.data, source.future, source.covariates)
-    names = [file for table in tables for file in _files(table)]
+    names = [file for table in source.tables for file in _files(table)]
     return [(str(name.resolve()), name.stat().st_size, name.stat().st_mtime_ns) for name in names]
 
 

@@ -26,8 +26,9 @@ from forecaster.evaluation.backtest import (
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.artifact import FORECAST, LOSSES, REPORT, Artifact
+from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_figure, write_page

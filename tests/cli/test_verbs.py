@@ -138,6 +138,7 @@ def test_predict_starts_where_the_cutoff_says(folder, shell):
     }
     for cutoff, dates in wanted.items():
         words = ["predict", "plain_model", "ragged.csv", "--cutoff", cutoff, "--out", "new.parquet"]
+        words.append("--overwrite")
         answer = shell(*words)
         assert answer.code == 0, answer.err
         assert ("1 series end earlier and are forecast from their own end" in answer.out) == (
