@@ -50,6 +50,7 @@ _COMMON = {
     "until": "Hold out all rows after this date.",
     "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
     "date.",
+    "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
     "overwrite": "Replace outputs that are there.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
@@ -527,9 +528,10 @@ class Forecaster:
         progress: Progress | None = None,
         samples: int | None = None,
         seed: int = 0,
+        only: str | Sequence[str] | None = None,
         **data_options: Any,
     ) -> Forecast:
-        """Returns the forecast of every series in a table.
+        """Returns the forecast of every series in a table, or of some.
 
         Args:
             horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
@@ -546,7 +548,7 @@ class Forecaster:
 
         start = date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
-        return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed)
+        return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
 
     @_described
     def predict_to(
@@ -559,6 +561,7 @@ class Forecaster:
         horizon: int | None = None,
         samples: int | None = None,
         seed: int = 0,
+        only: str | Sequence[str] | None = None,
         parts: bool = False,
         shard: tuple[int, int] | None = None,
         devices: int | None = None,
@@ -603,7 +606,7 @@ class Forecaster:
         def window_of(panel: Panel) -> ForecastWindow:
             return resolve_window(self.artifact, panel, start, horizon, samples, seed)
 
-        source = Source(data, future, covariates, data_options)
+        source = Source(data, future, covariates, data_options, only)
         return predict_to(
             self.artifact,
             Path(path),
@@ -628,6 +631,7 @@ class Forecaster:
         covariates: object = None,
         quiet: bool = False,
         horizon: int | None = None,
+        only: str | Sequence[str] | None = None,
         **data_options: Any,
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -638,6 +642,7 @@ class Forecaster:
                 these weights, an error where they have seen a scored row.
             stride: Steps between cutoffs. None = the horizon.
             horizon: Leads to score. None = as fitted.
+            only: Labels of the series to score; fits read all. None = all.
             data_options: fields of `DataConfig`.
 
         Raises:
@@ -652,7 +657,7 @@ class Forecaster:
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
         for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
             check_count(count, name)
-        plan = BacktestOptions(windows, refit, stride, horizon)
+        plan = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
         return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
 
@@ -662,6 +667,7 @@ class Forecaster:
         data: object,
         beyond: float = 1.0,
         covariates: object = None,
+        only: str | Sequence[str] | None = None,
         progress: Progress | None = None,
         **data_options: Any,
     ) -> Labels:
@@ -681,42 +687,39 @@ class Forecaster:
         from forecaster.forecast.detect import detect
 
         panel = self.open(data, covariates=covariates, **data_options)
-        return detect(self.artifact, panel, beyond, progress)
+        return detect(self.artifact, panel.only(only), beyond, progress)
 
     @_described
     def explain(
         self,
         data: object,
-        series: str | None = None,
+        only: str | None = None,
         channel: str | None = None,
         cutoff: str | date | datetime64 = "own",
         future: object = None,
         covariates: object = None,
-        keys: str | Sequence[str] | None = None,
         **data_options: Any,
     ) -> Explanation:
         """Returns the attention weights of one forecast, and how covariates and the past move it.
 
         Args:
-            series: Key of the series; several key columns joined with /. None = the only one.
+            only: Label of the series, of several key columns joined with /. None = the only one.
             channel: Column forecast. None = the first.
             cutoff: Where the forecast starts: own (the last observation) or a date.
-            keys: Columns that together name a series, where they have other names in this table.
             data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or has no such series or channel.
 
         Example:
-            >>> model.explain("sales.csv", series="store_1").write("attention.html")  # doctest: +SKIP
+            >>> model.explain("sales.csv", only="store_1").write("attention.html")  # doctest: +SKIP
         """
         from forecaster.forecast.explain import explain
         from forecaster.panel.timestamps import date_text
 
         start = date_text(cutoff, "cutoff")
-        named = data_options if keys is None else {**data_options, "series": keys}
-        panel = self.open(data, future, covariates, **named)
-        return explain(self.artifact, panel, series, channel, start)
+        panel = self.open(data, future, covariates, **data_options)
+        return explain(self.artifact, panel, only, channel, start)
 
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.

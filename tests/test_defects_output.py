@@ -129,7 +129,7 @@ def test_a_cutoff_of_the_far_future_is_refused_before_any_memory_is_taken(tmp_pa
     for forecast in (
         lambda: model.predict(table, cutoff="9999-12-31"),
         lambda: model.predict_to(tmp_path / "rows.csv", table, cutoff=date(9999, 12, 31)),
-        lambda: model.explain(table, series="a", cutoff="9999-12-31"),
+        lambda: model.explain(table, only="a", cutoff="9999-12-31"),
     ):
         with pytest.raises(fc.DataError, match=FAR):
             forecast()
@@ -215,7 +215,7 @@ def test_a_date_is_text_or_any_kind_of_date():
             else 0
         )
         assert not held or held.artifact.trained_until == int(np.datetime64(instant, "us").astype(int))
-    assert model.explain(table, series="a", cutoff=pd.Timestamp(instant)).history[-1] is not None
+    assert model.explain(table, only="a", cutoff=pd.Timestamp(instant)).history[-1] is not None
     for bad in (None, pd.NaT, np.datetime64("NaT"), 2.5, [instant], True):
         with pytest.raises(fc.ConfigError, match="expected a date: text, a date, datetime, Timestamp"):
             model.predict(table, cutoff=bad)
@@ -300,7 +300,7 @@ def test_nothing_about_tracking_paths_or_output_is_taken_from_an_artifact(tmp_pa
     model.backtest(tiny.plain(), windows=1, quiet=True)
     assert used == [f"sqlite:///{tmp_path}/own.db"]
     model.predict_to("rows.csv", tiny.plain())
-    model.explain(tiny.plain(), series="a")
+    model.explain(tiny.plain(), only="a")
     model.save("again")
     kept = [(tmp_path / "work/again" / name).read_text() for name in ("contract.json", "plan.json")]
     assert planted not in "".join(kept)

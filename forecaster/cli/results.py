@@ -32,8 +32,8 @@ def check_files(
 
     for suffixes, path in outputs.items():
         if path is not None:
-            check_suffix(path, suffixes)
             check_writable(path, *inputs, overwrite=overwrite)
+            check_suffix(path, suffixes)
     check_paths(*inputs)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.errors import DataError
+from forecaster.errors import DataError, natural
 from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
 from forecaster.panel.findings import (
     Faults,
@@ -266,7 +266,7 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         return [TableFile(str(path))], []
     else:
         names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
-    names, root = sorted(names, key=_natural), source if is_url else str(path)
+    names, root = sorted(names, key=natural), source if is_url else str(path)
     if glob.has_magic(source):
         if not names:
             where = "" if is_url else f" (looked in {Path.cwd()})"
@@ -287,10 +287,6 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
 def _keys(path: str) -> tuple[tuple[str, str], ...]:
     parts = [part.partition("=") for part in re.split(r"[/\\]", path)[:-1]]
     return tuple((key, urllib.parse.unquote(value)) for key, sign, value in parts if key and sign)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _read_files(source: str, data: DataConfig) -> Table:

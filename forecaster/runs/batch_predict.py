@@ -34,6 +34,7 @@ from forecaster.forecast.parts import (
     terms,
     write_part,
 )
+from forecaster.forecast.plots import PANELS
 from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.threads import cores
@@ -41,7 +42,7 @@ from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.frames import find_files, parquet_cells
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
 from forecaster.runs.processes import Child, Parent, ready
@@ -95,6 +96,8 @@ class Source:
     """Second table."""
     roles: Mapping[str, Any] = field(default_factory=dict)
     """Columns with another name, and how the table is read."""
+    only: Only = None
+    """Series to forecast."""
 
     @property
     def tables(self) -> tuple[object, ...]:
@@ -149,12 +152,14 @@ def predict_to(
     if restart:
         Partitions(folder, 0).remove()
     with _nothing_left(folder, alone=alone):
-        panel, store = _opened(artifact, source, folder, alone=alone)
-        window = window_of(panel)
+        whole, store = _opened(artifact, source, folder, alone=alone)
+        window, panel = window_of(whole), whole.only(source.only)
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, artifact, window)
-        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=source.roles)
+        job = PartitionJob(
+            str(folder.resolve()), window, panel.n_series, roles=source.roles, only=source.only
+        )
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
@@ -167,7 +172,7 @@ def predict_to(
                 if not todo or (engine is None and len(names) == 1):
                     predictor = Predictor(artifact, names[0])
                     return ((block, write_part(predictor, panel, block, job)) for block in todo)
-                shared = _shared(artifact, source, panel, store, folder, job)
+                shared = _shared(artifact, source, whole, store, folder, job)
                 return engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
 
             blocks = range(number - 1, job.n_blocks, of)
@@ -187,7 +192,7 @@ def predict_to(
         n_blocks=job.n_blocks,
         report=_report(panel, job, records, found),
         findings=tuple(found),
-        first=lambda: Predictor(artifact).forecast(panel.between(0, min(6, panel.n_series)), window),
+        first=lambda: Predictor(artifact).forecast(panel.some(panel.numbers()[:PANELS]), window),
     )
 
 
