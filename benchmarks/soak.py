@@ -115,7 +115,9 @@ def fits(folder: Path, calls: int) -> Soaked:
     """Returns what fitting from and to files leaves behind."""
     table().write_csv(folder / "table.csv")
     return soak(
-        lambda: fc.fit(folder / "table.csv", horizon=7, config=TINY, quiet=True, out=folder / "model"),
+        lambda: fc.fit(
+            folder / "table.csv", 7, config=TINY, quiet=True, out=folder / "model", overwrite=True
+        ),
         calls,
     )
 

@@ -26,12 +26,12 @@ def backtest(
     By default the model's settings are fitted again to the rows before the first cutoff, so that no
     scored row has been seen.
     """
+    outputs = {ROWS: out, PICTURES: plot, PAGES: report}
+    results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
     from rich.console import Console
 
     from forecaster.runs.console import print_summary
 
-    outputs = {ROWS: out, PICTURES: plot, PAGES: report}
-    results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
     result = api.load(model).backtest(**given)
     print_summary(Console(), result)
     results.put(result, out, plot)

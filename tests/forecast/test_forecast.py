@@ -305,8 +305,8 @@ def test_some_series_are_chosen_by_their_labels_and_forecast_as_among_all(tmp_pa
     with pytest.raises(fc.DataError) as refused:
         model.predict(table, only=["aa", "b", "zzz"])
     assert str(refused.value).splitlines() == [
-        "table: no series 'aa' among 3; did you mean 'a'?",
-        "table: no series 'zzz' among 3; the first is 'a'",
+        "the polars frame: no series 'aa' among 3; did you mean 'a'?",
+        "the polars frame: no series 'zzz' among 3; the first is 'a'",
     ]
 
 
