@@ -19,7 +19,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import Calendar, declared_freq
 from forecaster.panel.findings import Faults, beside, fault, refuse_errors
-from forecaster.panel.frames import Table, read_table
+from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, with_holidays
 from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, find_freq
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
@@ -46,15 +46,9 @@ def open_panel(
     """
     if is_store(source):
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
-    faults, tables = Faults("unreadable"), dict[str, Table]()
     reading = data if schema is None else data.model_copy(update={"series": schema.series})
-    for name, given in (("table", source), ("covariates", covariates), ("future", future)):
-        with faults:
-            if given is not None or name == "table":
-                # Covariates and future rows are never one row per series.
-                how = reading if name == "table" else reading.model_copy(update={"layout": None})
-                tables[name] = read_table(given, how)
-    faults.refuse()
+    sources = {"table": source, "covariates": covariates, "future": future}
+    tables = read_tables(sources, reading, None if schema is None else schema.decimals)
     # Popped, so that the text of a large table can be freed once its rows are read.
     return build_panel(
         tables.pop("table"),

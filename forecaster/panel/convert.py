@@ -27,8 +27,9 @@ from forecaster.panel.build import build_panel, check_density, find_calendar, jo
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.csv import check_names, first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
-from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_table, unreadable
+from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_tables, unreadable
 from forecaster.panel.holidays import check_holidays
+from forecaster.panel.numbers import Decimals
 from forecaster.panel.panel import Panel
 from forecaster.panel.roles import (
     MOST_CATEGORIES,
@@ -87,6 +88,7 @@ def convert_table(
     *,
     covariates: object | None = None,
     future: object | None = None,
+    decimals: Decimals | None = None,
     progress: Progress = lambda done, total: None,
     overwrite: bool = True,
 ) -> Panel:
@@ -98,6 +100,7 @@ def convert_table(
         data: how to read, and declared roles.
         covariates: a second table, which has to fit in memory.
         future: rows after the end with covariates known in advance; has to fit in memory.
+        decimals: marks of a model.
         progress: called as rows of a large table are done.
         overwrite: whether a store that is there is replaced.
 
@@ -109,12 +112,15 @@ def convert_table(
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
     scan = _scan(source, data)
-    others = [None if given is None else read_table(given, data) for given in (covariates, future)]
+    sources = {"covariates": covariates, "future": future}
     if scan is not None and scan.n_rows * len(scan.frame.collect_schema()) > WHOLE:
         with _reading(scan.name):
             sample = sample_of(scan, PART)
-        schema = infer_schema(sample, data, others[1], others[0]).schema
-        others = [None if other is None else other.with_ids(schema.series) for other in others]
+        tables = read_tables(sources, data, decimals)
+        schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
+        covariates, future = (
+            None if name not in tables else tables[name].with_ids(schema.series) for name in sources
+        )
         # Rows can only be partitioned by series that a column names.
         if schema.series and not schema.melted:
             # Scratch lies within the store: a kill leaves one thing, which the next run removes.
@@ -123,11 +129,13 @@ def convert_table(
                 writing(folder) as store,
                 tempfile.TemporaryDirectory(dir=store.folder, ignore_cleanup_errors=True) as scratch,
             ):
-                conversion = _Conversion(scan, data, others[0], others[1], Path(scratch), progress)
+                conversion = _Conversion(scan, data, covariates, future, Path(scratch), progress)
                 conversion.run(schema, sample, store)
             return open_store(folder)
-    table = read_table(source, data)
-    return write_store(build_panel(table, data, covariates=others[0], future=others[1]), folder, data)
+    tables = read_tables({"table": source} | sources, data, decimals)
+    covariates, future = (tables.get(name) for name in sources)
+    panel = build_panel(tables.pop("table"), data, covariates=covariates, future=future)
+    return write_store(panel, folder, data)
 
 
 def _scan(source: object, data: DataConfig) -> _Scan | None:

@@ -324,7 +324,8 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
         return store
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(store, ignore_errors=True)
-    convert_table(source.data, store, reading, covariates=source.covariates, future=source.future)
+    others: Any = {"covariates": source.covariates, "future": source.future}
+    convert_table(source.data, store, reading, **others, decimals=artifact.schema.decimals)
     with atomic_file(stamp) as partial:
         partial.write_text(found, encoding="utf-8")
     return store
