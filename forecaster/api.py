@@ -181,11 +181,12 @@ def fit(
     if out is not None:
         check_target(Path(out), overwrite or resume is not None)
     page = _checked_page(report, data, overwrite)
-    if isinstance(warm_start, str | Path):
-        _check_model(warm_start)
-    elif warm_start is None and resume is None:
-        required_horizon(settings)
-    check_paths(data, future, covariates)
+    if resume is None:
+        check_paths(data, future, covariates)
+        if isinstance(warm_start, str | Path):
+            _check_model(warm_start)
+        elif warm_start is None:
+            required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
     from rich.console import Console
