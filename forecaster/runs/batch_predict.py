@@ -316,6 +316,8 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
 def _as_declared(schema: Schema, reading: DataConfig) -> DataConfig:
     """Returns how to read a table whose columns are known from a model."""
     declared = {name: getattr(schema, name) for name in _ROLES} | {"holidays": schema.holidays}
+    if reading.resample is not None:
+        declared["freq"] = None  # that of the periods
     return reading.model_copy(update={**declared, "time": schema.time or "row"})
 
 

@@ -85,7 +85,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "known": schema.known,
         "past": schema.past,
         "static": schema.static,
-        "freq": schema.freq,
+        "freq": None if config.data.resample else schema.freq,
         "season_length": panel.calendar.season,
         "periods": panel.calendar.periods,
         "layout": schema.layout,
