@@ -366,7 +366,7 @@ def _note(trial: FrozenTrial) -> str | None:
 
 def _is_linear(trial: FrozenTrial) -> bool:
     """Whether the network had no weight: its settings cannot have changed the score."""
-    return trial.user_attrs.get("network_weight") == 0
+    return bool(trial.user_attrs.get("network_weight") == 0)
 
 
 def _column(values: list[Any]) -> list[Any]:
