@@ -11,7 +11,7 @@ import ast
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     Settings = str | Path | Mapping[str, Any] | Config
 
+_DEVICE = 'Literal["cpu", "cuda"] | None'
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COMMON = {
@@ -54,6 +55,7 @@ _COMMON = {
     "overwrite": "Replace outputs that are there.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
+    "device": "Where it computes. None = a CUDA GPU if there is one.",
 }
 """Descriptions of the options that several functions have."""
 
@@ -114,7 +116,28 @@ def _described(function: Function) -> Function:
     return function
 
 
+def _on_device(function: Function) -> Function:
+    """Adds the option `device` to a function."""
+    given = signature(function)
+    option = Parameter("device", Parameter.KEYWORD_ONLY, default=None, annotation=_DEVICE)
+    *parts, last = given.parameters.values()
+    parts = [*parts, option, last] if last.kind is Parameter.VAR_KEYWORD else [*parts, last, option]
+
+    @wraps(function)
+    def run(*args: Any, device: str | None = None, **named: Any) -> Any:
+        if device is None:  # nothing to import
+            return function(*args, **named)
+        from forecaster.model.hardware import on_device
+
+        with on_device(device):
+            return function(*args, **named)
+
+    run.__signature__ = given.replace(parameters=parts)  # type: ignore[attr-defined]
+    return run  # type: ignore[return-value]
+
+
 @_described
+@_on_device
 def fit(
     data: object = None,
     horizon: int | None = None,
@@ -226,6 +249,7 @@ def fit(
 
 
 @_described
+@_on_device
 def tune(
     data: object,
     horizon: int | None = None,
@@ -519,6 +543,7 @@ class Forecaster:
         return open_for(self.artifact, data, future, covariates, data_options)
 
     @_described
+    @_on_device
     def predict(
         self,
         data: object,
@@ -552,6 +577,7 @@ class Forecaster:
         return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
 
     @_described
+    @_on_device
     def predict_to(
         self,
         path: str | Path,
@@ -623,6 +649,7 @@ class Forecaster:
         )
 
     @_described
+    @_on_device
     def backtest(
         self,
         data: object,
@@ -663,6 +690,7 @@ class Forecaster:
         return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
 
     @_described
+    @_on_device
     def detect(
         self,
         data: object,

@@ -90,8 +90,8 @@ def _print_outcome(done: BatchResult | Forecast) -> None:
 
     from forecaster.runs.console import print_findings
 
-    warnings = [finding for finding in done.findings if finding.severity == "warning"]
-    print_findings(Console(stderr=True), warnings)
+    said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]
+    print_findings(Console(stderr=True), said)
     typer.echo(visible(done.report))
 
 

@@ -31,6 +31,7 @@ from forecaster.panel.frames import Table, TableFile, find_files, format_of, rea
 from forecaster.panel.holidays import check_holidays
 from forecaster.panel.numbers import Decimals
 from forecaster.panel.panel import Panel
+from forecaster.panel.resample import resampled
 from forecaster.panel.roles import (
     MOST_CATEGORIES,
     MOST_CODES,
@@ -212,15 +213,19 @@ class _Conversion:
             files = self._partition(schema)
         self.progress(self.scan.n_rows, 3 * self.scan.n_rows)
         parts, layouts = self._read_parts(files, schema, sample)
-        schema, calendar = self._settle(schema, parts, layouts)
+        schema, step = self._settle(schema, parts, layouts)
+        calendar, notes = step, list[Finding]()
         for number, part in enumerate(parts):
             rows = replace(part, frame=pl.read_ipc(self._rows(number)))
             rows = replace(rows, schema=replace(schema, dtypes=part.schema.dtypes))
+            if self.data.resample is not None:
+                rows, calendar, note = resampled(rows, step, self.data)
+                notes.append(note)
             store.append(
                 panel_of(rows, calendar, self.scan.name, "file", sparse=True, holidays=holidays)
             )
             self._advance(2, number, parts)
-        notes = [note for table in given for note in table.notes]
+        notes += [note for table in given for note in table.notes]
         notes += [note for part in parts for note in part.notes]
         store.finish(self.data, summed([*self.scan.notes, *notes]))
 
@@ -329,7 +334,7 @@ class _Conversion:
             text = f"{self.scan.name}: times are not written alike ({written})"
             raise fault("time", text, "pass how they are written with --time-format")
         calendar, regular = find_calendar(parts[0].schema, self.data, layouts)
-        if regular:
+        if regular and self.data.resample is None:
             ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
             total = sum(int((calendar.steps(*of_part) + 1).sum()) for of_part in ends)
             check_density(self.scan.name, calendar.freq, total, self.scan.n_rows)
@@ -339,6 +344,7 @@ class _Conversion:
             categories[name] = tuple(sorted(words))
         self._check_categories(categories)
         self._check_codes(schema, sum(part.keys.height for part in parts))
+        regular = regular or self.data.resample is not None
         return replace(parts[0].schema, regular=regular, categories=categories), calendar
 
     def _contradiction(self, text: str, advice: str, where: str = "") -> DataError:

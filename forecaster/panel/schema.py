@@ -177,7 +177,7 @@ class Schema:
             names |= dict(zip(own, given, strict=True))
         for setting in ("freq", "layout", "holidays"):
             given, own = getattr(data, setting), getattr(self, setting)
-            if given is not None and given != own:
+            if given not in (None, own) and (setting != "freq" or parse_freq(given) != own):
                 raise ConfigError(f"--{setting} {given}: this model was fitted with {own}")
         odd = sorted(set(data.categorical or ()) - set(self.categorical))
         if odd:
