@@ -154,3 +154,27 @@ def test_a_target_that_a_frame_holds_as_text_is_read_as_that_of_a_file():
     with pytest.raises(fc.DataError, match=r"'1,234' in row 1 may be 1\.234 or 1234; pass --decimal"):
         values(text(y=lambda k: "1,234"))
     assert values(text(y=lambda k: "1,234"), decimal=",").values[0, 0] == np.float32(1.234)
+
+
+def test_missing_words_are_missing_among_numbers_and_names_of_series_elsewhere(tmp_path):
+    rows = [
+        f"{code},{number},{day},{day % 7 or 'NA'}"
+        for code, number in (("NA", 1), ("DE", 2))
+        for day in range(40)
+    ]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["country,shop,step,y", *rows]))
+    for series in ((), ("country",)):
+        panel = open_panel(
+            path, DataConfig(time="step", **({"series": series} if series else {}), target=("y",))
+        )
+        assert panel.labels == ["DE", "NA"] and np.isnan(panel.values).sum() == 10
+    path.write_text(path.read_text().replace("DE,2", "DE,NA"))
+    for declared in (
+        DataConfig(time="step", series=("shop",)),
+        DataConfig(time="step", target=("y",), series=("shop",)),
+    ):
+        with pytest.raises(
+            fc.DataError, match=r"column 'shop': expected a series in every row, found none in row 41"
+        ):
+            open_panel(path, declared)

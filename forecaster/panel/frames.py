@@ -112,13 +112,9 @@ class Table:
         odd = [c.name for c in self.frame if c.name in names and c.dtype not in (*TEXT, pl.Null)]
         if self.text is None or not odd:
             return self
-        changed = []
-        for text in self.text(odd).head(self.frame.height):
-            column = self.frame[text.name]
-            text = text.set(column.is_null(), None)
-            if not (text == column.cast(pl.String)).all():
-                changed.append(text)
-        return replace(self, frame=self.frame.with_columns(changed))
+        texts = self.text(odd).head(self.frame.height)
+        ids = [as_ids(text, self.frame[text.name]) for text in texts]
+        return replace(self, frame=self.frame.with_columns(ids))
 
     def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
@@ -336,10 +332,10 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
         frame, marks, more = _read_file(files[0], data, decimals)
         text = _text_of(files, [frame.height], data)
         return Table(frame, source, "file", _merged([*notes, *more]), text=text, marks=marks)
-    read, faults = [], Faults("unreadable")
+    read, faults, alone = [], Faults("unreadable"), replace(decimals, undecided=True)
     for file in files:
         with faults:
-            read.append(_read_file(file, data, decimals))
+            read.append(_read_file(file, data, alone))
     faults.refuse()
     commas = ["," in marks.values() for _, marks, _ in read]
     known = [replace(decimals, seen={","} if any(commas) and not comma else ()) for comma in commas]
@@ -362,11 +358,12 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     ids = [name for name in texts if name in (data.series or ())]
     frame = frame.with_columns(as_ids(frame[name]) for name in ids)
     others = frame.select(name for name in texts if name not in ids)
-    shown: dict[str, str] = {}
-    for name, mark in (pair for _, marks, _ in read for pair in marks.items()):
-        shown[name] = mark if shown.get(name, mark) == mark else ""
-    seen = {"," if any(commas) else "."} if {*shown} - {*texts} else ()
-    typed, decided, more = as_numbers(others, replace(decimals, seen=seen), source, table.place)
+    pairs = [pair for _, marks, _ in read for pair in marks.items()]
+    shown = {name: "" if (name, ",.".replace(mark, "")) in pairs else mark for name, mark in pairs}
+    seen = {mark for name, mark in pairs if name not in texts}
+    own = decimals.columns or {name: mark for name, mark in shown.items() if mark == ","}
+    decimals = replace(decimals, columns=own, seen=seen)
+    typed, decided, more = as_numbers(others, decimals, source, table.place)
     notes, frame = [*notes, *more], frame.with_columns(typed)
     return replace(table, frame=frame, notes=_merged(notes), marks=shown | decided)
 
@@ -393,10 +390,10 @@ def _align(
     if mixed:
         # Text in one file and numbers in another: decided again, over all files.
         frames = [
-            _read_file(file, data, decimals, mixed)[0][columns]
+            _read_file(file, data, replace(decimals, undecided=True), mixed)[0][columns]
             for file, decimals in zip(files, known, strict=True)
         ]
-    return frames, [*mixed, *(key for key, _ in files[0].keys if frames[0][key].dtype == pl.String)]
+    return frames, [name for name in columns if any(frame[name].dtype == pl.String for frame in frames)]
 
 
 def _text_of(

@@ -33,6 +33,8 @@ class Decimals:
     """What has these marks, for messages; empty = they are declared."""
     seen: Collection[str] = ()
     """Marks of further columns and files: they decide between two readings, and refuse none."""
+    undecided: bool = False
+    """Whether columns that can be read in two ways stay text, for other files may show their mark."""
 
     def of(self, name: str) -> str | None:
         """Returns the mark of a column; None where its values decide."""
@@ -95,11 +97,18 @@ def looks_like_thousands(column: pl.Series) -> bool:
     return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
 
 
-def as_ids(column: pl.Series) -> pl.Series:
-    """Returns ids of a file: whole numbers or booleans where they are written just so, else the text."""
+def as_ids(column: pl.Series, typed: pl.Series | None = None) -> pl.Series:
+    """Returns ids of a file: typed where they are written just so, else the text.
+
+    Args:
+        column: the text.
+        typed: what it was read as; None = whole numbers or booleans, where it is all such.
+    """
     text = column.str.strip_chars()
-    simple = _simple(text)
-    return column if simple is None or not (simple.cast(pl.String) == text).all() else simple
+    typed = _simple(text) if typed is None else typed
+    if typed is None or (typed.cast(pl.String) == text).all():
+        return column if typed is None else typed
+    return column.set(typed.is_null(), None)
 
 
 def as_numbers(
@@ -144,24 +153,20 @@ def as_numbers(
             fitting = [_POINT]
         else:
             fitting = [style for style in found if {style.decimal} == seen] or found
-        typed[name] = _only_reading(text, fitting, named, place)
+        first, *others = [style.numbers(text) for style in fitting]
+        others = [other for other in others if not first.equals(other)]
+        if others and decimals.undecided:
+            continue
+        if others:
+            row = int((first != others[0]).arg_true()[0])
+            at, either = place(row + 1), f"{first[row]:g} or {others[0][row]:g}"
+            shown = f"{named}: '{text[row]}' in {at} may be {either}"
+            raise fault("decimal", shown, "pass --decimal , or --decimal .", where=at)
+        typed[name] = first
         if len({style.decimal for style in fitting}) == 1:
             marks[name] = fitting[0].decimal
         notes += _notes(name, fitting[0], text)
     return frame.with_columns(**typed), marks, notes
-
-
-def _only_reading(
-    text: pl.Series, styles: list[_Style], where: str, place: Callable[[int], str]
-) -> pl.Series:
-    first, *others = [style.numbers(text) for style in styles]
-    for other in others:
-        if not first.equals(other):
-            row = int((first != other).arg_true()[0])
-            at, either = place(row + 1), f"{first[row]:g} or {other[row]:g}"
-            found = f"{where}: '{text[row]}' in {at} may be {either}"
-            raise fault("decimal", found, "pass --decimal , or --decimal .", where=at)
-    return first
 
 
 def _notes(name: str, style: _Style, text: pl.Series) -> list[Finding]:

@@ -139,7 +139,7 @@ def fit_panel(
         ConfigError: the weights to start from do not fit.
         FitError: the loss is not finite; names the series.
     """
-    fingerprint = panel.fingerprint()
+    fingerprint = panel.until(split.end).fingerprint()
     panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
     if parent is not None:
         panel = with_words_of(panel, parent)
