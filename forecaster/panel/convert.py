@@ -41,7 +41,7 @@ from forecaster.panel.roles import (
     look_like_codes,
     repeated_rows,
 )
-from forecaster.panel.rows import SERIES, Rows, ids_as, main_rows
+from forecaster.panel.rows import Rows, ids_as, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import (
     CARD,
@@ -353,13 +353,10 @@ class _Conversion:
 
     def _check_static(self, rows: Rows) -> None:
         """Refuses a column that is static in the sample and varies in a part."""
-        if self.data.static is not None or not rows.schema.static:
-            return
-        counts = rows.frame.group_by(SERIES).agg(pl.col(rows.schema.static).drop_nulls().n_unique())
-        for name in rows.schema.static:
-            if (counts[name] > 1).any():
-                text = f"column '{name}' varies within a series"
-                raise self._contradiction(text, f"declare its role, as --past {name}", name)
+        changing = [note.where for note in rows.notes if note.rule == "static"]
+        if changing and self.data.static is None:
+            text = f"column '{changing[0]}' varies within a series"
+            raise self._contradiction(text, f"declare its role, as --past {changing[0]}", changing[0])
 
     def _check_categories(self, categories: dict[str, tuple[str, ...]]) -> None:
         """Refuses more categories than roles allow."""
