@@ -70,8 +70,9 @@ forecast = model.predict("data/demo.csv", future="data/demo_future.csv")
 forecast.frame, model.backtest("data/demo.csv").summary
 ```
 
-Tables are a path, a glob, or a pandas, polars or Arrow frame; results come as the same kind of frame. Functions that read a table
-also take every setting of `data` ([reference.md](reference.md#settings)) as a keyword: `time=`, `series=`, `known=`, ….
+Tables are a path, a glob, or a pandas, polars or Arrow frame; results come as the same kind of frame. Functions
+that read a table also take every setting of `data` ([reference.md](reference.md#settings)) as a keyword: `time=`,
+`series=`, `known=`, ….
 """
 CLASSES = ("Forecaster", "Forecast", "Backtest", "Explanation", "Study", "Config")
 

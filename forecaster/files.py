@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from forecaster.errors import OutputError
@@ -72,6 +72,43 @@ def atomic_folder(
         raise OutputError(_explain(path, error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def only_writer(out: Path, held: Path, work: str) -> Iterator[None]:
+    """Locks a result against a second process that would write it; the lock ends with its process.
+
+    Args:
+        out: the result, named in the message.
+        held: the lock file, made with its folder and removed in the end.
+        work: what writes, as "fit".
+
+    Raises:
+        OutputError: another process is writing the result, or the lock cannot be written.
+    """
+    with ExitStack() as stack:
+        while True:
+            try:
+                held.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(held.open("a+"))
+                if not lock(file.fileno()):
+                    file.seek(0)
+                    raise OutputError(
+                        f"{out}: another {work} is writing it ({file.read() or 'just begun'}): "
+                        "wait for it, or choose another --out"
+                    )
+            except OSError as error:
+                raise OutputError(f"{held.parent}: cannot be written: {error.strerror}") from error
+            with suppress(FileNotFoundError):  # the process that held it has removed it just now
+                if os.path.samestat(held.stat(), os.fstat(file.fileno())):
+                    break
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {os.uname().nodename}")
+        file.flush()
+        try:
+            yield
+        finally:
+            held.unlink(missing_ok=True)
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:
