@@ -28,7 +28,7 @@ from forecaster.model.scaling import Scale
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
-from forecaster.panel.panel import MISSING, NO_TIME, Panel
+from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
@@ -261,8 +261,9 @@ class Predictor:
         progress: Progress | None = None,
         num_samples: int | None = None,
         seed: int = 0,
+        only: Only = None,
     ) -> Forecast:
-        """Returns the forecast of every series of a panel.
+        """Returns the forecast of every series of a panel, or of some.
 
         Args:
             panel: opened with the artifact's schema.
@@ -273,6 +274,7 @@ class Predictor:
             progress: called after each block of series.
             num_samples: sample paths to keep, which need an autoregressive decoder.
             seed: of the sample paths.
+            only: labels of the series to forecast.
 
         Raises:
             ConfigError: the horizon is too long for the model, or it draws no paths.
@@ -280,6 +282,7 @@ class Predictor:
                 cutoff.
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
+        panel = panel.only(only)
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, self.artifact, window)

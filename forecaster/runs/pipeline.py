@@ -26,8 +26,9 @@ from forecaster.evaluation.backtest import (
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.artifact import FORECAST, LOSSES, REPORT, Artifact
+from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_figure, write_page
@@ -35,7 +36,7 @@ from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import (
     print_cutoffs,
     print_findings,
@@ -75,6 +76,8 @@ class BacktestOptions:
     """Steps between cutoffs; None = the horizon."""
     horizon: int | None = None
     """Leads; None = as the model was fitted."""
+    only: Only = None
+    """Series that are scored; refits read all."""
 
 
 def run_fit(
@@ -185,11 +188,12 @@ def run_backtest_pipeline(
     """
     if options.horizon is not None:
         check_horizon(artifact, options.horizon)
+    scored = panel.only(options.only)
     findings = check_panel(panel)
     refuse_errors(findings)
     print_findings(console, [finding for finding in findings if finding.severity == "warning"])
     horizon = options.horizon or artifact.horizon
-    cutoffs = rolling_cutoffs(panel, options.windows, horizon, options.stride)
+    cutoffs = rolling_cutoffs(scored, options.windows, horizon, options.stride)
     if options.refit == "never" and cutoffs[0] < artifact.trained_until:
         text = panel.calendar.text
         raise ConfigError(
@@ -206,10 +210,11 @@ def run_backtest_pipeline(
         )
     if artifact.parent is not None and options.refit != "never":
         print_fresh_refit(console, artifact.parent)
-    refits = _Refits(artifact, panel, cutoffs, horizon, options.refit, console)
+    refits = _Refits(artifact, panel, scored, cutoffs, horizon, options.refit, console)
     with open_run(tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.forecasts)
-        flags = asdict(options).items()
+        only = options.only if isinstance(options.only, str | None) else ",".join(options.only)
+        flags = (asdict(options) | {"only": only}).items()
         given = " ".join(f"--{name} {value}" for name, value in flags if value is not None)
         command = f"forecaster backtest MODEL {_table_name(panel)} {given}"
         report_context = ReportContext(refits.artifact, command, panel.fingerprint(), tuple(findings))
@@ -231,6 +236,7 @@ class _Refits:
         self,
         artifact: Artifact,
         panel: Panel,
+        scored: Panel,
         cutoffs: Sequence[int],
         horizon: int,
         refit: Refit,
@@ -238,7 +244,8 @@ class _Refits:
     ):
         self.artifact = artifact
         """The model that forecasts now; before any forecast, the one that gives the plan."""
-        self._plan, self._panel, self._cutoffs = artifact.plan, panel, cutoffs
+        self._plan, self._panel, self._scored = artifact.plan, panel, scored
+        self._cutoffs = cutoffs
         self._horizon, self._refit, self._console = horizon, refit, console
         self._models: dict[str, tuple[Predictor, Panel]] = {}
 
@@ -272,7 +279,7 @@ class _Refits:
             print_cutoffs(self._console, self._panel, served, cutoff)
             linear = self._linear(cutoff)
         self._models = {
-            name: (Predictor(model), recoded(self._panel, model.schema.categories))
+            name: (Predictor(model), recoded(self._scored, model.schema.categories))
             for name, model in ((MODEL, self.artifact), (RIDGE, linear))
             if model is not None
         }

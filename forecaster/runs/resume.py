@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -329,10 +329,7 @@ def claimed(
     if not is_main:
         yield folder
         return
-    with ExitStack() as stack:
-        made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
-        stack.callback(_remove_empty, made)
-        stack.enter_context(only_writer(folder.out, folder.path / "lock", "fit"))
+    with only_writer(folder.out, folder.path / "lock", "fit"):
         step = folder.step
         if step is not None and not resumes and not restarts:
             raise OutputError(
@@ -348,12 +345,6 @@ def claimed(
                 folder.remove()
             raise
         folder.remove()
-
-
-def _remove_empty(made: list[Path]) -> None:
-    for path in made:
-        with suppress(OSError):  # not empty
-            path.rmdir()
 
 
 def _version() -> str:
