@@ -165,7 +165,7 @@ def predict_to(
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
             rows = rows_of(forecast)
-            write_rows(rows, out)
+            write_rows(rows, out, panel.as_text)
             records, before = [PartRecord("", *counts_of(forecast), rows.height, "")], 0
         else:
 
@@ -184,7 +184,7 @@ def predict_to(
                 if parts:
                     partitions.leave(common, records)
                 else:
-                    partitions.merge(out)
+                    partitions.merge(out, panel.as_text)
     return BatchResult(
         path=out if alone and not parts else folder,
         whole=alone,
