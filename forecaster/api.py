@@ -79,6 +79,7 @@ def data_options() -> dict[str, tuple[Parameter, str]]:
             annotation = ast.unparse(field.annotation).replace("tuple[str, ...]", "str | Sequence[str]")
             annotation = re.sub(r"tuple\[Annotated\[int.*?\], \.\.\.\]", "Sequence[int]", annotation)
             name = field.target.id
+            annotation = "str | Sequence[str] | None" if name == "time" else annotation
             parameter = Parameter(
                 name,
                 Parameter.KEYWORD_ONLY,
