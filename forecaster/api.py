@@ -52,6 +52,8 @@ _COMMON = {
     "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
     "date.",
     "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
+    "name": "Name of the run in MLflow.",
+    "tracking": "Record the run in MLflow.",
     "overwrite": "Replace outputs that are there.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
@@ -157,7 +159,12 @@ def fit(
     precision: Literal["full", "bf16"] | None = None,
     compile: bool = False,
     budget: str | float | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+    integer: bool = False,
     report: str | Path | None = None,
+    tracking: bool = True,
+    name: str | None = None,
     quiet: bool = False,
     **data_options: Any,
 ) -> Forecaster:
@@ -175,7 +182,11 @@ def fit(
         precision: Matrix products in training: full (float32) or bf16. None = full.
         compile: Compile the training loss with torch; pays on a GPU in a long fit.
         budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
+        lower: Smallest value of a forecast.
+        upper: Largest value of a forecast.
+        integer: Round forecasts to whole numbers.
         report: HTML page about the validation windows; `out` has one anyway.
+        name: Name of the run in MLflow. None = that of the folder or the table.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -194,6 +205,11 @@ def fit(
     from forecaster.panel.findings import check_paths
 
     settings = config_from(config, horizon, data_options)
+    bounds = {"lower": lower, "upper": upper, "integer": integer or None}
+    settings = settings.replaced(
+        target={key: bound for key, bound in bounds.items() if bound is not None}
+    )
+    settings = _tracked(settings, tracking)
     if budget is not None:
         settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
     if precision not in (None, "full", "bf16"):
@@ -244,7 +260,9 @@ def fit(
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
-        artifact = run_fit(panel, settings, folder, console, start, run, context, report=page)
+        artifact = run_fit(
+            panel, settings, folder, console, start, run, context, report=page, name=name
+        )
         return Forecaster(artifact, settings.tracking)
 
 
@@ -273,6 +291,7 @@ def tune(
     register: str | None = None,
     refit: bool = True,
     command: str = "fc.tune(...)",
+    tracking: bool = True,
     quiet: bool = False,
     **data_options: Any,
 ) -> Study:
@@ -317,7 +336,7 @@ def tune(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
-    settings = config_from(config, horizon, data_options)
+    settings = _tracked(config_from(config, horizon, data_options), tracking)
     required_horizon(settings)
     check_paths(data, future, covariates)
 
@@ -436,7 +455,7 @@ def load(path: str | Path) -> Forecaster:
 
     Args:
         path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
-            store that MLFLOW_TRACKING_URI names, or the one in this folder.
+            store that MLFLOW_TRACKING_URI names, or your own.
 
     Raises:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
@@ -460,6 +479,10 @@ def _check_model(path: str | Path) -> bool:
     if not registered:
         check_saved(Path(path))
     return registered
+
+
+def _tracked(config: Config, tracking: bool) -> Config:
+    return config if tracking else config.replaced(tracking={"enabled": False})
 
 
 def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path | None:
@@ -660,6 +683,8 @@ class Forecaster:
         quiet: bool = False,
         horizon: int | None = None,
         only: str | Sequence[str] | None = None,
+        tracking: bool = True,
+        name: str | None = None,
         **data_options: Any,
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -687,7 +712,8 @@ class Forecaster:
             check_count(count, name)
         plan = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
+        store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
+        return run_backtest_pipeline(self.artifact, panel, plan, store, Console(quiet=quiet), name)
 
     @_described
     @_on_device

@@ -90,6 +90,7 @@ def run_fit(
     context: TrainingContext = NO_CONTEXT,
     introduced: bool = False,
     report: Path | None = None,
+    name: str | None = None,
 ) -> Artifact:
     """Returns the fitted artifact, saved and tracked.
 
@@ -103,6 +104,7 @@ def run_fit(
         context: devices and precision; rank 0 alone prints and writes.
         introduced: roles and findings have been printed.
         report: path of the page about the validation windows, beside the artifact's own copy.
+        name: of the tracked run; None = of the folder or the table.
 
     Raises:
         DataError: the audit finds errors, or a resumed fit finds another table.
@@ -125,7 +127,7 @@ def run_fit(
     first = None
     if start is not None:
         first = Start(start, partial(print_start, console, panel, split, start))
-    name = out.name if out else Path(panel.name).stem
+    name = name or (out.name if out else Path(panel.name).stem)
     validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
@@ -140,7 +142,7 @@ def run_fit(
         if resumable is None:
             run = stack.enter_context(open_run(tracking, name))
         else:
-            opening = resumable.opened(plan, tracking, panel, start, context)
+            opening = resumable.opened(plan, tracking, name, panel, start, context)
             run, context = stack.enter_context(opening)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
@@ -171,6 +173,7 @@ def run_backtest_pipeline(
     options: BacktestOptions,
     tracking: TrackingConfig,
     console: Console,
+    name: str | None = None,
 ) -> Backtest:
     """Returns the backtest of an artifact's plan on a panel, tracked.
 
@@ -180,6 +183,7 @@ def run_backtest_pipeline(
         options: cutoffs and refitting.
         tracking: where the run is recorded.
         console: receives what is printed.
+        name: of the run; None = after the table.
 
     Raises:
         DataError: the audit finds errors.
@@ -211,7 +215,7 @@ def run_backtest_pipeline(
     if artifact.parent is not None and options.refit != "never":
         print_fresh_refit(console, artifact.parent)
     refits = _Refits(artifact, panel, scored, cutoffs, horizon, options.refit, console)
-    with open_run(tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
+    with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.forecasts)
         only = options.only if isinstance(options.only, str | None) else ",".join(options.only)
         flags = (asdict(options) | {"only": only}).items()
