@@ -708,8 +708,8 @@ class Forecaster:
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
-        for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
-            check_count(count, name)
+        for option, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+            check_count(count, option)
         plan = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
         store = self.tracking.model_copy(update={} if tracking else {"enabled": False})

@@ -148,7 +148,7 @@ def test_the_environment_says_where_runs_go_and_the_config_says_it_louder(place,
 def test_a_fit_without_tracking_leaves_no_run_and_one_with_a_name_has_it(place, capsys):
     given = {"config": TRACKED, "quiet": True}
     model = fc.fit(tiny.plain(), 7, **given, tracking=False)
-    model.backtest(tiny.plain(), windows=1, quiet=True)
+    assert not model.tracking.enabled
     fc.Forecaster(model.artifact).backtest(tiny.plain(), windows=1, quiet=True, tracking=False)
     assert _runs(place)[1] == []
     assert os.listdir(place) == ["mlflow.db"]
