@@ -11,7 +11,7 @@ import ast
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, partial, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     Settings = str | Path | Mapping[str, Any] | Config
 
+_DEVICE = 'Literal["cpu", "cuda"] | None'
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COMMON = {
@@ -52,6 +53,7 @@ _COMMON = {
     "date.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
+    "device": "Where it computes. None = a CUDA GPU if there is one.",
 }
 """Descriptions of the options that several functions have."""
 
@@ -112,7 +114,28 @@ def _described(function: Function) -> Function:
     return function
 
 
+def _on_device(function: Function) -> Function:
+    """Adds the option `device` to a function."""
+    given = signature(function)
+    option = Parameter("device", Parameter.KEYWORD_ONLY, default=None, annotation=_DEVICE)
+    *parts, last = given.parameters.values()
+    parts = [*parts, option, last] if last.kind is Parameter.VAR_KEYWORD else [*parts, last, option]
+
+    @wraps(function)
+    def run(*args: Any, device: str | None = None, **named: Any) -> Any:
+        if device is None:  # nothing to import
+            return function(*args, **named)
+        from forecaster.model.hardware import on_device
+
+        with on_device(device):
+            return function(*args, **named)
+
+    run.__signature__ = given.replace(parameters=parts)  # type: ignore[attr-defined]
+    return run  # type: ignore[return-value]
+
+
 @_described
+@_on_device
 def fit(
     data: object = None,
     horizon: int | None = None,
@@ -212,6 +235,7 @@ def fit(
 
 
 @_described
+@_on_device
 def tune(
     data: object,
     horizon: int | None = None,
@@ -483,6 +507,7 @@ class Forecaster:
         return open_for(self.artifact, data, future, covariates, data_options)
 
     @_described
+    @_on_device
     def predict(
         self,
         data: object,
@@ -515,6 +540,7 @@ class Forecaster:
         return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed)
 
     @_described
+    @_on_device
     def predict_to(
         self,
         path: str | Path,
@@ -582,6 +608,7 @@ class Forecaster:
         )
 
     @_described
+    @_on_device
     def backtest(
         self,
         data: object,
@@ -627,6 +654,7 @@ class Forecaster:
         return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, console, reopened)
 
     @_described
+    @_on_device
     def detect(
         self,
         data: object,

@@ -53,8 +53,8 @@ def predict(
     loaded = api.load(model)
     with results.progress("forecasting") as update:
         done = loaded.predict_to(out, shard=part, engine=elsewhere, progress=update, **given)
-    warnings = [finding for finding in done.findings if finding.severity == "warning"]
-    print_findings(Console(stderr=True), warnings)
+    said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]
+    print_findings(Console(stderr=True), said)
     typer.echo(visible(done.report))
     _print_parts(done, given["samples"])
     if plot is not None:

@@ -26,10 +26,10 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor, path_keys
 from forecaster.forecast.writer import PAGES, PICTURES, check_suffix, write_figure, write_page
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.hardware import spare_threads
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
 from forecaster.model.recording import AttentionWeights, record_attention
-from forecaster.model.threads import spare_threads
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.windows.batch import Batch, Inputs

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from forecaster.config import config_from
-from forecaster.errors import OutputError
+from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
@@ -92,9 +92,11 @@ def open_for(
 ) -> Panel:
     """Returns a table opened with a model's roles, categories and frequency; `roles` rename columns."""
     declared = config_from(None, None, roles).data
-    schema = artifact.schema.renamed(declared)
+    schema, fitted = artifact.schema.renamed(declared), artifact.plan.data
+    if fitted.resample is not None and declared.agg not in (None, fitted.agg):
+        raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
     # The reading options of the fit hold unless this call declares others.
-    reading = artifact.plan.data.model_copy(update={name: getattr(declared, name) for name in roles})
+    reading = fitted.model_copy(update={name: getattr(declared, name) for name in roles})
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 

@@ -9,6 +9,7 @@ Axes: N window · H lead · C channel · Q quantile level.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
@@ -21,9 +22,9 @@ from torch import Tensor
 from forecaster.errors import ConfigError, DataError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
+from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
-from forecaster.model.threads import cores, run_parallel
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
@@ -248,12 +249,14 @@ def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], ND
 class Predictor:
     """Forecasts with one artifact."""
 
-    def __init__(self, artifact: Artifact, device: str = "cpu", lanes: int | None = None):
-        """Moves the model to a device; `lanes` = batches in parallel, None = one per core."""
+    def __init__(self, artifact: Artifact, on: str | None = None, lanes: int | None = None):
+        """Moves the model to a device, None = a GPU if there is one; `lanes` = batches in parallel."""
         self.artifact = artifact
-        self._device = device
-        self._lanes = lanes or (cores() if device == "cpu" else 1)
-        self._ensemble = artifact.ensemble.eval().to(device)
+        self._device = on or device()
+        self._lanes = lanes or (cores() if self._device == "cpu" else 1)
+        # A copy: what is saved and exported stays on the processor.
+        own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
+        self._ensemble = own.eval().to(self._device)
 
     def predict(
         self,

@@ -16,15 +16,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.errors import DataError
+from forecaster.errors import ConfigError, DataError
 from forecaster.panel.calendar import Calendar, declared_freq
 from forecaster.panel.findings import Faults, beside, fault, refuse_errors
-from forecaster.panel.frames import Table, read_table
+from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, with_holidays
-from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, find_freq
+from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, find_freq
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
+from forecaster.panel.resample import resampled
 from forecaster.panel.roles import check_schema, comparable_times, infer_schema
 from forecaster.panel.rows import SERIES, Rows, main_rows, row_number, with_covariates, with_future
 from forecaster.panel.schema import Schema
@@ -46,15 +47,7 @@ def open_panel(
     """
     if is_store(source):
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
-    faults, tables = Faults("unreadable"), dict[str, Table]()
-    reading = data if schema is None else data.model_copy(update={"series": schema.series})
-    for name, given in (("table", source), ("covariates", covariates), ("future", future)):
-        with faults:
-            if given is not None or name == "table":
-                # Covariates and future rows are never one row per series.
-                how = reading if name == "table" else reading.model_copy(update={"layout": None})
-                tables[name] = read_table(given, how)
-    faults.refuse()
+    tables = _read(data, schema, table=source, covariates=covariates, future=future)
     # Popped, so that the text of a large table can be freed once its rows are read.
     return build_panel(
         tables.pop("table"),
@@ -63,6 +56,11 @@ def open_panel(
         covariates=tables.pop("covariates", None),
         future=tables.pop("future", None),
     )
+
+
+def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
+    reading = data if schema is None else data.model_copy(update={"series": schema.series})
+    return read_tables(sources, reading, None if schema is None else schema.decimals)
 
 
 def with_roles_until(
@@ -116,11 +114,10 @@ def _schema_until(
         frame = table.frame.select(columns)
         return replace(table, frame=frame if times is None else frame.filter(times <= until), text=None)
 
-    how = data.model_copy(update={"series": schema.series})
-    table, _ = _in_long_form(read_table(source, how).with_ids(schema.series), data, schema)
-    how = how.model_copy(update={"layout": None})
-    other = None if covariates is None else cut(read_table(covariates, how))
-    found = infer_schema(cut(table), data.model_copy(update=declared), covariates=other).schema
+    tables = _read(data, schema, table=source, covariates=covariates)
+    table, _ = _in_long_form(tables.pop("table").with_ids(schema.series), data, schema)
+    others = {name: cut(other) for name, other in tables.items()}
+    found = infer_schema(cut(table), data.model_copy(update=declared), **others).schema
     roles = {name: getattr(found, name) for name in own}
     return replace(schema, **roles) if roles != own else schema
 
@@ -174,6 +171,9 @@ def build_panel(
         rows = joined(rows, data, covariates, future, faults)
         notes += rows.notes
         refuse_errors([*rows.notes, *faults.found])
+        if data.resample is not None:
+            rows, calendar, note = resampled(rows, calendar, data)
+            regular, notes = True, [*notes, note]
         rows = replace(rows, schema=replace(rows.schema, regular=regular))
         source = (table.name, table.kind)
         # No longer needed: a large table takes more memory than its panel.
@@ -213,10 +213,14 @@ def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calen
         times: of whole series in parts; read where the step has to be found.
     """
     integer = schema.time_dtype == "integer"
-    if schema.freq:
+    if data.agg is not None and data.resample is None:
+        raise ConfigError(f"--agg {data.agg}: expected the step to aggregate to, as --resample W-SUN")
+    # With `resample` freq and schema.freq are those of the periods, not of the rows.
+    if schema.freq and data.resample is None:
         freq, regular = schema.freq, schema.regular
-    elif data.freq is not None:
+    elif data.freq is not None and data.resample is None:
         freq, regular = declared_freq(data.freq, integer=integer), True
+        check_not_finer(Calendar(freq, schema.time_zone, integer), times)
     elif schema.time is None:
         freq, regular = "1i", True
     else:
@@ -366,6 +370,8 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     Raises:
         DataError: a row is off the grid, or most of the grid would be empty.
     """
+    if (off := panel.calendar.off_anchor(panel.time)).any():
+        raise _off_grid(panel, off)
     if panel.calendar.is_dense(panel.time, panel.indptr):
         return replace(panel, regular=True)
     length = np.diff(panel.indptr)
@@ -423,5 +429,5 @@ def _off_grid(panel: Panel, off: NDArray[np.bool_]) -> DataError:
         f"{panel.name}: expected steps of {panel.calendar.freq} from {first} in series '{label}', found "
         f"{time} ({count} such rows)"
     )
-    advice = "pass another step with --freq, or round the times to it"
+    advice = "pass another step with --freq, round the times to it, or aggregate them with --resample"
     return fault("grid", text, advice, series=label, where=time, count=count)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -126,7 +127,10 @@ def infer_schema(
         reasons=reasons,
         melted=melted,
     )
-    return Inferred(schema, table, order)
+    given = [other for other in (covariates, future, table) if other is not None]
+    marks = {name: mark for other in given for name, mark in other.marks.items()}
+    shown: Any = {name: marks[name] for name in schema.numbers if name in marks}
+    return Inferred(replace(schema, decimal=shown), table, order)
 
 
 def is_category(column: pl.Series) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,7 @@ from forecaster.panel.findings import (
     row_fault,
 )
 from forecaster.panel.frames import TEXT, Table, missing_columns
+from forecaster.panel.numbers import Decimals, as_numbers, known_text
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Schema
 from forecaster.panel.timestamps import has_clock, integer_format, write_times
@@ -78,6 +80,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     wanted = (*(schema.melted or schema.target), *schema.past, *schema.known, *schema.static)
     keys = [] if schema.melted else list(schema.series)
     columns, faults = [], Faults()
+    table, schema, notes = _with_numbers(table, schema, data)
     with faults:
         # A schema with a frequency is that of a model: its kind of times must be this table's.
         same_clock = bool(schema.freq)
@@ -97,7 +100,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
         order = find_order(frame.select(keys), frame[TIME].to_numpy())
     frame = order.placed(frame.drop(*keys, TIME))
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
-    notes = [] if table.times is None else [*table.times.notes]
+    notes += [] if table.times is None else table.times.notes
     if schema.time is None:
         frame = frame.with_columns(row_number(schema.target).over(SERIES).alias(TIME))
     else:
@@ -113,6 +116,19 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
 
 
 # Cells
+
+
+def _with_numbers(
+    table: Table, schema: Schema, data: DataConfig
+) -> tuple[Table, Schema, list[Finding]]:
+    """Returns the table with columns of text as numbers, the schema with their marks, and notes."""
+    texts = [column for column in table.frame if column.dtype in TEXT]
+    text = [column.cast(pl.String) for column in texts if column.name in schema.numbers]
+    decimals = schema.decimals if data.decimal is None else Decimals(others=data.decimal)
+    frame, marks, notes = as_numbers(pl.DataFrame(text), decimals, table.name, table.place)
+    found: Any = schema.decimal | marks
+    table = replace(table, frame=table.frame.with_columns(frame.iter_columns()))
+    return table, replace(schema, decimal=found), notes
 
 
 def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
@@ -133,7 +149,7 @@ def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
     if column.dtype not in TEXT:
         advice = "give it as numbers, or leave the column out"
         raise fault("text", f"{where}: expected numbers, found {column.dtype}", advice, where=name)
-    text = column.cast(pl.String)
+    text = known_text(column.cast(pl.String))
     numbers = text.cast(pl.Float64, strict=False)
     bad = numbers.is_null() & text.is_not_null()
     if bad.any():
@@ -415,6 +431,7 @@ def _keyed(
     shared = [key for key in rows.keys.columns if key in table.frame.columns]
     table = table.with_ids(shared)
     columns, parts, faults = [], [], Faults()
+    table, schema, read = _with_numbers(table, schema, data)
     for name in names:
         with faults:
             columns.append(_read_values(table, name, schema))
@@ -447,9 +464,11 @@ def _keyed(
     source = _RowSource(table, schema.time, rows.keys, f"{table.name}: ")
     frame = frame.sort(SERIES, maintain_order=True)
     if not timed:
-        return *_one_per_key(frame, [SERIES], source, data.on_duplicates), source
-    order = find_order(frame.select(SERIES), frame[TIME].to_numpy())
-    return *_without_repeats(order.placed(frame), order, source, data.on_duplicates), source
+        frame, notes = _one_per_key(frame, [SERIES], source, data.on_duplicates)
+    else:
+        order = find_order(frame.select(SERIES), frame[TIME].to_numpy())
+        frame, notes = _without_repeats(order.placed(frame), order, source, data.on_duplicates)
+    return frame, read + notes, source
 
 
 def ids_as(table: Table, key: str, dtype: pl.DataType) -> pl.Series:

@@ -37,7 +37,7 @@ from forecaster.forecast.parts import (
 )
 from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
 from forecaster.forecast.writer import ROWS, check_suffix, write_rows
-from forecaster.model.threads import cores
+from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding, refuse_errors
@@ -205,18 +205,12 @@ def _made(
 
 def _device_names(count: int | None) -> list[str]:
     """Returns one device per process: GPUs where the machine has any, else CPUs."""
-    import torch
-
-    if count is None:
-        return ["cpu"]
+    count = 1 if count is None else count
     if count < 1:
         raise ConfigError(f"devices {count}: expected 1 or more")
-    gpus = torch.cuda.device_count()
-    if not gpus:
-        return ["cpu"] * count
-    if count > gpus:
-        raise ConfigError(f"devices {count}: this machine has {gpus} GPUs")
-    return [f"cuda:{number}" for number in range(count)]
+    if 0 < cuda_count() < count:
+        raise ConfigError(f"devices {count}: this machine has {cuda_count()} GPUs")
+    return [device(number) for number in range(count)]
 
 
 def _made_by_processes(
@@ -312,7 +306,8 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
         return store
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(store, ignore_errors=True)
-    convert_table(source.data, store, reading, covariates=source.covariates, future=source.future)
+    others: Any = {"covariates": source.covariates, "future": source.future}
+    convert_table(source.data, store, reading, **others, decimals=artifact.schema.decimals)
     with atomic_file(stamp) as partial:
         partial.write_text(found, encoding="utf-8")
     return store
@@ -321,6 +316,8 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
 def _as_declared(schema: Schema, reading: DataConfig) -> DataConfig:
     """Returns how to read a table whose columns are known from a model."""
     declared = {name: getattr(schema, name) for name in _ROLES} | {"holidays": schema.holidays}
+    if reading.resample is not None:
+        declared["freq"] = None  # that of the periods
     return reading.model_copy(update={**declared, "time": schema.time or "row"})
 
 

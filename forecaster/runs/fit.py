@@ -25,9 +25,9 @@ from forecaster.forecast.calibrate import CalibrationSet, calibrate
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.hardware import spare_threads
 from forecaster.model.network import Network
 from forecaster.model.size import check_memory
-from forecaster.model.threads import spare_threads
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
@@ -85,7 +85,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "known": schema.known,
         "past": schema.past,
         "static": schema.static,
-        "freq": schema.freq,
+        "freq": None if config.data.resample else schema.freq,
         "season_length": panel.calendar.season,
         "periods": panel.calendar.periods,
         "layout": schema.layout,
@@ -139,7 +139,7 @@ def fit_panel(
         ConfigError: the weights to start from do not fit.
         FitError: the loss is not finite; names the series.
     """
-    fingerprint = panel.fingerprint()
+    fingerprint = panel.until(split.end).fingerprint()
     panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
     if parent is not None:
         panel = with_words_of(panel, parent)
