@@ -34,7 +34,7 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.writer import write_page, write_rows
 from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.frames import frame_of, to_kind
-from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
     from forecaster.evaluation.report_data import ReportContext
@@ -136,11 +136,14 @@ class Backtest:
         if axis not in get_args(Axis):
             raise ConfigError(f"by {axis!r}: expected one of {', '.join(get_args(Axis))}")
         series, cutoff = windows_of(self.forecasts)
-        groups, group = np.unique(series if axis == "series" else cutoff, return_inverse=True)
         keys: dict[str, Any]
         if axis == "cutoff":
+            groups, group = np.unique(cutoff, return_inverse=True)
             keys = {"cutoff": panel.stamps(groups, "cutoff")}
         else:
+            natural = panel.numbers()
+            places, group = np.unique(np.argsort(natural)[series], return_inverse=True)
+            groups = natural[places]
             keys = {name: panel.keys[name][groups] for name in panel.keys.columns}
             keys = keys or {"series": np.array(panel.labels, dtype=object)[groups]}
         return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
@@ -173,13 +176,13 @@ class Backtest:
 
         write_page(render_report(self), Path(path))
 
-    def plot(self, series: str | None = None) -> Any:
+    def plot(self, only: Only = None) -> Any:
         """A figure of the last cutoff's forecast with the actuals.
 
         Args:
-            series: the key of one series; None = the first few.
+            only: labels of series; None = the first few.
         """
-        return self.forecasts[-1].plot(series)
+        return self.forecasts[-1].plot(only)
 
 
 def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None = None) -> list[int]:
@@ -281,10 +284,10 @@ class _ForecastStorage:
             return self._arrays[name][self._kept]
 
         names = ("quantiles", "actual", "time")
-        forecast = replace(forecast, **{name: moved(name, getattr(forecast, name)) for name in names})
-        beside = {name: moved(f"of {name}", own) for name, own in beside.items()}
+        own: dict[str, Any] = {name: moved(name, getattr(forecast, name)) for name in names}
+        beside = {name: moved(f"of {name}", one) for name, one in beside.items()}
         self._kept += 1
-        return forecast, beside
+        return replace(forecast, **own), beside
 
 
 class _Part(NamedTuple):

@@ -25,7 +25,7 @@ from forecaster.forecast.writer import write_rows
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
 from forecaster.panel.frames import to_kind
-from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.panel import NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
 
 if TYPE_CHECKING:
@@ -122,19 +122,19 @@ class Labels:
         """
         write_rows(self.rows, Path(path))
 
-    def plot(self, series: str | None = None) -> Figure:
+    def plot(self, only: Only = None) -> Figure:
         """Returns a figure of values, bands, and values outside; a panel per series and channel.
 
         Args:
-            series: the key of one series (several key columns joined with "/"); None = the first few.
+            only: labels of series (several key columns joined with "/"); None = the first few.
 
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.plots import panel_grid, shared_legend
+        from forecaster.forecast.plots import PANELS, panel_grid, shared_legend
 
         panel = self.panel
-        some = range(panel.n_series) if series is None else [panel.series_named(str(series))]
+        some = panel.numbers(only)[:PANELS].tolist()
         shown = [(number, channel) for number in some for channel in range(panel.n_channels)]
         figure, axes = panel_grid(len(shown))
         for axis, (number, channel) in zip(axes, shown, strict=False):

@@ -20,7 +20,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import to_kind
-from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,20 +150,20 @@ class Forecast:
         """
         write_rows(self.rows, Path(path))
 
-    def plot(self, series: str | None = None) -> Figure:
-        """Returns a figure of history, median and bands; a panel per series and channel.
+    def plot(self, only: Only = None) -> Figure:
+        """Returns a figure of history, median and bands; a panel per series and channel, at most six.
 
         Args:
-            series: the key of one series (several key columns joined with "/"); None = the first few.
+            only: labels of series (several key columns joined with "/"); None = the first few.
 
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.plots import plot_forecast
+        from forecaster.forecast.plots import PANELS, plot_forecast
 
-        if series is None:
-            return plot_forecast(self, np.arange(len(self.series)))
-        return plot_forecast(self, np.flatnonzero(self.series == self.panel.series_named(str(series))))
+        wanted = self.panel.numbers(only)
+        shown = wanted[np.isin(wanted, self.series)][:PANELS]
+        return plot_forecast(self, np.nonzero(shown[:, None] == self.series)[1])
 
 
 def known_forecast(

@@ -30,7 +30,7 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 
 _TERMS, MANIFEST = "terms.json", "manifest.json"
 SHARED = ("panel", "panel.source.json", "model")
@@ -66,6 +66,8 @@ class PartitionJob:
     """Folder of the panel as a store, for other processes."""
     roles: Mapping[str, Any] = field(default_factory=dict)
     """Columns with another name in this table, and how it is read."""
+    only: Only = None
+    """Series to forecast."""
 
     @property
     def n_blocks(self) -> int:
@@ -79,7 +81,7 @@ class PartitionJob:
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
         """Returns the model on a device and the panel; `lanes` = concurrent batches."""
         artifact = load_artifact(self.model)
-        panel = open_for(artifact, self.store, None, None, self.roles)
+        panel = open_for(artifact, self.store, None, None, self.roles).only(self.only)
         return Predictor(artifact, device, lanes), panel
 
 
@@ -103,11 +105,6 @@ def open_for(
 def part_name(number: int) -> str:
     """Returns the file name of a block's part."""
     return f"part-{number:06d}.parquet"
-
-
-def folder_of(out: Path) -> Path:
-    """Returns the folder of the parts of a file."""
-    return out.with_name(f"{out.name}.parts")
 
 
 def forecast_block(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> Forecast:

@@ -28,7 +28,7 @@ from forecaster.model.scaling import Scale
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
-from forecaster.panel.panel import MISSING, NO_TIME, Panel
+from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
@@ -235,9 +235,9 @@ def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], ND
         rows = np.maximum(at[series, None] - np.arange(length), begin[series, None])
         seen = panel.values[rows, :channels]
         usable[series] = (seen == seen).any(axis=1)
-    for series in np.flatnonzero(begun & ~usable.all(axis=1)) if channels > 1 else ():
-        past = panel.values[panel.indptr[series] : at[series] + 1, :channels]
-        ever[series] = (past == past).any(axis=0)
+    for number in np.flatnonzero(begun & ~usable.all(axis=1)) if channels > 1 else ():
+        past = panel.values[panel.indptr[number] : at[number] + 1, :channels]
+        ever[number] = (past == past).any(axis=0)
     reasons = np.where(
         ever,
         f"no target observed in the {length} steps before the cutoff",
@@ -266,8 +266,9 @@ class Predictor:
         progress: Progress | None = None,
         num_samples: int | None = None,
         seed: int = 0,
+        only: Only = None,
     ) -> Forecast:
-        """Returns the forecast of every series of a panel.
+        """Returns the forecast of every series of a panel, or of some.
 
         Args:
             panel: opened with the artifact's schema.
@@ -278,6 +279,7 @@ class Predictor:
             progress: called after each block of series.
             num_samples: sample paths to keep, which need an autoregressive decoder.
             seed: of the sample paths.
+            only: labels of the series to forecast.
 
         Raises:
             ConfigError: the horizon is too long for the model, or it draws no paths.
@@ -285,6 +287,7 @@ class Predictor:
                 cutoff.
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
+        panel = panel.only(only)
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, self.artifact, window)

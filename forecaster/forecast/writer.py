@@ -49,6 +49,11 @@ def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
         raise OutputError(f"{path}: expected a name ending in {expected}")
 
 
+def folder_of(out: Path) -> Path:
+    """Returns the folder of the parts of a file of rows."""
+    return out.with_name(f"{out.name}.parts")
+
+
 def write_rows(frame: Any, path: Path) -> None:
     """Writes a polars frame as CSV or Parquet, by suffix.
 

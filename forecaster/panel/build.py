@@ -7,7 +7,7 @@ The same rows in any order, format or kind of frame give the same panel, bit for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.calendar import Calendar, declared_freq
-from forecaster.panel.findings import Faults, beside, fault, refuse_errors
+from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, with_holidays
 from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, find_freq
@@ -27,7 +27,15 @@ from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.panel.resample import resampled
 from forecaster.panel.roles import check_schema, comparable_times, infer_schema
-from forecaster.panel.rows import SERIES, Rows, main_rows, row_number, with_covariates, with_future
+from forecaster.panel.rows import (
+    SERIES,
+    Rows,
+    label_of,
+    main_rows,
+    row_number,
+    with_covariates,
+    with_future,
+)
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, open_store, stored_panel
 
@@ -201,7 +209,19 @@ def joined(
     if future is not None:
         with faults:
             rows = with_future(rows, future, data)
-    return rows
+    return replace(rows, notes=(*rows.notes, *_changing_statics(rows)))
+
+
+def _changing_statics(rows: Rows) -> Iterator[Finding]:
+    """Yields a warning for each static column that holds several values in some series."""
+    several = [(pl.col(name).min() != pl.col(name).max()).alias(name) for name in rows.schema.static]
+    ends = rows.frame.group_by(SERIES, maintain_order=True).agg(several) if several else rows.frame
+    for name in rows.schema.static:
+        if count := int(ends[name].sum()):
+            text = f"'{name}' is static, but changes within {count:,} of {ends.height:,} series"
+            advice = f"the first value of each counts; declare it with --past {name} or --known {name}"
+            label = label_of(rows.keys, ends.filter(name)[SERIES][0])
+            yield Finding("warning", "static", text, advice, label, name, count)
 
 
 def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calendar, bool]:

@@ -22,7 +22,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.files import check_replaceable, check_writable
+from forecaster.files import check_replaceable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.csv import check_names, first_bytes
@@ -41,7 +41,7 @@ from forecaster.panel.roles import (
     look_like_codes,
     repeated_rows,
 )
-from forecaster.panel.rows import SERIES, Rows, ids_as, main_rows
+from forecaster.panel.rows import Rows, ids_as, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import (
     CARD,
@@ -91,25 +91,25 @@ def convert_table(
     future: object | None = None,
     decimals: Decimals | None = None,
     progress: Progress = lambda done, total: None,
+    overwrite: bool = True,
 ) -> Panel:
     """Writes the panel of a table to a folder, and returns it mapped from there.
 
     Args:
         source: path, folder, glob or URL of files, or a frame.
-        folder: appears whole or not at all; a store that is there is replaced.
+        folder: appears whole or not at all.
         data: how to read, and declared roles.
         covariates: a second table, which has to fit in memory.
         future: rows after the end with covariates known in advance; has to fit in memory.
         decimals: marks of a model.
         progress: called as rows of a large table are done.
+        overwrite: whether a store that is there is replaced.
 
     Raises:
         DataError: the table is unreadable, or contradicts the roles inferred from its sample.
         OutputError: the folder is something else, or the disk is full.
     """
-    inputs = [str(given) for given in (source, covariates, future) if isinstance(given, str | Path)]
-    check_writable(folder, *inputs)
-    check_replaceable(folder, CARD, KIND, FILES)
+    check_replaceable(folder, CARD, KIND, FILES, (source, covariates, future), overwrite)
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
     scan = _scan(source, data)
@@ -353,13 +353,10 @@ class _Conversion:
 
     def _check_static(self, rows: Rows) -> None:
         """Refuses a column that is static in the sample and varies in a part."""
-        if self.data.static is not None or not rows.schema.static:
-            return
-        counts = rows.frame.group_by(SERIES).agg(pl.col(rows.schema.static).drop_nulls().n_unique())
-        for name in rows.schema.static:
-            if (counts[name] > 1).any():
-                text = f"column '{name}' varies within a series"
-                raise self._contradiction(text, f"declare its role, as --past {name}", name)
+        changing = [note.where for note in rows.notes if note.rule == "static"]
+        if changing and self.data.static is None:
+            text = f"column '{changing[0]}' varies within a series"
+            raise self._contradiction(text, f"declare its role, as --past {changing[0]}", changing[0])
 
     def _check_categories(self, categories: dict[str, tuple[str, ...]]) -> None:
         """Refuses more categories than roles allow."""

@@ -17,7 +17,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Finding
-from forecaster.panel.rows import SERIES, TIME, Rows
+from forecaster.panel.rows import SERIES, TIME, Rows, label_of
 
 _PERIOD = _BEGIN, _END, _STAMP = "\0begin", "\0end", "\0stamp"
 
@@ -99,6 +99,6 @@ def _dropped(rows: Rows, calendar: Calendar, frame: pl.DataFrame, cut: NDArray[n
         text += "last ones of a series)"
         number, begin, end = frame[int(at[-1])].select(SERIES, _BEGIN, _END).row(0)
         where = f"{calendar.text(begin)} to {calendar.text(int(calendar.shift(end, -1)))}"
-        label = "/".join(map(str, rows.keys.row(number))) if rows.keys.width else ""
+        label = label_of(rows.keys, number)
     advice = "nothing to do: a part of a period does not compare with whole ones"
     return Finding("note", "resample", text, advice, label, where, len(at))

@@ -65,6 +65,11 @@ class Rows:
         return self.frame[TIME].to_numpy(), indptr
 
 
+def label_of(keys: pl.DataFrame, number: int) -> str:
+    """Returns the name of a series by its keys; empty where there is one without a key."""
+    return "/".join(map(str, keys.row(number))) if keys.width else ""
+
+
 def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | None = None) -> Rows:
     """Returns the rows of the table itself.
 
@@ -264,8 +269,7 @@ class _RowSource:
     """The table's name before a finding, where it is not the main one."""
 
     def label(self, number: int) -> str:
-        """Returns the name of a series; empty where there is one without a key."""
-        return "/".join(str(value) for value in self.keys.row(number)) if self.keys.width else ""
+        return label_of(self.keys, number)
 
     def stamp(self, row: int) -> str:
         """Returns the time of a row as the caller wrote it; empty where rows have none."""

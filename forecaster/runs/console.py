@@ -88,6 +88,25 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(visible(text), style=style, soft_wrap=True, markup=False, highlight=False)
 
 
+def print_rows(console: Console, rows: Any, most: int = 10) -> None:
+    """Prints the first rows of a polars frame of forecasts: of the quantiles the outermost."""
+    inner = [name for name in rows.columns if name.startswith("q0.")][1:-1]
+    frame = rows.head(most).drop(inner)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in frame.columns:
+        table.add_column(cell(name), justify="right" if frame[name].dtype.is_numeric() else "left")
+    for row in frame.iter_rows():
+        words = (f"{one:.6g}" if isinstance(one, float) else str(one) for one in row)
+        table.add_row(*("-" if word == "None" else cell(word) for word in words))
+    console.print(table)
+    without = f", without {len(inner)} inner quantiles" if inner else ""
+    print_line(
+        console,
+        f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
+        "(.csv or .parquet)",
+    )
+
+
 def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None:
     """Prints what will be trained on what."""
     from forecaster.runs.fit import uncalibrated

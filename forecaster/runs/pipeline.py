@@ -26,8 +26,9 @@ from forecaster.evaluation.backtest import (
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.artifact import FORECAST, LOSSES, REPORT, Artifact
+from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_figure, write_page
@@ -35,7 +36,7 @@ from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import (
     print_cutoffs,
     print_findings,
@@ -74,6 +75,8 @@ class BacktestOptions:
     """Steps between cutoffs; None = the horizon."""
     horizon: int | None = None
     """Leads; None = as the model was fitted."""
+    only: Only = None
+    """Series that are scored; refits read all."""
 
 
 def run_fit(
@@ -191,7 +194,7 @@ def run_backtest_pipeline(
     refuse_errors(findings)
     print_findings(console, [finding for finding in findings if finding.severity == "warning"])
     horizon = options.horizon or artifact.horizon
-    cutoffs = rolling_cutoffs(panel, options.windows, horizon, options.stride)
+    cutoffs = rolling_cutoffs(panel.only(options.only), options.windows, horizon, options.stride)
     if options.refit == "never" and cutoffs[0] < artifact.trained_until:
         text = panel.calendar.text
         raise ConfigError(
@@ -208,10 +211,11 @@ def run_backtest_pipeline(
         )
     if artifact.parent is not None and options.refit != "never":
         print_fresh_refit(console, artifact.parent)
-    refits = _Refits(artifact, panel, cutoffs, horizon, options.refit, console, reopened)
+    refits = _Refits(artifact, panel, cutoffs, horizon, options, console, reopened)
     with open_run(tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.forecasts)
-        flags = asdict(options).items()
+        only = options.only if isinstance(options.only, str | None) else ",".join(options.only)
+        flags = (asdict(options) | {"only": only}).items()
         given = " ".join(f"--{name} {value}" for name, value in flags if value is not None)
         command = f"forecaster backtest MODEL {_table_name(panel)} {given}"
         report_context = ReportContext(refits.artifact, command, panel.fingerprint(), tuple(findings))
@@ -235,7 +239,7 @@ class _Refits:
         panel: Panel,
         cutoffs: Sequence[int],
         horizon: int,
-        refit: Refit,
+        options: BacktestOptions,
         console: Console,
         reopened: Callable[[int], Panel],
     ):
@@ -245,7 +249,8 @@ class _Refits:
         fit = {"freeze_encoder": False, "adapters": None}
         self._config = artifact.requested.replaced(horizon=artifact.horizon, fit=fit)
         self._panel, self._cutoffs, self._reopened = panel, cutoffs, reopened
-        self._horizon, self._refit, self._console = horizon, refit, console
+        self._refit, self._only = options.refit, options.only
+        self._horizon, self._console = horizon, console
         self._models: dict[str, tuple[Predictor, Panel]] = {}
 
     def forecasts(self, cutoffs: Sequence[int]) -> Iterator[ForecastsByModel]:
@@ -282,7 +287,7 @@ class _Refits:
             print_cutoffs(self._console, self._panel, served, cutoff)
         linear = self._linear(seen)
         self._models = {
-            name: (Predictor(model), _coded(self._panel, model))
+            name: (Predictor(model), _coded(self._panel.only(self._only), model))
             for name, model in ((MODEL, self.artifact), (RIDGE, linear))
             if model is not None
         }

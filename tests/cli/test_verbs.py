@@ -125,6 +125,28 @@ def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, she
     assert found.select("store", "date", "lead").rows() == keys
 
 
+def test_predict_without_a_file_prints_the_first_rows(folder, shell):
+    answer = shell(*PREDICT, "--only", "c,b", "--plot", "new.png")
+    assert answer.code == 0, answer.err
+    heading, *lines = answer.out.splitlines()
+    assert heading.split() == ["store", "cutoff", "date", "lead", "channel", "forecast", "q0.1", "q0.9",
+                               "status"]  # fmt: skip
+    first = tiny.ahead().rows.filter(pl.col("store") == "b").row(0, named=True)
+    assert lines[0].split()[:5] == ["b", "2024-04-09", "2024-04-10", "1", "sales"]
+    assert [float(word) for word in lines[0].split()[5:8]] == pytest.approx(
+        [first[name] for name in ("forecast", "q0.1", "q0.9")], rel=1e-5
+    )
+    assert lines[10:] == [
+        "10 of 14 rows, without 7 inner quantiles; all are written by --out FILE (.csv or .parquet)",
+        "2 series, 14 rows, from 2024-04-09",
+        "drew new.png",
+    ]
+    before = tiny.tree(folder)
+    answer = shell(*PREDICT, "--shard", "1/2", "--devices", 2)
+    assert answer.code == 2 and tiny.tree(folder) == before
+    assert answer.err == "error: --devices, --shard: give --out, a file for the forecasts\n"
+
+
 def test_predict_starts_where_the_cutoff_says(folder, shell):
     # Store c ends ten days before the others.
     early = tiny.day(89)
@@ -138,6 +160,7 @@ def test_predict_starts_where_the_cutoff_says(folder, shell):
     }
     for cutoff, dates in wanted.items():
         words = ["predict", "plain_model", "ragged.csv", "--cutoff", cutoff, "--out", "new.parquet"]
+        words.append("--overwrite")
         answer = shell(*words)
         assert answer.code == 0, answer.err
         assert ("1 series end earlier and are forecast from their own end" in answer.out) == (

@@ -286,6 +286,45 @@ def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
     assert shown == ["series · load", "series · wind"]
 
 
+def test_some_series_are_chosen_by_their_labels_and_forecast_as_among_all(tmp_path):
+    model, table = tiny.plain_model(), tiny.plain()
+    # Store c ends early: the latest observation is one of the others.
+    table = table.filter((pl.col("store") != "c") | (pl.col("date") <= tiny.day(89)))
+    for only in (["c", "a"], ("c",), "c"):
+        chosen, every = (model.predict(table, cutoff="last", only=some).rows for some in (only, None))
+        expected = every.filter(pl.col("store").is_in(list(only)))
+        assert_frame_equal(chosen, expected, rel_tol=1e-6)
+        model.predict_to(
+            tmp_path / f"{len(only)}.parquet", table, cutoff="last", only=only, overwrite=True
+        )
+        assert_frame_equal(pl.read_parquet(tmp_path / f"{len(only)}.parquet"), chosen)
+    scores = model.backtest(table, windows=2, only=["b"], quiet=True)
+    whole = model.backtest(table, windows=2, quiet=True)
+    assert_frame_equal(scores.rows, whole.rows.filter(pl.col("store") == "b"), rel_tol=1e-6)
+    assert set(model.detect(table, only="b").rows["store"]) == {"b"}
+    with pytest.raises(fc.DataError) as refused:
+        model.predict(table, only=["aa", "b", "zzz"])
+    assert str(refused.value).splitlines() == [
+        "the polars frame: no series 'aa' among 3; did you mean 'a'?",
+        "the polars frame: no series 'zzz' among 3; the first is 'a'",
+    ]
+
+
+def test_series_are_listed_by_the_numbers_in_their_labels():
+    names = {"a": "store_10", "b": "store_9", "c": "store_1"}
+    table = tiny.plain().with_columns(pl.col("store").replace(names))
+    forecast, backtest = (
+        tiny.plain_model().predict(table),
+        tiny.plain_model().backtest(table, windows=1, quiet=True),
+    )
+    natural = ["store_1", "store_9", "store_10"]
+    titles = [axis.get_title(loc="left").split(" ")[0] for axis in forecast.plot().axes]
+    assert titles[:3] == natural
+    assert backtest.by("series")["store"].unique(maintain_order=True).to_list() == natural
+    (axis,) = forecast.plot(["store_9"]).axes
+    assert axis.get_title(loc="left") == "store_9 · sales"
+
+
 def test_a_plot_shows_the_forecast_at_its_times():
     (axis,) = tiny.ahead().plot("b").axes
     lines = {line.get_label(): line for line in axis.lines}
