@@ -164,7 +164,7 @@ class Backtest:
         Raises:
             OutputError: the suffix is neither, or the file cannot be written.
         """
-        write_rows(self.rows, Path(path))
+        write_rows(self.rows, Path(path), self.forecasts[0].panel.as_text)
 
     def report(self, path: str | Path) -> None:
         """Writes one self-contained HTML page: verdict, scores, pictures, settings.

@@ -120,7 +120,7 @@ class Labels:
         Raises:
             OutputError: the suffix is neither, or the file cannot be written.
         """
-        write_rows(self.rows, Path(path))
+        write_rows(self.rows, Path(path), self.panel.as_text)
 
     def plot(self, only: Only = None) -> Figure:
         """Returns a figure of values, bands, and values outside; a panel per series and channel.

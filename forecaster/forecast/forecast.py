@@ -148,7 +148,7 @@ class Forecast:
         Raises:
             OutputError: the suffix is neither, or the file cannot be written.
         """
-        write_rows(self.rows, Path(path))
+        write_rows(self.rows, Path(path), self.panel.as_text)
 
     def plot(self, only: Only = None) -> Figure:
         """Returns a figure of history, median and bands; a panel per series and channel, at most six.

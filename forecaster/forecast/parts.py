@@ -15,7 +15,7 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,8 +162,8 @@ class Partitions:
         found = {number: self._finished(number) for number in numbers}
         return {number: record for number, record in found.items() if record is not None}
 
-    def merge(self, out: Path) -> None:
-        """Writes all parts as one .csv or .parquet file, and removes them.
+    def merge(self, out: Path, as_text: Callable[[Any], Any]) -> None:
+        """Writes all parts as one .csv (`as_text`) or .parquet file, and removes them.
 
         Raises:
             OutputError: the file cannot be written.
@@ -172,7 +172,7 @@ class Partitions:
         # Inside the folder: what a kill leaves of it is removed with the parts. A link may lead to another disk.
         merged = out if out.is_symlink() else self.folder / f"merged{out.suffix.lower()}"
         with atomic_file(merged) as partial:
-            merge_parts(files, partial, out.suffix.lower())
+            merge_parts(files, partial, out.suffix.lower(), as_text)
         try:
             if merged != out:
                 merged.replace(out)

@@ -247,8 +247,10 @@ def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
-    """Writes the rows of Parquet files, in order, to one .csv or .parquet file, a few at a time."""
+def merge_parts(
+    files: Sequence[Path], out: Path, suffix: str, as_text: Callable[[pl.DataFrame], pl.DataFrame]
+) -> None:
+    """Writes the rows of Parquet files, in order, to one .csv (`as_text`) or .parquet file, a few at a time."""
     if suffix == ".parquet":
         scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
         scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
@@ -256,7 +258,7 @@ def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
     with out.open("wb") as target:
         for number, file in enumerate(files):
             part = pl.read_parquet(file, hive_partitioning=False, glob=False)
-            part.write_csv(target, include_header=number == 0)
+            as_text(part).write_csv(target, include_header=number == 0)
 
 
 def parquet_cells(file: Path) -> int | None:

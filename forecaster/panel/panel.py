@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError, natural, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, blocks, owners, resized
-from forecaster.panel.calendar import Calendar
+from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.findings import Faults, Finding
 from forecaster.panel.holidays import count_holidays
 from forecaster.panel.schema import Schema
@@ -352,3 +352,17 @@ class Panel:
             return text.cast(pl.Int64) if schema.time_dtype == "digits" else text
         unit: Any = schema.time_unit or "us"
         return stamps.dt.cast_time_unit(unit)
+
+    def as_text(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns rows of `frame` for a CSV file: times as the caller's file has them, else as ISO 8601."""
+        zone, time_format = self.schema.time_zone, self.schema.time_format
+        if time_format is None:
+            first = self.time[self.indptr[:-1][np.diff(self.indptr) > 0]]
+            days = self.regular and self.calendar.step >= DAY
+            days = days and not (self.calendar.wall_clock(first) % DAY).any()
+            time_format = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S%.f" + "%:z" * (zone is not None)
+        times = [rows[name] for name in ("cutoff", self.schema.time or "time") if name in rows.columns]
+        stamps = [
+            column.cast(pl.Datetime("us", zone)) for column in times if column.dtype.is_temporal()
+        ]
+        return rows.with_columns(write_times(column, time_format) for column in stamps)

@@ -19,7 +19,7 @@ import psutil
 
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
-from forecaster.files import atomic_file, check_writable
+from forecaster.files import atomic_file, check_writable, only_writer
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.parts import (
@@ -149,9 +149,10 @@ def predict_to(
     check_writable(out, *source.tables, overwrite=overwrite or parts or folder.exists())
     number, of = _checked(shard)
     names, alone = _device_names(devices), of == 1
-    if restart:
-        Partitions(folder, 0).remove()
-    with _nothing_left(folder, alone=alone):
+    held = out.with_name(f".{out.name}.{number}-of-{of}.lock")
+    with only_writer(out, held, "predict"), _nothing_left(folder, alone=alone):
+        if restart:
+            Partitions(folder, 0).remove()
         whole, store = _opened(artifact, source, folder, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
         found = check_panel(panel)
@@ -164,7 +165,7 @@ def predict_to(
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
             rows = rows_of(forecast)
-            write_rows(rows, out)
+            write_rows(rows, out, panel.as_text)
             records, before = [PartRecord("", *counts_of(forecast), rows.height, "")], 0
         else:
 
@@ -183,7 +184,7 @@ def predict_to(
                 if parts:
                     partitions.leave(common, records)
                 else:
-                    partitions.merge(out)
+                    partitions.merge(out, panel.as_text)
     return BatchResult(
         path=out if alone and not parts else folder,
         whole=alone,
