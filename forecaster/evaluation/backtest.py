@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -79,7 +79,7 @@ class Backtest:
         """A polars frame with a row per (cutoff, model, series, channel, lead)."""
         parts = [
             _rows_of(name, forecast, quantiles)
-            for forecast, beside in zip_longest(self.forecasts, self.baselines, fillvalue={})
+            for forecast, beside in zip(self.forecasts, self.baselines, strict=True)
             for name, quantiles in {MODEL: forecast.quantiles, **beside}.items()
         ]
         return reduce(lambda above, below: above.vstack(below), parts)
@@ -280,8 +280,9 @@ class _ForecastStorage:
         def moved(name: str, own: NDArray[Any]) -> NDArray[Any]:
             if name not in self._arrays:
                 self._arrays[name] = empty_mapped((self._cutoffs, *own.shape), own.dtype)
-            self._arrays[name][self._kept] = own
-            return self._arrays[name][self._kept]
+            kept: NDArray[Any] = self._arrays[name][self._kept]
+            kept[...] = own
+            return kept
 
         names = ("quantiles", "actual", "time")
         own: dict[str, Any] = {name: moved(name, getattr(forecast, name)) for name in names}
