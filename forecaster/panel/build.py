@@ -214,9 +214,10 @@ def joined(
 
 def _changing_statics(rows: Rows) -> Iterator[Finding]:
     """Yields a warning for each static column that holds several values in some series."""
-    several = [(pl.col(name).min() != pl.col(name).max()).alias(name) for name in rows.schema.static]
+    statics = [name for name in rows.schema.static if name in rows.frame.columns]
+    several = [(pl.col(name).min() != pl.col(name).max()).alias(name) for name in statics]
     ends = rows.frame.group_by(SERIES, maintain_order=True).agg(several) if several else rows.frame
-    for name in rows.schema.static:
+    for name in statics:
         if count := int(ends[name].sum()):
             text = f"'{name}' is static, but changes within {count:,} of {ends.height:,} series"
             advice = f"the first value of each counts; declare it with --past {name} or --known {name}"
