@@ -126,7 +126,8 @@ class FitRecord:
             hint = f"a resumed fit keeps what it was begun with: leave this out, or {_RESTART}"
             raise ConfigError("\n".join([*faults, hint]))
         # The number of steps that the budget allowed is not measured again.
-        settings = self.config | {"fit": self.resolved["fit"]}
+        budgeted = self.config["fit"]["budget_seconds"] is not None
+        settings = self.config | ({"fit": self.resolved["fit"]} if budgeted else {})
         config = parse_config(settings, "run.json")
         return FitRequest(config, until=self.until, **tables, **self.options)
 
