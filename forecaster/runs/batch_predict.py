@@ -144,7 +144,7 @@ def predict_to(
     with _nothing_left(folder, alone=alone):
         panel, store = _opened(artifact, source, folder, alone=alone)
         window = window_of(panel)
-        found = check_panel(panel)
+        found = check_panel(panel, target=artifact.plan.target)
         refuse_errors(found)
         check_known(panel, artifact, window)
         job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=source.roles)
