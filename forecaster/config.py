@@ -527,6 +527,13 @@ def config_from(
     return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
 
 
+def required_horizon(config: Config) -> int:
+    """Returns the horizon of a config; raises ConfigError where it has none."""
+    if config.horizon is None:
+        raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
+    return config.horizon
+
+
 def parse_duration(duration: str | float | None, flag: str) -> float | None:
     """Returns a duration in seconds: 90, "90", "45m", "2h", "1d"; None stays None.
 

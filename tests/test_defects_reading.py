@@ -178,3 +178,87 @@ def test_missing_words_are_missing_among_numbers_and_names_of_series_elsewhere(t
             fc.DataError, match=r"column 'shop': expected a series in every row, found none in row 41"
         ):
             open_panel(path, declared)
+
+
+@pytest.mark.parametrize(
+    ("times", "last"),
+    [
+        ("%Y-%m-%d", "2024-04-16"),
+        ("%d.%m.%Y", "16.04.2024"),
+        ("%d.%m.%Y %H:%M", "16.04.2024 00:00"),
+        ("%-m/%-d/%Y", "4/16/2024"),
+        ("%Y%m%d", "20240416"),
+        ("%Y-%m-%dT%H:%M:%SZ", "2024-04-16T00:00:00Z"),
+        ("dates", "2024-04-16"),
+        ("stamps", "2024-04-16"),
+        ("evenings", "2024-04-16 20:30:00"),
+        ("zone", "2024-04-16"),
+    ],
+)
+def test_times_of_a_csv_file_are_written_as_the_table_has_them(tmp_path, times, last):
+    stamps = pl.col("date").cast(pl.Datetime("us"))
+    zone = {"zone": "Europe/Berlin", "%Y-%m-%dT%H:%M:%SZ": "UTC"}.get(times)
+    columns = {
+        "dates": "date",
+        "stamps": stamps,
+        "evenings": stamps + pl.duration(hours=20, minutes=30),
+        "zone": stamps.dt.replace_time_zone(zone),
+    }
+    source = tiny.plain().with_columns(date=columns.get(times, stamps.dt.strftime(times)))
+    if "%" in times:
+        source = written(tmp_path / "a.csv", source)
+    fitted = tiny.plain_model().artifact
+    model = fc.Forecaster(replace(fitted, schema=replace(fitted.schema, time_zone=zone)))
+    forecast = model.predict(source)
+    forecast.write(tmp_path / "rows.csv")
+    model.detect(source).write(tmp_path / "labels.csv")
+    for name, shard in (("one", None), ("parts", (1, 1)), ("parts", None)):
+        model.predict_to(tmp_path / f"{name}.csv", source, shard=shard)
+    rows = (tmp_path / "rows.csv").read_text()
+    for name in ("rows", "labels"):
+        table = pl.read_csv(tmp_path / f"{name}.csv", infer_schema=False)
+        assert table["date"][-1] == (
+            last if name == "rows" else last.replace("16", "09").replace("4/09", "4/9")
+        )
+    assert forecast.rows["date"].dtype.is_temporal() and rows.count(last) == 3
+    assert all((tmp_path / f"{name}.csv").read_text() == rows for name in ("one", "parts"))
+
+
+@pytest.mark.parametrize("kind", ["file", "frame"])
+def test_rows_that_repeat_name_the_missing_key_columns(tmp_path, kind):
+    days = [f"2024-01-{day:02d}" for day in range(1, 21)]
+    cells = [
+        (s, i, c, d, n + 7 * k)
+        for s in "ab"
+        for k, (i, c) in enumerate(("xr", "xg", "yr", "yg"))
+        for n, d in enumerate(days)
+    ]
+    frame = pl.DataFrame(cells, schema=["store", "item", "colour", "day", "sales"], orient="row")
+    one = frame.filter(pl.col("colour") == "r").drop("colour")
+    path = tmp_path / "a.csv"
+
+    def refused(frame, **options):
+        frame.write_csv(path)
+        with pytest.raises(fc.DataError) as error:
+            open_panel(frame if kind == "frame" else path, DataConfig(**options))
+        return str(error.value)
+
+    message = refused(one, series=("store",))
+    assert (
+        "expected one row per series and time, found 2 that disagree at 2024-01-01 in series 'a'"
+        in message
+    )
+    assert (
+        "; they differ in column 'item': add --series store,item, or settle it with --on-dup" in message
+    )
+    both = "they differ in column 'item' and 'colour': add --series store,item,colour, or"
+    assert both in refused(frame, series=("store",))
+    assert "column 'store': add --series store, or" in refused(one.filter(item="x"), series=())
+    assert "; name the series with --series COLUMN" in refused(
+        pl.concat([one, one.with_columns(pl.col("sales") + 1)]), series=("store", "item")
+    )
+    same = one.with_columns(sales=pl.lit(1.5), past=pl.col("sales"))
+    same.write_csv(path)
+    panel = open_panel(path, DataConfig(series=("store",), target=("sales",), past=()))
+    (note,) = [note for note in panel.notes if note.rule == "duplicates"]
+    assert note.advice == "they differ in column 'item': add --series store,item"

@@ -22,7 +22,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.files import check_replaceable, check_writable
+from forecaster.files import check_replaceable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.csv import check_names, first_bytes
@@ -91,25 +91,25 @@ def convert_table(
     future: object | None = None,
     decimals: Decimals | None = None,
     progress: Progress = lambda done, total: None,
+    overwrite: bool = True,
 ) -> Panel:
     """Writes the panel of a table to a folder, and returns it mapped from there.
 
     Args:
         source: path, folder, glob or URL of files, or a frame.
-        folder: appears whole or not at all; a store that is there is replaced.
+        folder: appears whole or not at all.
         data: how to read, and declared roles.
         covariates: a second table, which has to fit in memory.
         future: rows after the end with covariates known in advance; has to fit in memory.
         decimals: marks of a model.
         progress: called as rows of a large table are done.
+        overwrite: whether a store that is there is replaced.
 
     Raises:
         DataError: the table is unreadable, or contradicts the roles inferred from its sample.
         OutputError: the folder is something else, or the disk is full.
     """
-    inputs = [str(given) for given in (source, covariates, future) if isinstance(given, str | Path)]
-    check_writable(folder, *inputs)
-    check_replaceable(folder, CARD, KIND, FILES)
+    check_replaceable(folder, CARD, KIND, FILES, (source, covariates, future), overwrite)
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
     scan = _scan(source, data)

@@ -25,9 +25,17 @@ from typing import Any
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.errors import DataError
+from forecaster.errors import DataError, natural
 from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
-from forecaster.panel.findings import Faults, Finding, did_you_mean, fault, listing, one_line
+from forecaster.panel.findings import (
+    Faults,
+    Finding,
+    check_paths,
+    did_you_mean,
+    fault,
+    listing,
+    one_line,
+)
 from forecaster.panel.numbers import Decimals, as_ids, as_numbers
 from forecaster.panel.timestamps import WrittenTimes, parse_times
 
@@ -239,8 +247,10 @@ def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
-    """Writes the rows of Parquet files, in order, to one .csv or .parquet file, a few at a time."""
+def merge_parts(
+    files: Sequence[Path], out: Path, suffix: str, as_text: Callable[[pl.DataFrame], pl.DataFrame]
+) -> None:
+    """Writes the rows of Parquet files, in order, to one .csv (`as_text`) or .parquet file, a few at a time."""
     if suffix == ".parquet":
         scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
         scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
@@ -248,7 +258,7 @@ def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
     with out.open("wb") as target:
         for number, file in enumerate(files):
             part = pl.read_parquet(file, hive_partitioning=False, glob=False)
-            part.write_csv(target, include_header=number == 0)
+            as_text(part).write_csv(target, include_header=number == 0)
 
 
 def parquet_cells(file: Path) -> int | None:
@@ -278,10 +288,9 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
     Raises:
         DataError: there is no such file, or the server does not answer.
     """
-    if re.search("[\0\ud800-\udfff]", source):
-        raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
     if source.lower().startswith("file://"):
         source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
+    check_paths(source)
     path, is_url = Path(source).expanduser(), "://" in source
     if is_url:
         listed = _list_url(source)
@@ -292,14 +301,9 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         names = [str(file) for file in path.rglob("*") if file.is_file()]
     elif path.exists():
         return [TableFile(str(path))], []
-    elif glob.has_magic(source):
-        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
     else:
-        folder = path.resolve().parent
-        near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
-        hint = did_you_mean(path.name, near)
-        raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
-    names, root = sorted(names, key=_natural), source if is_url else str(path)
+        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+    names, root = sorted(names, key=natural), source if is_url else str(path)
     if glob.has_magic(source):
         if not names:
             where = "" if is_url else f" (looked in {Path.cwd()})"
@@ -320,10 +324,6 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
 def _keys(path: str) -> tuple[tuple[str, str], ...]:
     parts = [part.partition("=") for part in re.split(r"[/\\]", path)[:-1]]
     return tuple((key, urllib.parse.unquote(value)) for key, sign, value in parts if key and sign)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.config import Config, Plan, parse_plan
+from forecaster.config import Config, Plan, parse_plan, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
@@ -75,8 +75,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         DataError: the table is too short.
     """
     config = started_config(config, start)
-    if config.horizon is None:
-        raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
+    horizon = required_horizon(config)
     model, fit, schema = config.model, config.fit, panel.schema
     data = {
         "time": schema.time or "row",
@@ -90,17 +89,17 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "periods": panel.calendar.periods,
         "layout": schema.layout,
     }
-    context, patch = _lengths(config, config.horizon, panel)
+    context, patch = _lengths(config, horizon, panel)
     least_width, least_steps = SIZES[0][1:]
     settled = {
         "patch": patch,
-        "decoder_patch": min(patch, config.horizon),
+        "decoder_patch": min(patch, horizon),
         "width": model.width or least_width,
         **linear_settings(model, panel, context),
     }
     plan = parse_plan(
         {
-            "horizon": config.horizon,
+            "horizon": horizon,
             "data": config.data.model_dump() | data,
             "target": config.target.model_dump(),
             "model": model.model_dump() | settled,
