@@ -113,7 +113,7 @@ def run_fit(
     if start is not None and config.horizon is None:
         config = config.model_copy(update={"horizon": start.horizon})
     panel = with_found_cycles(panel, config)
-    findings = check_panel(panel, config.horizon)
+    findings = check_panel(panel, config.horizon, config.target)
     refuse_errors(findings)
     if not introduced:
         print_roles(console, panel)
@@ -190,7 +190,7 @@ def run_backtest_pipeline(
     """
     if options.horizon is not None:
         check_horizon(artifact, options.horizon)
-    findings = check_panel(panel)
+    findings = check_panel(panel, target=artifact.plan.target)
     refuse_errors(findings)
     print_findings(console, [finding for finding in findings if finding.severity == "warning"])
     horizon = options.horizon or artifact.horizon
