@@ -11,7 +11,7 @@ import ast
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -499,7 +499,7 @@ def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Pat
 
 def _open(asked: FitRequest) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with the settings of a store."""
-    from forecaster.panel.build import open_panel
+    from forecaster.panel.build import open_panel, with_roles_until
     from forecaster.panel.store import as_converted
 
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
@@ -509,7 +509,7 @@ def _open(asked: FitRequest) -> tuple[Config, Panel]:
         begin = int(panel.time.min())
         if time < begin:
             raise DataError(f"{panel.name}: --until {asked.until}: the table begins at {text(begin)}")
-        panel = panel.until(time)
+        panel = with_roles_until(panel, asked.data, config.data, asked.covariates, time).until(time)
     return config, panel
 
 
@@ -704,6 +704,8 @@ class Forecaster:
         """
         from rich.console import Console
 
+        from forecaster.config import config_from
+        from forecaster.panel.build import with_roles_until
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         if refit not in ("once", "each", "never"):
@@ -712,8 +714,13 @@ class Forecaster:
             check_count(count, option)
         plan = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
+        declared = config_from(None, None, data_options).data
+        given = {name: getattr(declared, name) for name in data_options}
+        reading = self.artifact.requested.data.model_copy(update=given)
+        reopened = partial(with_roles_until, panel, data, reading, covariates)
         store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
-        return run_backtest_pipeline(self.artifact, panel, plan, store, Console(quiet=quiet), name)
+        console = Console(quiet=quiet)
+        return run_backtest_pipeline(self.artifact, panel, plan, store, console, reopened, name)
 
     @_described
     @_on_device

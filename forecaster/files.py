@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from forecaster.errors import OutputError
@@ -72,6 +72,45 @@ def atomic_folder(
         raise OutputError(_explain(path, error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def only_writer(out: Path, held: Path, work: str) -> Iterator[None]:
+    """Locks a result against a second process that would write it; the lock ends with its process.
+
+    Args:
+        out: the result, named in the message.
+        held: the lock file, made with its folder and removed in the end, as is the folder if empty.
+        work: what writes, as "fit".
+
+    Raises:
+        OutputError: another process is writing the result, or the lock cannot be written.
+    """
+    made = [folder for folder in held.parents if not folder.exists()]
+    with ExitStack() as stack:
+        stack.callback(_remove_empty, made)
+        while True:
+            try:
+                held.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(held.open("a+"))
+                if not lock(file.fileno()):
+                    file.seek(0)
+                    raise OutputError(
+                        f"{out}: another {work} is writing it ({file.read() or 'just begun'}): "
+                        "wait for it, or choose another --out"
+                    )
+            except OSError as error:
+                raise OutputError(f"{held.parent}: cannot be written: {error.strerror}") from error
+            with suppress(FileNotFoundError):  # the process that held it has removed it just now
+                if os.path.samestat(held.stat(), os.fstat(file.fileno())):
+                    break
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {os.uname().nodename}")
+        file.flush()
+        try:
+            yield
+        finally:
+            held.unlink(missing_ok=True)
 
 
 def check_writable(path: Path, *inputs: object, overwrite: bool = True) -> None:
@@ -177,6 +216,12 @@ def _locked(partial: Path, flags: int) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not empty
+            folder.rmdir()
 
 
 def _remove_left(path: Path) -> None:

@@ -222,3 +222,43 @@ def test_times_of_a_csv_file_are_written_as_the_table_has_them(tmp_path, times, 
         )
     assert forecast.rows["date"].dtype.is_temporal() and rows.count(last) == 3
     assert all((tmp_path / f"{name}.csv").read_text() == rows for name in ("one", "parts"))
+
+
+@pytest.mark.parametrize("kind", ["file", "frame"])
+def test_rows_that_repeat_name_the_missing_key_columns(tmp_path, kind):
+    days = [f"2024-01-{day:02d}" for day in range(1, 21)]
+    cells = [
+        (s, i, c, d, n + 7 * k)
+        for s in "ab"
+        for k, (i, c) in enumerate(("xr", "xg", "yr", "yg"))
+        for n, d in enumerate(days)
+    ]
+    frame = pl.DataFrame(cells, schema=["store", "item", "colour", "day", "sales"], orient="row")
+    one = frame.filter(pl.col("colour") == "r").drop("colour")
+    path = tmp_path / "a.csv"
+
+    def refused(frame, **options):
+        frame.write_csv(path)
+        with pytest.raises(fc.DataError) as error:
+            open_panel(frame if kind == "frame" else path, DataConfig(**options))
+        return str(error.value)
+
+    message = refused(one, series=("store",))
+    assert (
+        "expected one row per series and time, found 2 that disagree at 2024-01-01 in series 'a'"
+        in message
+    )
+    assert (
+        "; they differ in column 'item': add --series store,item, or settle it with --on-dup" in message
+    )
+    both = "they differ in column 'item' and 'colour': add --series store,item,colour, or"
+    assert both in refused(frame, series=("store",))
+    assert "column 'store': add --series store, or" in refused(one.filter(item="x"), series=())
+    assert "; name the series with --series COLUMN" in refused(
+        pl.concat([one, one.with_columns(pl.col("sales") + 1)]), series=("store", "item")
+    )
+    same = one.with_columns(sales=pl.lit(1.5), past=pl.col("sales"))
+    same.write_csv(path)
+    panel = open_panel(path, DataConfig(series=("store",), target=("sales",), past=()))
+    (note,) = [note for note in panel.notes if note.rule == "duplicates"]
+    assert note.advice == "they differ in column 'item': add --series store,item"

@@ -244,7 +244,7 @@ def find_series(
     dated = set(date_like(frame.select(free)))
     text = [name for name in free if name not in dated and frame[name].dtype in TEXT]
     integers = [name for name in free if frame[name].dtype.is_integer()]
-    named = [name for name in (*text, *integers) if _names_series(name)]
+    named = [name for name in (*text, *integers) if names_series(name)]
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
@@ -331,7 +331,7 @@ def _find_target(table: Table, free: list[str], series: Names, constant: set[str
     )
 
 
-def _names_series(name: str) -> bool:
+def names_series(name: str) -> bool:
     # storeId and store_id hold the same words.
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     return bool(SERIES_WORDS & set(re.split(r"[^a-z]+", words)))

@@ -9,6 +9,7 @@ are numbered for lack of a time column, and for `on_duplicates: last`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ from forecaster.panel.findings import (
 from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.numbers import Decimals, as_numbers, known_text
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.schema import Schema
+from forecaster.panel.roles import date_like, names_series
+from forecaster.panel.schema import Names, Schema
 from forecaster.panel.timestamps import has_clock, integer_format, write_times
 
 Ints = NDArray[np.int64]
@@ -107,13 +109,13 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
     notes += [] if table.times is None else table.times.notes
     if schema.time is None:
-        frame = _numbered(frame, schema.target)
+        frame = frame.with_columns(row_number(schema.target).over(SERIES).alias(TIME))
     else:
         if order.repeated.any():
             rows = np.arange(len(order.time)) if order.rows is None else order.rows
             # Channels that were made series repeat the table's rows.
             frame = frame.with_columns(pl.Series(_ROW, rows % table.frame.height))
-        source = _RowSource(table, schema.time, order.keys)
+        source = _RowSource(table, schema.time, order.keys, schema.target)
         frame, found = _without_repeats(frame, order, source, data.on_duplicates)
         frame, notes = frame.drop(_ROW, strict=False), notes + found
     dtypes = {name: str(table.frame[name].dtype) for name in keys if not schema.melted}
@@ -245,12 +247,13 @@ def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.Da
     return long.rename({new: new.lstrip("\0") for new in names.values()})
 
 
-def _numbered(frame: pl.DataFrame, target: Sequence[str]) -> pl.DataFrame:
-    """Numbers the rows of each series, so that its last observed target is row 0."""
-    observed = pl.any_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in target)
+def row_number(target: Sequence[str]) -> pl.Expr:
+    """Numbers the rows of a series, so that its last observed target is row 0."""
+    cells = (pl.col(name).cast(pl.Float64, strict=False) for name in target)
+    observed = pl.any_horizontal(cell.fill_nan(None).is_not_null() for cell in cells)
     position = pl.int_range(pl.len(), dtype=pl.Int64)
     last = pl.when(observed).then(position).max().fill_null(pl.len().cast(pl.Int64) - 1)
-    return frame.with_columns((position - last).over(SERIES).alias(TIME))
+    return position - last
 
 
 # Rows that repeat
@@ -264,6 +267,7 @@ class _RowSource:
     time: str | None
     keys: pl.DataFrame
     """Keys of the numbered series."""
+    target: Names  # never a missing key
     prefix: str = ""
     """The table's name before a finding, where it is not the main one."""
 
@@ -277,6 +281,23 @@ class _RowSource:
         stamp = self.table.frame[self.time][row : row + 1]
         written = self.table.times
         return str((stamp if written is None else write_times(stamp, written.time_format))[0])
+
+    def missing_keys(self, repeats: pl.Series) -> str:
+        """Returns the advice to add the columns in which rows that repeat differ; empty without such."""
+        rows = self.table.frame[repeats.explode().unique().sort()]
+        keys = [name for name in self.keys.columns if name in rows.columns]
+        used = [*keys, *([self.time] if self.time in rows.columns else [])]
+        dated = date_like(rows)
+        free = [
+            c.name for c in rows if c.dtype in TEXT or (c.dtype.is_integer() and names_series(c.name))
+        ]
+        free = [name for name in free if name not in (*used, *self.target, *dated)][:8]
+        for size in (1, 2):
+            for chosen in itertools.combinations(free, size):
+                if rows.n_unique([*used, *chosen]) >= 0.99 * rows.height:
+                    names = "column " + " and ".join(f"'{name}'" for name in chosen)
+                    return f"they differ in {names}: add --series {','.join((*keys, *chosen))}"
+        return ""
 
 
 def _without_repeats(
@@ -347,7 +368,8 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
         where = ", ".join(source.table.place(row + 1) for row in rows[:2])
         total, places = int(repeats["\0rows"].list.len().sum()), repeats.height
         severity: Severity = "warning"
-        advice = "drop the copies, or name the series with --series COLUMN"
+        missing = source.missing_keys(repeats["\0rows"])
+        advice = missing or "drop the copies, or name the series with --series COLUMN"
         if not differs:
             total -= places
             text = (
@@ -368,9 +390,8 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
                 f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{at} "
                 f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
             )
-            advice = (
-                "name the series with --series COLUMN, or settle it with --on-duplicates mean or last"
-            )
+            advice = missing or "name the series with --series COLUMN"
+            advice += ", or settle it with --on-duplicates mean or last"
         found.append(Finding(severity, "duplicates", text, advice, label, where, total))
     return found
 
@@ -464,7 +485,7 @@ def _keyed(
     if frame.height == 0 and table.frame.height:
         text = f"{table.name}: none of its {table.frame.height} rows is of a series in the table"
         raise fault("keys", text, f"compare the values of {', '.join(shared)}")
-    source = _RowSource(table, schema.time, rows.keys, f"{table.name}: ")
+    source = _RowSource(table, schema.time, rows.keys, schema.target, f"{table.name}: ")
     frame = frame.sort(SERIES, maintain_order=True)
     if not timed:
         frame, notes = _one_per_key(frame, [SERIES], source, data.on_duplicates)

@@ -19,7 +19,7 @@ import psutil
 
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
-from forecaster.files import atomic_file, check_writable
+from forecaster.files import atomic_file, check_writable, only_writer
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.parts import (
@@ -149,12 +149,13 @@ def predict_to(
     check_writable(out, *source.tables, overwrite=overwrite or parts or folder.exists())
     number, of = _checked(shard)
     names, alone = _device_names(devices), of == 1
-    if restart:
-        Partitions(folder, 0).remove()
-    with _nothing_left(folder, alone=alone):
+    held = out.with_name(f".{out.name}.{number}-of-{of}.lock")
+    with only_writer(out, held, "predict"), _nothing_left(folder, alone=alone):
+        if restart:
+            Partitions(folder, 0).remove()
         whole, store = _opened(artifact, source, folder, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
-        found = check_panel(panel)
+        found = check_panel(panel, target=artifact.plan.target)
         refuse_errors(found)
         check_known(panel, artifact, window)
         job = PartitionJob(
