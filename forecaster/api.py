@@ -11,7 +11,7 @@ import ast
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -52,6 +52,8 @@ _COMMON = {
     "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
     "date.",
     "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
+    "name": "Name of the run in MLflow.",
+    "tracking": "Record the run in MLflow.",
     "overwrite": "Replace outputs that are there.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
@@ -158,7 +160,12 @@ def fit(
     precision: Literal["full", "bf16"] | None = None,
     compile: bool = False,
     budget: str | float | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+    integer: bool = False,
     report: str | Path | None = None,
+    tracking: bool = True,
+    name: str | None = None,
     quiet: bool = False,
     **data_options: Any,
 ) -> Forecaster:
@@ -176,7 +183,11 @@ def fit(
         precision: Matrix products in training: full (float32) or bf16. None = full.
         compile: Compile the training loss with torch; pays on a GPU in a long fit.
         budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
+        lower: Smallest value of a forecast.
+        upper: Largest value of a forecast.
+        integer: Round forecasts to whole numbers.
         report: HTML page about the validation windows; `out` has one anyway.
+        name: Name of the run in MLflow. None = that of the folder or the table.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -195,6 +206,11 @@ def fit(
     from forecaster.panel.findings import check_paths
 
     settings = config_from(config, horizon, data_options)
+    bounds = {"lower": lower, "upper": upper, "integer": integer or None}
+    settings = settings.replaced(
+        target={key: bound for key, bound in bounds.items() if bound is not None}
+    )
+    settings = _tracked(settings, tracking)
     if budget is not None:
         settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
     if precision not in (None, "full", "bf16"):
@@ -245,7 +261,9 @@ def fit(
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
-        artifact = run_fit(panel, settings, folder, console, start, run, context, report=page)
+        artifact = run_fit(
+            panel, settings, folder, console, start, run, context, report=page, name=name
+        )
         return Forecaster(artifact, settings.tracking)
 
 
@@ -274,6 +292,7 @@ def tune(
     register: str | None = None,
     refit: bool = True,
     command: str = "fc.tune(...)",
+    tracking: bool = True,
     quiet: bool = False,
     **data_options: Any,
 ) -> Study:
@@ -318,7 +337,7 @@ def tune(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
-    settings = config_from(config, horizon, data_options)
+    settings = _tracked(config_from(config, horizon, data_options), tracking)
     required_horizon(settings)
     check_paths(data, future, covariates)
 
@@ -437,7 +456,7 @@ def load(path: str | Path) -> Forecaster:
 
     Args:
         path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
-            store that MLFLOW_TRACKING_URI names, or the one in this folder.
+            store that MLFLOW_TRACKING_URI names, or your own.
 
     Raises:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
@@ -463,6 +482,10 @@ def _check_model(path: str | Path) -> bool:
     return registered
 
 
+def _tracked(config: Config, tracking: bool) -> Config:
+    return config if tracking else config.replaced(tracking={"enabled": False})
+
+
 def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path | None:
     """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
@@ -477,7 +500,7 @@ def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Pat
 
 def _open(asked: FitRequest) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with the settings of a store."""
-    from forecaster.panel.build import open_panel
+    from forecaster.panel.build import open_panel, with_roles_until
     from forecaster.panel.store import as_converted
 
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
@@ -487,7 +510,7 @@ def _open(asked: FitRequest) -> tuple[Config, Panel]:
         begin = int(panel.time.min())
         if time < begin:
             raise DataError(f"{panel.name}: --until {asked.until}: the table begins at {text(begin)}")
-        panel = panel.until(time)
+        panel = with_roles_until(panel, asked.data, config.data, asked.covariates, time).until(time)
     return config, panel
 
 
@@ -661,6 +684,8 @@ class Forecaster:
         quiet: bool = False,
         horizon: int | None = None,
         only: str | Sequence[str] | None = None,
+        tracking: bool = True,
+        name: str | None = None,
         **data_options: Any,
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -680,15 +705,23 @@ class Forecaster:
         """
         from rich.console import Console
 
+        from forecaster.config import config_from
+        from forecaster.panel.build import with_roles_until
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
-        for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
-            check_count(count, name)
+        for option, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+            check_count(count, option)
         plan = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
+        declared = config_from(None, None, data_options).data
+        given = {name: getattr(declared, name) for name in data_options}
+        reading = self.artifact.requested.data.model_copy(update=given)
+        reopened = partial(with_roles_until, panel, data, reading, covariates)
+        store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
+        console = Console(quiet=quiet)
+        return run_backtest_pipeline(self.artifact, panel, plan, store, console, reopened, name)
 
     @_described
     @_on_device

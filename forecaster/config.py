@@ -285,7 +285,7 @@ class TrackingConfig(Section):
     enabled: bool = True
     """Record the run in MLflow."""
     uri: str | None = None
-    """MLflow store; null = MLFLOW_TRACKING_URI, else SQLite in the working directory."""
+    """MLflow store; null = MLFLOW_TRACKING_URI, else SQLite in your data folder."""
     experiment: str = "forecaster"
     """MLflow experiment."""
 

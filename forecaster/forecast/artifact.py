@@ -1,6 +1,6 @@
 """A saved model: JSON and safetensors, never code.
 
-    contract.json             format, columns, counts, members, weights, trained_until, versions
+    contract.json             format, columns, counts, members, weights, trained_until, request, versions
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
     calibration.safetensors   conformal offsets, where quantiles are calibrated
@@ -28,7 +28,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.config import Plan, parse_plan
+from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.files import atomic_folder
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
@@ -75,6 +75,13 @@ class Artifact:
     """Of the packages at training, and the git commit if there was one."""
     parent: dict[str, Any] | None = None
     """Data and fingerprint of the artifact that training started from."""
+    request: Config | None = None
+    """The settings before any was chosen from the data, without tracking; None = not known."""
+
+    @property
+    def requested(self) -> Config:
+        """The settings to fit again on other rows: the request, else the plan."""
+        return self.request or self.plan.as_config(TrackingConfig())
 
     @property
     def horizon(self) -> int:
@@ -112,6 +119,7 @@ class Artifact:
                 "fingerprint": self.fingerprint,
                 "versions": self.versions,
                 "parent": self.parent,
+                "request": self.request and self.request.model_dump(mode="json", exclude={"tracking"}),
             }
             files = {CONTRACT: contract, PLAN: self.plan.model_dump(mode="json"), METRICS: self.metrics}
             for name, content in files.items():
@@ -137,6 +145,10 @@ def load_artifact(path: str | Path) -> Artifact:
         file = folder / METRICS
         metrics = _read_json(folder, METRICS)
         _Metrics.model_validate(metrics)
+        request = stored.get("request")
+        if request is not None:
+            known = {name: value for name, value in dict(request).items() if name != "tracking"}
+            request = parse_config(known, str(folder / CONTRACT))
     except ConfigError as error:
         raise ArtifactError(str(error)) from error
     except (KeyError, TypeError, ValueError, DataError) as error:
@@ -159,6 +171,7 @@ def load_artifact(path: str | Path) -> Artifact:
         metrics=metrics,
         versions=contract.versions,
         parent=stored.get("parent"),
+        request=request,
     )
 
 

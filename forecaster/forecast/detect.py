@@ -194,8 +194,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
     values = panel.values[:, :channels]
     series = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
     patch = artifact.plan.model.patch
-    seen = _seen_before(values, panel.indptr[series], artifact.context_length)
-    history = (np.arange(len(series)) - panel.indptr[series] >= patch)[:, None] & (seen > 0)
+    history = _has_history(values, panel.indptr[series], artifact.context_length, patch)
     reason = np.where(np.isnan(values), NO_VALUE, np.where(history, OK, NO_HISTORY)).astype(np.int8)
     wanted = np.flatnonzero((reason == OK).any(axis=1))
     band = np.full((*values.shape, 3), np.nan, np.float32)
@@ -213,12 +212,15 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
     return band, reason
 
 
-def _seen_before(values: NDArray[np.float32], begin: Int64, length: int) -> Int64:
-    """Returns [R, C] how many values its series has in the last `length` rows before each row."""
+def _has_history(
+    values: NDArray[np.float32], begin: Int64, length: int, patch: int
+) -> NDArray[np.bool_]:
+    """Returns [R, C] whether a channel has begun `patch` rows before a row, with a value in the last `length`."""
     count = np.zeros((len(values) + 1, values.shape[1]), np.int64)
     np.cumsum(~np.isnan(values), axis=0, out=count[1:])
     row = np.arange(len(values))
-    return count[row] - count[np.maximum(begin, row - length)]
+    begun = count[np.maximum(begin, row - patch + 1)] > count[begin]
+    return begun & (count[row] > count[np.maximum(begin, row - length)])
 
 
 def _labels(

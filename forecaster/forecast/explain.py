@@ -186,8 +186,8 @@ def explain(
     number = 0 if only is None else panel.series_named(only)
     alone = panel.between(number, number + 1)
     forecast = Predictor(artifact).predict(alone, cutoff)
-    if forecast.status[0] != "ok":
-        raise DataError(f"{panel.name}: series {alone.labels[0]}: {forecast.status[0]}")
+    if forecast.status[place] != "ok":
+        raise DataError(f"{panel.name}: series {alone.labels[0]}: {forecast.status[place]}")
     batch, time = _window(artifact, forecast)
     truth = batch.target.numpy()
     if np.isfinite(truth[..., place]).any():

@@ -1,7 +1,7 @@
 """`Forecast`: quantiles of each series and lead, keyed in the caller's own names.
 
 One row per (series, cutoff, channel, lead), nothing dropped, nothing twice; a series that could not be
-forecast keeps its rows, empty, with the reason in `status`.
+forecast keeps its rows, empty, with the reason in `status`; so does a channel.
 
 Axes: N forecast (one series at one cutoff) · S sample path · H lead · C channel · Q quantile level.
 """
@@ -43,7 +43,7 @@ class Forecast:
     levels: tuple[float, ...]
     """[Q] quantile levels."""
     status: tuple[str, ...]
-    """[N] "ok", or why there is no forecast."""
+    """[N · C] "ok", or why there is no forecast: of each series and channel, in this order."""
     actual: NDArray[np.float32] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float32] | None = None
@@ -96,7 +96,7 @@ class Forecast:
             sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
             columns["sample"] = np.tile(sample, n * channels)
         columns |= {name: cells.transpose(0, 3, 1, 2).reshape(-1) for name, cells in values.items()}
-        columns["status"] = np.repeat(np.array(self.status, dtype=object), each)
+        columns["status"] = np.repeat(np.array(self.status, dtype=object), samples * horizon)
         return self.panel.frame(
             np.repeat(self.series, each),
             np.repeat(self.time, channels * samples, axis=0).reshape(-1),
@@ -182,7 +182,7 @@ def known_forecast(
         time=panel.time[rows],
         quantiles=quantiles,
         levels=levels,
-        status=("ok",) * len(series),
+        status=("ok",) * (len(series) * panel.n_channels),
         actual=panel.values[rows, : panel.n_channels],
     )
 

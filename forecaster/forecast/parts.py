@@ -45,7 +45,7 @@ class PartRecord:
     """File name."""
     series: int
     without_forecast: int
-    """Series whose rows are empty."""
+    """Series and channels whose rows are empty."""
     reason: str
     """Of the first of them."""
     rows: int
@@ -136,7 +136,7 @@ def rows_of(forecast: Forecast) -> Any:
 
 
 def counts_of(forecast: Forecast) -> tuple[int, int, str]:
-    """Returns the number of series, of those without a forecast, and the first one's reason."""
+    """Returns the number of series, of channels in them without a forecast, and the first one's reason."""
     reasons = [status for status in forecast.status if status != "ok"]
     return len(forecast.series), len(reasons), reasons[0] if reasons else ""
 

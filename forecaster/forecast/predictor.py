@@ -157,11 +157,15 @@ def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Non
     names = (*schema.known_numeric, *schema.known_category)
     first: dict[str, str] = {}
     lacking = np.zeros(len(names), np.int64)
+    # A lead reads its whole horizon patch: without it a shorter forecast would be another one.
+    model = artifact.plan.model
+    patch = artifact.horizon if model.decoder_mask == "full" else model.decoder_patch
+    horizon = -(-window.horizon // patch) * patch
     for start in range(0, panel.n_series if names else 0, BLOCK):
         part = panel.between(start, min(start + BLOCK, panel.n_series))
         leads = _locate_leads(part, artifact, window)
-        # A shorter forecast is the beginning of the trained one: the last patch is read whole.
-        rows = leads.rows[leads.usable, : window.horizon, None]
+        horizon, usable = min(horizon, leads.rows.shape[1]), leads.usable.any(axis=1)
+        rows = leads.rows[usable, :horizon, None]
         empty = np.concatenate(  # [series, H, known]
             [
                 np.isnan(leads.panel.values[rows, numbers]),
@@ -172,15 +176,19 @@ def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Non
         lacking += empty.any(axis=1).sum(axis=0)
         for place in np.flatnonzero(empty.any(axis=(0, 1))):
             series, lead = np.argwhere(empty[..., place])[0]
-            number = np.flatnonzero(leads.usable)[series]
+            number = np.flatnonzero(usable)[series]
             time = panel.calendar.text(int(leads.time[number, lead]))
             first.setdefault(names[place], f"series {part.labels[number]} at {time} (lead {lead + 1}")
     for name in schema.known:
         if name in first:
+            advice = "give them with --future FILE, or shorten --horizon"
+            if horizon > window.horizon:
+                advice = (
+                    f"--horizon {window.horizon} reads all of them: {advice} to a multiple of {patch}"
+                )
             raise DataError(
                 f"{panel.name}: '{name}' is known in advance, but has no value for {first[name]} of "
-                f"{window.horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: "
-                "give them with --future FILE, or shorten --horizon"
+                f"{horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: {advice}"
             )
 
 
@@ -192,8 +200,8 @@ class _Leads:
     cutoff: Int64  # [series] row; the row before the first for a series that begins later
     rows: Int64  # [series, H]; -1 where a series has not begun
     time: Int64  # [series, H]
-    usable: NDArray[np.bool_]  # [series] whether there is something to forecast from
-    reasons: NDArray[np.str_]  # [series] why there is not
+    usable: NDArray[np.bool_]  # [series, C] whether there is something to forecast from
+    reasons: NDArray[np.str_]  # [series, C] why there is not
 
 
 def _own_cutoffs(panel: Panel) -> Int64:
@@ -222,17 +230,21 @@ def _locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> _
 
 
 def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
-    first, last = panel.first_observed, panel.last_observed
-    ever = (first >= 0) & (first <= at)
+    first, last, channels = panel.first_observed, panel.last_observed, panel.n_channels
+    begun = (first >= 0) & (first <= at)
     begin = np.maximum(panel.indptr[:-1], at - length + 1)
-    usable = ever & (last >= begin)
-    # A series that goes on after its cutoff may have no observation in the context.
-    unsure = np.flatnonzero(usable & (last > at))
-    for part in blocks(len(unsure), length * panel.n_channels):
+    usable = np.repeat((begun & (last >= begin))[:, None], channels, axis=1)
+    ever = np.repeat(begun[:, None], channels, axis=1)
+    # A series that goes on after its cutoff may have no observation in the context, a channel anywhere.
+    unsure = np.flatnonzero(usable[:, 0] & ((last > at) | (channels > 1)))
+    for part in blocks(len(unsure), length * channels):
         series = unsure[part]
         rows = np.maximum(at[series, None] - np.arange(length), begin[series, None])
-        seen = panel.values[rows, : panel.n_channels]
-        usable[series] = (seen == seen).any(axis=(1, 2))
+        seen = panel.values[rows, :channels]
+        usable[series] = (seen == seen).any(axis=1)
+    for number in np.flatnonzero(begun & ~usable.all(axis=1)) if channels > 1 else ():
+        past = panel.values[panel.indptr[number] : at[number] + 1, :channels]
+        ever[number] = (past == past).any(axis=0)
     reasons = np.where(
         ever,
         f"no target observed in the {length} steps before the cutoff",
@@ -283,7 +295,7 @@ class Predictor:
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
         panel = panel.only(only)
-        found = check_panel(panel)
+        found = check_panel(panel, target=self.artifact.plan.target)
         refuse_errors(found)
         check_known(panel, self.artifact, window)
         forecasts, total = [], panel.n_series
@@ -297,7 +309,7 @@ class Predictor:
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
         """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""
         leads = _locate_leads(panel, self.artifact, window)
-        chosen = np.flatnonzero(leads.usable)
+        chosen = np.flatnonzero(leads.usable.any(axis=1))
         predicted = self._predict(
             leads.panel,
             chosen,
@@ -329,7 +341,7 @@ class Predictor:
         forecasts: list[Forecast] = []
         for _, group in groupby(located, key=lambda leads: id(leads.panel)):
             some = list(group)
-            chosen = [np.flatnonzero(leads.usable) for leads in some]
+            chosen = [np.flatnonzero(leads.usable.any(axis=1)) for leads in some]
             rows = [leads.cutoff[series] for leads, series in zip(some, chosen, strict=True)]
             predicted = self._predict(
                 some[0].panel, np.concatenate(chosen), np.concatenate(rows), farthest, num_samples
@@ -418,19 +430,20 @@ class Predictor:
     ) -> Forecast:
         """Returns the prediction of chosen series as the forecast of all of them."""
         panel, horizon = leads.panel, window.horizon
-        finite = np.zeros(panel.n_series, dtype=np.bool_)
-        finite[chosen] = np.isfinite(predicted.quantiles.numpy()).all(axis=(1, 2, 3))
+        finite = np.zeros((panel.n_series, panel.n_channels), dtype=np.bool_)
+        finite[chosen] = np.isfinite(predicted.quantiles.numpy()).all(axis=(1, 3))
+        finite &= leads.usable
 
-        def spread(part: Tensor | None) -> NDArray[np.float32] | None:
-            """[chosen, …] → [series, …], NaN where there is no forecast."""
+        def spread(part: Tensor | None, axis: int) -> NDArray[np.float32] | None:
+            """[chosen, …] → [series, …], NaN where there is no forecast; `axis` of the channels."""
             if part is None:
                 return None
             whole = np.full((panel.n_series, *part.shape[1:]), np.nan, dtype=np.float32)
             whole[chosen] = part.numpy()
-            whole[~finite] = np.nan
+            np.moveaxis(whole, axis, 1)[~finite] = np.nan
             return whole
 
-        quantiles, mean, paths = (spread(part) for part in predicted)
+        quantiles, mean, paths = map(spread, predicted, (2, 2, 3))
         assert quantiles is not None
         infinite = "the forecast is not finite: values beyond float32"
         reasons = np.where(leads.usable, infinite, leads.reasons)
@@ -441,7 +454,7 @@ class Predictor:
             time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=self.artifact.plan.model.quantile_levels,
-            status=tuple(np.where(finite, "ok", reasons).tolist()),
+            status=tuple(np.where(finite, "ok", reasons).ravel().tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],
         )

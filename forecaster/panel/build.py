@@ -26,10 +26,18 @@ from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.panel.resample import resampled
-from forecaster.panel.roles import check_schema, infer_schema
-from forecaster.panel.rows import SERIES, Rows, label_of, main_rows, with_covariates, with_future
+from forecaster.panel.roles import check_schema, comparable_times, infer_schema
+from forecaster.panel.rows import (
+    SERIES,
+    Rows,
+    label_of,
+    main_rows,
+    row_number,
+    with_covariates,
+    with_future,
+)
 from forecaster.panel.schema import Schema
-from forecaster.panel.store import is_store, stored_panel
+from forecaster.panel.store import is_store, open_store, stored_panel
 
 
 def open_panel(
@@ -47,9 +55,7 @@ def open_panel(
     """
     if is_store(source):
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
-    reading = data if schema is None else data.model_copy(update={"series": schema.series})
-    sources = {"table": source, "covariates": covariates, "future": future}
-    tables = read_tables(sources, reading, None if schema is None else schema.decimals)
+    tables = _read(data, schema, table=source, covariates=covariates, future=future)
     # Popped, so that the text of a large table can be freed once its rows are read.
     return build_panel(
         tables.pop("table"),
@@ -58,6 +64,70 @@ def open_panel(
         covariates=tables.pop("covariates", None),
         future=tables.pop("future", None),
     )
+
+
+def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
+    reading = data if schema is None else data.model_copy(update={"series": schema.series})
+    return read_tables(sources, reading, None if schema is None else schema.decimals)
+
+
+def with_roles_until(
+    panel: Panel, source: object, data: DataConfig, covariates: object | None, until: int
+) -> Panel:
+    """Returns the panel with the roles that its rows up to a time give, and categories of all rows.
+
+    Time, keys, targets and known covariates stay, and all roles of a store.
+
+    Args:
+        panel: of the whole table.
+        source, covariates: the tables.
+        data: the request; roles that it declares stay, season and periods are its own.
+        until: later rows decide nothing.
+    """
+    schema, words = panel.schema, dict[str, tuple[str, ...]]()
+    if is_store(source):
+        words = open_store(source).schema.categories
+    elif None in (data.past, data.static, data.categorical):
+        schema = _schema_until(schema, source, data, covariates, until)
+    if schema.categories or schema != panel.schema:
+        fresh = replace(schema, categories=words)
+        panel = open_panel(source, data, schema=fresh, covariates=covariates)
+    return panel.with_cycles(data.season_length, data.periods or ())
+
+
+def _schema_until(
+    schema: Schema, source: object, data: DataConfig, covariates: object | None, until: int
+) -> Schema:
+    target, keys = schema.melted or schema.target, () if schema.melted else schema.series
+    declared = {
+        "time": schema.time or "row",
+        "series": keys,
+        "target": target,
+        "known": schema.known,
+        "layout": "long" if schema.melted else None,
+    }
+    own = {name: getattr(schema, name) for name in ("past", "static", "categorical")}
+    declared |= {name: names for name, names in own.items() if getattr(data, name) is not None}
+    # Columns that only this table has were no choice of the fit.
+    seen = {*schema.reasons, *keys, *target, *schema.known, *schema.past, *schema.static}
+
+    def cut(table: Table) -> Table:
+        columns = [name for name in table.frame.columns if name in seen or name == schema.time]
+        times: pl.Series | None = None
+        if schema.time in columns:
+            table, times = comparable_times(table, schema.time, data)
+        elif set(target) <= set(columns):
+            number = row_number(target)
+            times = table.frame.select(number.over(keys) if keys else number).to_series()
+        frame = table.frame.select(columns)
+        return replace(table, frame=frame if times is None else frame.filter(times <= until), text=None)
+
+    tables = _read(data, schema, table=source, covariates=covariates)
+    table, _ = _in_long_form(tables.pop("table").with_ids(schema.series), data, schema)
+    others = {name: cut(other) for name, other in tables.items()}
+    found = infer_schema(cut(table), data.model_copy(update=declared), **others).schema
+    roles = {name: getattr(found, name) for name in own}
+    return replace(schema, **roles) if roles != own else schema
 
 
 def build_panel(

@@ -109,7 +109,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
     notes += [] if table.times is None else table.times.notes
     if schema.time is None:
-        frame = _numbered(frame, schema.target)
+        frame = frame.with_columns(row_number(schema.target).over(SERIES).alias(TIME))
     else:
         if order.repeated.any():
             rows = np.arange(len(order.time)) if order.rows is None else order.rows
@@ -247,12 +247,13 @@ def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.Da
     return long.rename({new: new.lstrip("\0") for new in names.values()})
 
 
-def _numbered(frame: pl.DataFrame, target: Sequence[str]) -> pl.DataFrame:
-    """Numbers the rows of each series, so that its last observed target is row 0."""
-    observed = pl.any_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in target)
+def row_number(target: Sequence[str]) -> pl.Expr:
+    """Numbers the rows of a series, so that its last observed target is row 0."""
+    cells = (pl.col(name).cast(pl.Float64, strict=False) for name in target)
+    observed = pl.any_horizontal(cell.fill_nan(None).is_not_null() for cell in cells)
     position = pl.int_range(pl.len(), dtype=pl.Int64)
     last = pl.when(observed).then(position).max().fill_null(pl.len().cast(pl.Int64) - 1)
-    return frame.with_columns((position - last).over(SERIES).alias(TIME))
+    return position - last
 
 
 # Rows that repeat

@@ -107,9 +107,6 @@ def print_rows(console: Console, rows: Any, most: int = 10) -> None:
     )
 
 
-_MOST_LINES = 32  # of more cutoffs only the first and the last are listed
-
-
 def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None:
     """Prints what will be trained on what."""
     from forecaster.runs.fit import uncalibrated
@@ -240,17 +237,20 @@ def print_tracked(console: Console, run: TrackedRun) -> None:
         )
     elif run.recorded:
         print_line(console, f"tracked, see it with: {where_to_look(run.uri)}")
+    if run.founded and not run.lost:
+        print_line(
+            console,
+            f"runs are recorded in {run.uri.removeprefix('sqlite:///')}: MLFLOW_TRACKING_URI names another "
+            "store, --no-tracking (tracking=False) records none",
+        )
 
 
 def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
     """Prints which cutoffs are forecast by which weights."""
     text = panel.calendar.text
     by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
-    if len(times) > _MOST_LINES:
-        print_line(console, f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}: {by}")
-        return
-    for time in times:
-        print_line(console, f"cutoff {text(time)}: {by}")
+    span = f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}"
+    print_line(console, f"{span if len(times) > 1 else f'cutoff {text(times[0])}'}: {by}")
 
 
 def print_summary(console: Console, backtest: Backtest) -> None:

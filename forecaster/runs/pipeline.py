@@ -57,8 +57,7 @@ from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
-from forecaster.runs.warm_start import Start
-from forecaster.windows.split import split_panel
+from forecaster.runs.warm_start import Start, requested
 
 Drawn = TypeVar("Drawn")
 Refit = Literal["once", "each", "never"]
@@ -90,6 +89,7 @@ def run_fit(
     context: TrainingContext = NO_CONTEXT,
     introduced: bool = False,
     report: Path | None = None,
+    name: str | None = None,
 ) -> Artifact:
     """Returns the fitted artifact, saved and tracked.
 
@@ -103,6 +103,7 @@ def run_fit(
         context: devices and precision; rank 0 alone prints and writes.
         introduced: roles and findings have been printed.
         report: path of the page about the validation windows, beside the artifact's own copy.
+        name: of the tracked run; None = of the folder or the table.
 
     Raises:
         DataError: the audit finds errors, or a resumed fit finds another table.
@@ -114,7 +115,7 @@ def run_fit(
     if start is not None and config.horizon is None:
         config = config.model_copy(update={"horizon": start.horizon})
     panel = with_found_cycles(panel, config)
-    findings = check_panel(panel, config.horizon)
+    findings = check_panel(panel, config.horizon, config.target)
     refuse_errors(findings)
     if not introduced:
         print_roles(console, panel)
@@ -125,7 +126,7 @@ def run_fit(
     first = None
     if start is not None:
         first = Start(start, partial(print_start, console, panel, split, start))
-    name = out.name if out else Path(panel.name).stem
+    name = name or (out.name if out else Path(panel.name).stem)
     validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
@@ -140,11 +141,12 @@ def run_fit(
         if resumable is None:
             run = stack.enter_context(open_run(tracking, name))
         else:
-            opening = resumable.opened(plan, tracking, panel, start, context)
+            opening = resumable.opened(plan, tracking, name, panel, start, context)
             run, context = stack.enter_context(opening)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
         artifact = fit_panel(panel, plan, split, context, start=first)
+        artifact = replace(artifact, request=requested(config, artifact.plan, start))
         print_scores(console, artifact)
         saves = out is not None or run.recorded
         if saves or report is not None:
@@ -171,15 +173,19 @@ def run_backtest_pipeline(
     options: BacktestOptions,
     tracking: TrackingConfig,
     console: Console,
+    reopened: Callable[[int], Panel],
+    name: str | None = None,
 ) -> Backtest:
-    """Returns the backtest of an artifact's plan on a panel, tracked.
+    """Returns the backtest of an artifact's request on a panel, tracked.
 
     Args:
-        artifact: gives the plan, and with `refit="never"` the weights.
+        artifact: gives the request, and with `refit="never"` the weights.
         panel: opened with the artifact's schema.
         options: cutoffs and refitting.
         tracking: where the run is recorded.
         console: receives what is printed.
+        reopened: returns the panel with the roles that the rows up to a time give.
+        name: of the run; None = after the table.
 
     Raises:
         DataError: the audit finds errors.
@@ -188,12 +194,11 @@ def run_backtest_pipeline(
     """
     if options.horizon is not None:
         check_horizon(artifact, options.horizon)
-    scored = panel.only(options.only)
-    findings = check_panel(panel)
+    findings = check_panel(panel, target=artifact.plan.target)
     refuse_errors(findings)
     print_findings(console, [finding for finding in findings if finding.severity == "warning"])
     horizon = options.horizon or artifact.horizon
-    cutoffs = rolling_cutoffs(scored, options.windows, horizon, options.stride)
+    cutoffs = rolling_cutoffs(panel.only(options.only), options.windows, horizon, options.stride)
     if options.refit == "never" and cutoffs[0] < artifact.trained_until:
         text = panel.calendar.text
         raise ConfigError(
@@ -210,8 +215,8 @@ def run_backtest_pipeline(
         )
     if artifact.parent is not None and options.refit != "never":
         print_fresh_refit(console, artifact.parent)
-    refits = _Refits(artifact, panel, scored, cutoffs, horizon, options.refit, console)
-    with open_run(tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
+    refits = _Refits(artifact, panel, cutoffs, horizon, options, console, reopened)
+    with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.forecasts)
         only = options.only if isinstance(options.only, str | None) else ",".join(options.only)
         flags = (asdict(options) | {"only": only}).items()
@@ -236,17 +241,20 @@ class _Refits:
         self,
         artifact: Artifact,
         panel: Panel,
-        scored: Panel,
         cutoffs: Sequence[int],
         horizon: int,
-        refit: Refit,
+        options: BacktestOptions,
         console: Console,
+        reopened: Callable[[int], Panel],
     ):
         self.artifact = artifact
-        """The model that forecasts now; before any forecast, the one that gives the plan."""
-        self._plan, self._panel, self._scored = artifact.plan, panel, scored
-        self._cutoffs = cutoffs
-        self._horizon, self._refit, self._console = horizon, refit, console
+        """The model that forecasts now; before any forecast, the one that gives the request."""
+        # From random weights: those of a warm start are not kept, and may have seen more.
+        fit = {"freeze_encoder": False, "adapters": None}
+        self._config = artifact.requested.replaced(horizon=artifact.horizon, fit=fit)
+        self._panel, self._cutoffs, self._reopened = panel, cutoffs, reopened
+        self._refit, self._only = options.refit, options.only
+        self._horizon, self._console = horizon, console
         self._models: dict[str, tuple[Predictor, Panel]] = {}
 
     def forecasts(self, cutoffs: Sequence[int]) -> Iterator[ForecastsByModel]:
@@ -264,33 +272,34 @@ class _Refits:
             )
 
     def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
-        model = self._plan.model
-        num_samples = NUM_SAMPLES if model.decoder == "autoregressive" else None
+        decoder = self.artifact.plan.model.decoder
+        num_samples = NUM_SAMPLES if decoder == "autoregressive" else None
         return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
         served = [cutoff] if self._refit == "each" else self._cutoffs
         if self._refit == "never":
+            seen = self._panel.until(self.artifact.trained_until)
             print_cutoffs(self._console, self._panel, served, None)
-            linear = self._linear(self.artifact.trained_until)
         else:
-            self.artifact = self._fitted(cutoff)
+            panel = self._reopened(cutoff)
+            if panel.schema != self._panel.schema:  # else forecasts share its arrays
+                self._panel = panel
+            seen = with_found_cycles(self._panel.until(cutoff), self._config)
+            self.artifact = self._fitted(seen, cutoff)
             print_cutoffs(self._console, self._panel, served, cutoff)
-            linear = self._linear(cutoff)
+        linear = self._linear(seen)
         self._models = {
-            name: (Predictor(model), recoded(self._scored, model.schema.categories))
+            name: (Predictor(model), _coded(self._panel.only(self._only), model))
             for name, model in ((MODEL, self.artifact), (RIDGE, linear))
             if model is not None
         }
 
-    def _fitted(self, cutoff: int) -> Artifact:
-        """The same plan fitted to the rows up to a cutoff."""
-        seen = self._panel.until(cutoff)
-        # From random weights: those of a warm start are not kept, and may have seen more.
-        plan = self._plan.with_fit(freeze_encoder=False, adapters=None)
+    def _fitted(self, seen: Panel, cutoff: int) -> Artifact:
+        """The request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
         try:
-            split = split_panel(seen, plan)
+            plan, split = resolve(seen, self._config)
         except DataError as error:
             when = self._panel.calendar.text(cutoff)
             raise DataError(
@@ -299,24 +308,30 @@ class _Refits:
         context = TrainingContext(callbacks=(TrainingBar(self._console),))
         return fit_panel(seen, plan, split, context)
 
-    def _linear(self, until: int) -> Artifact | None:
+    def _linear(self, seen: Panel) -> Artifact | None:
         """The linear forecast of the model alone, or one fitted to the same rows."""
         own = self.artifact.ensemble.linear_only()
         if own is not None:
             return replace(self.artifact, ensemble=own)
-        seen, plan = self._panel.until(until), self._plan
+        asked = self._config
         config = Config(
             horizon=self._horizon,
-            data=plan.data,
-            target=plan.target,
-            model=ModelConfig(linear="blend", quantile_levels=plan.model.quantile_levels),
-            fit=FitConfig(validation=plan.fit.validation),
+            data=asked.data,
+            target=asked.target,
+            model=ModelConfig(linear="blend", quantile_levels=asked.model.quantile_levels),
+            fit=FitConfig(validation=asked.fit.validation),
         )
         try:
             return fit_linear(seen, *resolve(seen, config))
         except ForecasterError as error:
             print_notice(self._console, f"no {RIDGE} in the table: {error}")
             return None
+
+
+def _coded(panel: Panel, model: Artifact) -> Panel:
+    """Returns the panel with the categories and cycles of a model."""
+    cycles = model.schema.season_length, model.schema.periods
+    return recoded(panel, model.schema.categories).with_cycles(*cycles)
 
 
 @dataclass

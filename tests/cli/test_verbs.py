@@ -101,7 +101,7 @@ def test_fit_until_a_date_keeps_that_date_and_leaves_a_holdout_for_an_honest_bac
     assert np.int64(fc.load("new").artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-26")
     answer = shell("backtest", "new", "plain.csv", "--windows", 2, "--refit", "never")
     assert answer.code == 0, answer.err
-    assert "cutoff 2024-03-26: the model as it is" in answer.out
+    assert "2 cutoffs from 2024-03-26 to 2024-04-02: the model as it is" in answer.out
     answer = shell("backtest", "new", "plain.csv", "--windows", 3, "--refit", "never")
     assert answer.code == 2
     assert "trained until 2024-03-26" in answer.err and "first cutoff is 2024-03-19" in answer.err
@@ -202,8 +202,7 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
     answer = shell("backtest", "plain_model", "plain.csv", "--windows", 2, "--out", "scores.parquet")
     assert answer.code == 0, answer.err
     said = _words(answer.out)
-    assert "cutoff 2024-03-26: weights fitted until 2024-03-26" in said
-    assert "cutoff 2024-04-02: weights fitted until 2024-03-26" in said
+    assert "2 cutoffs from 2024-03-26 to 2024-04-02: weights fitted until 2024-03-26" in said
     assert re.search(r"model MAE RMSE MASE sMAPE WQL coverage_80 skill", said)
     assert re.search(r"seasonal naive( \S+){6} 0 ", said)
     for name in ("naive", "drift", "ETS", "ridge"):
@@ -213,7 +212,8 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
         r"forecaster (beats|loses to|cannot be told apart from) seasonal naive: its WQL is ", said
     )
     rows = pl.read_parquet("scores.parquet")
-    assert rows.height == 2 * 3 * 7
+    assert rows["model"].unique(maintain_order=True)[0] == "forecaster"
+    assert rows.height == 6 * 2 * 3 * 7
     truth = tiny.plain().select("store", "date", pl.col("sales").cast(pl.Float32))
     joined = rows.join(truth, on=["store", "date"], how="left")
     assert joined["actual"].to_list() == joined["sales"].to_list()
@@ -249,7 +249,7 @@ def test_the_demo_ends_well_with_a_picture_a_run_and_a_model_better_than_seasona
     row = dict(re.findall(r"^(forecaster|seasonal naive) (.*)$", done.stdout, flags=re.MULTILINE))
     wql = {name: float(values.split()[4]) for name, values in row.items()}
     assert wql["forecaster"] < wql["seasonal naive"]
-    with sqlite3.connect(tmp_path / "mlflow.db") as store:
+    with sqlite3.connect(tmp_path / "demo" / "mlflow.db") as store:
         statuses = store.execute("select status from runs").fetchall()
     assert statuses == [("FINISHED",)] * 2
     shutil.rmtree(tmp_path / "demo")

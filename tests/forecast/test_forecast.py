@@ -204,8 +204,6 @@ def test_a_missing_known_value_is_named_with_series_column_time_and_lead():
     )
     with pytest.raises(fc.DataError, match=expected):
         tiny.model().predict(tiny.shop(), future=holes)
-    shorter = tiny.model().predict(tiny.shop(), future=holes, horizon=4)
-    assert shorter.quantiles.shape == (3, 4, 1, 9) and np.isfinite(shorter.quantiles).all()
 
 
 def test_a_hole_in_a_known_category_is_named_and_an_unseen_word_is_not():
@@ -272,6 +270,25 @@ def test_a_shorter_horizon_is_an_exact_prefix():
             fc.ConfigError, match=f"horizon {horizon}: this model forecasts 1 to 7 steps"
         ):
             model.predict(tiny.plain(), horizon=horizon)
+
+
+@pytest.mark.parametrize("minutes", [0, 37], ids=["regular", "irregular"])
+def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(minutes):
+    later = pl.duration(minutes=pl.col("date").dt.ordinal_day() ** 2 * minutes % 900)
+    shop, prices = (
+        table.with_columns(pl.col("date").cast(pl.Datetime) + later)
+        for table in (tiny.shop(), tiny.prices())
+    )
+    model = fc.fit(shop, horizon=7, known="price", config=tiny.config_with(patch=2), quiet=True)
+    assert model.artifact.schema.regular == (minutes == 0)
+    full = model.predict(shop, future=prices)
+    for horizon, read in ((1, 2), (2, 2), (3, 4), (7, 7)):
+        part = model.predict(shop, future=prices.group_by("store").head(read), horizon=horizon)
+        assert tiny.bits(part.quantiles) == tiny.bits(full.quantiles[:, :horizon])
+        message = rf"\(lead {read} of {read}\); 3 of 3 series lack some: "
+        message += f"--horizon {horizon} reads all of them: " if read > horizon else "give them with"
+        with pytest.raises(fc.DataError, match=message):
+            model.predict(shop, future=prices.group_by("store").head(read - 1), horizon=horizon)
 
 
 def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
@@ -381,3 +398,43 @@ def test_a_forecast_that_is_not_finite_is_empty_with_the_reason():
     forecast = model.predict(table)
     assert forecast.status == ("ok", "the forecast is not finite: values beyond float32", "ok")
     assert np.isnan(forecast.quantiles[1]).all() and np.isfinite(forecast.quantiles[[0, 2]]).all()
+
+
+def test_a_channel_without_an_observation_has_the_same_answer_in_a_wide_and_a_melted_table(tmp_path):
+    rng, row, names = np.random.default_rng(0), pl.int_range(140), ["y", "late", "ended", "dead"]
+    cells = {name: 10 + rng.normal(size=140) for name in names}
+    table = pl.DataFrame({"date": [tiny.day(n) for n in range(140)]} | cells).with_columns(
+        late=pl.when(row >= 90).then("late"),
+        ended=pl.when(row < 70).then("ended"),
+        dead=pl.lit(None, pl.Float64),
+    )
+    config = tiny.config_with(context_length=14, linear="none")
+    options = {"horizon": 3, "target": names, "until": tiny.day(133), "config": config, "quiet": True}
+    wide, melted = (fc.fit(table, layout=layout, **options) for layout in ("wide", "long"))
+    never, gone = (
+        f"no target observed {when} the cutoff" for when in ("before", "in the 14 steps before")
+    )
+    for cutoff, expected in (
+        ("last", {"dead": never, "ended": gone}),
+        (tiny.day(110).isoformat(), {"dead": never, "ended": gone}),
+        (tiny.day(60).isoformat(), {"dead": never, "late": never}),
+    ):
+        one, two = (model.predict(table, cutoff=cutoff) for model in (wide, melted))
+        statuses = {(name, expected.get(name, "ok")) for name in names}
+        for forecast in (one, two):
+            rows = forecast.frame
+            assert set(rows.select("channel", "status").rows()) == statuses and rows.height == 12
+            assert (rows["forecast"].is_null() == (rows["status"] != "ok")).all()
+            assert "; 2 without a forecast: no target observed" in forecast.report
+        done = wide.predict_to(
+            tmp_path / "wide.parquet", table, cutoff=cutoff, parts=True, restart=True
+        )
+        assert done.report == one.report
+        assert_frame_equal(pl.read_parquet(done.path / "part-*.parquet"), one.rows)
+    one, two = (model.backtest(table, windows=2, refit="never", quiet=True) for model in (wide, melted))
+    assert (one.scored, one.unscored) == (two.scored, two.unscored) == (2 * 2 * 3, 2 * 2 * 3)
+    keys = ["model", "channel", "date", "status"]
+    assert_frame_equal(one.rows.select(keys), two.rows.select(keys), check_row_order=False)
+    keys = ["channel", "date", "status"]
+    one, two = (model.detect(table).rows.select(keys) for model in (wide, melted))
+    assert_frame_equal(one.join(two, on=keys[:2]).select(keys), two, check_row_order=False)
