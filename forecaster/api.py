@@ -53,6 +53,8 @@ _COMMON = {
     "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
     "date.",
     "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
+    "name": "Name of the run in MLflow.",
+    "tracking": "Record the run in MLflow.",
     "overwrite": "Replace outputs that are there.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
@@ -80,6 +82,7 @@ def data_options() -> dict[str, tuple[Parameter, str]]:
             annotation = ast.unparse(field.annotation).replace("tuple[str, ...]", "str | Sequence[str]")
             annotation = re.sub(r"tuple\[Annotated\[int.*?\], \.\.\.\]", "Sequence[int]", annotation)
             name = field.target.id
+            annotation = "str | Sequence[str] | None" if name == "time" else annotation
             parameter = Parameter(
                 name,
                 Parameter.KEYWORD_ONLY,
@@ -158,7 +161,12 @@ def fit(
     precision: Literal["full", "bf16"] | None = None,
     compile: bool = False,
     budget: str | float | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+    integer: bool = False,
     report: str | Path | None = None,
+    tracking: bool = True,
+    name: str | None = None,
     quiet: bool = False,
     **data_options: Any,
 ) -> Forecaster:
@@ -176,7 +184,11 @@ def fit(
         precision: Matrix products in training: full (float32) or bf16. None = full.
         compile: Compile the training loss with torch; pays on a GPU in a long fit.
         budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
+        lower: Smallest value of a forecast.
+        upper: Largest value of a forecast.
+        integer: Round forecasts to whole numbers.
         report: HTML page about the validation windows; `out` has one anyway.
+        name: Name of the run in MLflow. None = that of the folder or the table.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -195,6 +207,11 @@ def fit(
     from forecaster.panel.findings import check_paths
 
     settings = config_from(config, horizon, data_options)
+    bounds = {"lower": lower, "upper": upper, "integer": integer or None}
+    settings = settings.replaced(
+        target={key: bound for key, bound in bounds.items() if bound is not None}
+    )
+    settings = _tracked(settings, tracking)
     if budget is not None:
         settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
     if precision not in (None, "full", "bf16"):
@@ -247,7 +264,16 @@ def fit(
         )
         command = "fc.fit(...)" if folder is None else request.command(folder)
         artifact = run_fit(
-            panel, settings, folder, console, start, run, context, report=page, command=command
+            panel,
+            settings,
+            folder,
+            console,
+            start,
+            run,
+            context,
+            report=page,
+            name=name,
+            command=command,
         )
         return Forecaster(artifact, settings.tracking)
 
@@ -277,6 +303,7 @@ def tune(
     register: str | None = None,
     refit: bool = True,
     command: str = "fc.tune(...)",
+    tracking: bool = True,
     quiet: bool = False,
     **data_options: Any,
 ) -> Study:
@@ -321,7 +348,7 @@ def tune(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
-    settings = config_from(config, horizon, data_options)
+    settings = _tracked(config_from(config, horizon, data_options), tracking)
     required_horizon(settings)
     check_paths(data, future, covariates)
 
@@ -422,6 +449,8 @@ def backtest(
     covariates: object = None,
     only: str | Sequence[str] | None = None,
     quiet: bool = False,
+    tracking: bool = True,
+    name: str | None = None,
     command: str = "fc.backtest(...)",
     **data_options: Any,
 ) -> Backtest:
@@ -448,7 +477,7 @@ def backtest(
     if refit not in ("once", "each"):
         raise ConfigError(f"refit {refit!r}: expected once or each; never is for a model as it is")
     options = _backtest_options(windows, refit, stride, None, only)
-    settings = config_from(config, horizon, data_options)
+    settings = _tracked(config_from(config, horizon, data_options), tracking)
     required_horizon(settings)
     check_paths(data, covariates)
 
@@ -456,7 +485,7 @@ def backtest(
 
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
-    return _backtest(settings, panel, source, options, settings.tracking, quiet, command)
+    return _backtest(settings, panel, source, options, settings.tracking, quiet, name, command)
 
 
 def _backtest_options(
@@ -478,6 +507,7 @@ def _backtest(
     options: BacktestOptions,
     tracking: TrackingConfig,
     quiet: bool,
+    name: str | None,
     command: str,
 ) -> Backtest:
     """Scores a model, or a config; `source`: table, how it was to be read, second table."""
@@ -488,7 +518,7 @@ def _backtest(
 
     reopened = partial(with_roles_until, panel, *source)
     console = Console(quiet=quiet)
-    return run_backtest_pipeline(model, panel, options, tracking, console, reopened, command)
+    return run_backtest_pipeline(model, panel, options, tracking, console, reopened, command, name)
 
 
 @_described
@@ -522,7 +552,7 @@ def load(path: str | Path) -> Forecaster:
 
     Args:
         path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
-            store that MLFLOW_TRACKING_URI names, or the one in this folder.
+            store that MLFLOW_TRACKING_URI names, or your own.
 
     Raises:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
@@ -546,6 +576,10 @@ def _check_model(path: str | Path) -> bool:
     if not registered:
         check_saved(Path(path))
     return registered
+
+
+def _tracked(config: Config, tracking: bool) -> Config:
+    return config if tracking else config.replaced(tracking={"enabled": False})
 
 
 def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path | None:
@@ -746,6 +780,8 @@ class Forecaster:
         quiet: bool = False,
         horizon: int | None = None,
         only: str | Sequence[str] | None = None,
+        tracking: bool = True,
+        name: str | None = None,
         command: str = "model.backtest(...)",
         **data_options: Any,
     ) -> Backtest:
@@ -773,7 +809,8 @@ class Forecaster:
         given = {name: getattr(declared, name) for name in data_options}
         reading = self.artifact.requested.data.model_copy(update=given)
         source = (data, reading, covariates)
-        return _backtest(self.artifact, panel, source, options, self.tracking, quiet, command)
+        store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
+        return _backtest(self.artifact, panel, source, options, store, quiet, name, command)
 
     @_described
     @_on_device

@@ -89,6 +89,7 @@ def run_fit(
     context: TrainingContext = NO_CONTEXT,
     introduced: bool = False,
     report: Path | None = None,
+    name: str | None = None,
     command: str = "fc.fit(...)",
 ) -> Artifact:
     """Returns the fitted artifact, saved and tracked.
@@ -103,6 +104,7 @@ def run_fit(
         context: devices and precision; rank 0 alone prints and writes.
         introduced: roles and findings have been printed.
         report: path of the page about the validation windows, beside the artifact's own copy.
+        name: of the tracked run; None = of the folder or the table.
         command: makes that page again.
 
     Raises:
@@ -115,7 +117,7 @@ def run_fit(
     if start is not None and config.horizon is None:
         config = config.model_copy(update={"horizon": start.horizon})
     panel = with_found_cycles(panel, config)
-    findings = check_panel(panel, config.horizon)
+    findings = check_panel(panel, config.horizon, config.target)
     refuse_errors(findings)
     if not introduced:
         print_roles(console, panel)
@@ -126,7 +128,7 @@ def run_fit(
     first = None
     if start is not None:
         first = Start(start, partial(print_start, console, panel, split, start))
-    name = out.name if out else Path(panel.name).stem
+    name = name or (out.name if out else Path(panel.name).stem)
     validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
@@ -141,7 +143,7 @@ def run_fit(
         if resumable is None:
             run = stack.enter_context(open_run(tracking, name))
         else:
-            opening = resumable.opened(plan, tracking, panel, start, context)
+            opening = resumable.opened(plan, tracking, name, panel, start, context)
             run, context = stack.enter_context(opening)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
@@ -175,6 +177,7 @@ def run_backtest_pipeline(
     console: Console,
     reopened: Callable[[int], Panel],
     command: str,
+    name: str | None = None,
 ) -> Backtest:
     """Returns the backtest of a request on a panel, tracked.
 
@@ -186,13 +189,14 @@ def run_backtest_pipeline(
         console: receives what is printed.
         reopened: returns the panel with the roles that the rows up to a time give.
         command: makes the report again.
+        name: of the run; None = after the table.
 
     Raises:
         DataError: the audit finds errors.
         ConfigError: the model cannot forecast that many leads, or `refit="never"` would score rows
             that the artifact has seen.
     """
-    findings = check_panel(panel)
+    findings = check_panel(panel, target=(model if isinstance(model, Config) else model.plan).target)
     refuse_errors(findings)
     if isinstance(model, Config):
         horizon = required_horizon(model)
@@ -207,7 +211,7 @@ def run_backtest_pipeline(
         if model.parent is not None and options.refit != "never":
             print_fresh_refit(console, model.parent)
     refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened)
-    with open_run(tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
+    with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.forecasts)
         artifact = refits.artifact
         report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))

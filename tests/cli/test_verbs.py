@@ -273,7 +273,7 @@ def test_the_demo_ends_well_with_a_picture_a_run_and_a_model_better_than_seasona
     row = dict(re.findall(r"^(forecaster|seasonal naive) (.*)$", done.stdout, flags=re.MULTILINE))
     wql = {name: float(values.split()[4]) for name, values in row.items()}
     assert wql["forecaster"] < wql["seasonal naive"]
-    with sqlite3.connect(tmp_path / "mlflow.db") as store:
+    with sqlite3.connect(tmp_path / "demo" / "mlflow.db") as store:
         statuses = store.execute("select status from runs").fetchall()
     assert statuses == [("FINISHED",)] * 2
     shutil.rmtree(tmp_path / "demo")

@@ -95,6 +95,20 @@ def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys
         assert [(p.step, p.value) for p in resumed] == [(p.step, p.value) for p in whole], name
 
 
+def test_a_resumed_fit_is_recorded_where_its_own_environment_says(place, stops, monkeypatch):
+    config = _config() | {"tracking": {"enabled": True, "uri": f"sqlite:///{place}/then.db"}}
+    (place / "then.db").write_bytes((place / "mlflow.db").read_bytes())
+    stops.append(3)
+    with pytest.raises(_Stopped):
+        _fit(config=config)
+    assert "then.db" not in Path("model.run/run.json").read_text()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
+    fc.fit(resume="model", quiet=True)
+    for name, status in (("then.db", "FAILED"), ("mlflow.db", "FINISHED")):
+        (run,) = MlflowClient(f"sqlite:///{place / name}").search_runs(["1"])
+        assert run.info.status == status
+
+
 def test_the_same_command_with_resume_goes_on_and_the_folder_names_it_too(place, stops):
     stops.append(3)
     with pytest.raises(_Stopped):

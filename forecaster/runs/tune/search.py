@@ -90,7 +90,7 @@ def run_search(
     from forecaster.panel.findings import refuse_errors
     from forecaster.runs.tune.trial import Evaluator
 
-    found = check_panel(panel, plan.config.horizon)
+    found = check_panel(panel, plan.config.horizon, plan.config.target)
     refuse_errors(found)
     evaluator = Evaluator(plan, panel)
     evaluator.check()
