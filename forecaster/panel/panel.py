@@ -359,8 +359,8 @@ class Panel:
         zone, time_format = self.schema.time_zone, self.schema.time_format
         if time_format is None:
             first = self.time[self.indptr[:-1][np.diff(self.indptr) > 0]]
-            days = self.regular and self.calendar.step >= DAY
-            days = days and not (self.calendar.wall_clock(first) % DAY).any()
+            clock = self.calendar.wall_clock(first) % DAY
+            days = self.regular and self.calendar.step >= DAY and not clock.any()
             time_format = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S%.f" + "%:z" * (zone is not None)
         times = [rows[name] for name in ("cutoff", self.schema.time or "time") if name in rows.columns]
         stamps = [
