@@ -711,7 +711,7 @@ class Forecaster:
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
-        for option, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+        for option, count in (("windows", windows or 0), ("stride", stride), ("horizon", horizon)):
             check_count(count, option)
         plan = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
