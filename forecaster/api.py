@@ -495,7 +495,7 @@ def _backtest_options(
 
     if refit not in ("once", "each", "never"):
         raise ConfigError(f"refit {refit!r}: expected once, each or never")
-    for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+    for name, count in (("windows", windows or 0), ("stride", stride), ("horizon", horizon)):
         check_count(count, name)
     return BacktestOptions(windows, refit, stride, horizon, only)
 
