@@ -102,11 +102,19 @@ class Panel:
         """Returns the number of the series of this label.
 
         Raises:
-            DataError: there is none; names the nearest.
+            DataError: there is none, and the nearest is named; or several have it.
         """
         labels = self.labels
-        if label in labels:
-            return labels.index(label)
+        first = labels.index(label) if label in labels else -1
+        if label in labels[first + 1 :]:
+            keys = self.keys[[first, labels.index(label, first + 1)]].rows(named=True)
+            both = " and ".join(", ".join(f"{k} '{v}'" for k, v in one.items()) for one in keys)
+            raise DataError(
+                f"{self.name}: several series have the label '{label}': {both}; rename one of them, or "
+                "leave the others out of the table"
+            )
+        if first >= 0:
+            return first
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
