@@ -231,6 +231,7 @@ def fit(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
@@ -253,10 +254,11 @@ def fit(
             request = run.request
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
-        start = _artifact_of(request.start)
-        settings, panel = _open(request)
-        folder = None if run is None else run.out
         console = Console(quiet=quiet or not distributed.is_main)
+        with stage(console, "reading the table"):
+            start = _artifact_of(request.start)
+            settings, panel = _open(request)
+        folder = None if run is None else run.out
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
@@ -343,12 +345,15 @@ def tune(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
 
     held_out = None if until is None else date_text(until, "until")
-    settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
+    console = Console(quiet=quiet)
+    with stage(console, "reading the table"):
+        settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
     plan = plan_search(
         panel,
         settings,
@@ -367,7 +372,7 @@ def tune(
         seed=seed,
         until=held_out,
     )
-    outcome, artifact = run_search(panel, plan, Console(quiet=quiet), folder, register, refit, command)
+    outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
 
 

@@ -9,6 +9,7 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
@@ -222,6 +223,7 @@ def run_backtest(
     cutoffs: Sequence[int],
     forecasts_at: Callable[[Sequence[int]], Iterable[ForecastsByModel]],
     baselines: Sequence[str] = BASELINES,
+    scoring: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Backtest:
     """Forecasts and scores at rolling cutoffs.
 
@@ -230,6 +232,7 @@ def run_backtest(
         forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with actuals;
             called with as many cutoffs at a time as bounded memory allows.
         baselines: to score beside the model.
+        scoring: entered while forecasts of baselines are made, and all are scored.
     """
     kept: list[tuple[Forecast, Quantiles]] = []
     parts: list[_Part] = []
@@ -242,7 +245,8 @@ def run_backtest(
         made = list(forecasts_at(remaining[:count]))
         first, remaining = made[0][MODEL], remaining[count:]
         size = first.quantiles.size + (0 if first.paths is None else first.paths.size)
-        new = list(_tally_parts(made, baselines))
+        with scoring():
+            new = list(_tally_parts(made, baselines))
         beside = [one for part in new for one in part.beside]
         parts += [part._replace(beside=[]) for part in new]
         # Sample paths are many times as large as quantiles, and are scored by now.
