@@ -243,7 +243,7 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
         ["check", "odd.parquet", "--target", ESCAPE],
         ["check", "twice.parquet"],
         ["check", f"{ESCAPE}.csv"],
-        ["fit", "odd.parquet", "--horizon", "50", "--out", "model"],
+        ["fit", "odd.parquet", "--horizon", "50", "--set", "fit.steps=2", "--out", "model"],
         ["predict", ESCAPE, "odd.parquet", "--out", "rows.csv"],
     ):
         monkeypatch.setattr("sys.argv", ["forecaster", *words])
