@@ -1,5 +1,6 @@
 """Defects of files, pictures and requests that were met in use."""
 
+import inspect
 import io
 import json
 import re
@@ -13,6 +14,7 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
+from forecaster.forecast.predictor import resolve_window
 
 NAME = "bundle_$5_$10"
 
@@ -189,6 +191,14 @@ def test_a_cutoff_of_the_far_future_is_refused_before_any_memory_is_taken(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_cutoff_far_after_an_irregular_table_is_refused(make_panel):
+    panel = make_panel(irregular=True)
+    with pytest.raises(
+        fc.DataError, match=r"cutoff 9999-12-31 .* steps of .*; expected at most 10,000"
+    ):
+        resolve_window(tiny.plain_model().artifact, panel, "9999-12-31", None)
+
+
 def test_a_cutoff_some_time_after_the_table_has_a_status():
     forecast = tiny.plain_model().predict(tiny.plain(), cutoff="2030-01-01")
     assert forecast.status[0].startswith("no target observed in the")
@@ -274,6 +284,33 @@ def test_a_date_is_text_or_any_kind_of_date():
             model.predict(table, cutoff=bad)
 
 
+VERBS = ("predict", "predict_to", "backtest", "detect")
+NUMBERS = [
+    (function, name, value)
+    for function in (fc.fit, fc.tune, fc.check, *(getattr(fc.Forecaster, verb) for verb in VERBS))
+    for name, option in inspect.signature(function).parameters.items()
+    for value in ("x", ["a"], 2.5, None)
+    if re.search(r"\b(int|float)\b", str(option.annotation))
+    if value is not None or "None" not in str(option.annotation)
+    if value != 2.5 or "float" not in str(option.annotation)
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"), NUMBERS, ids=lambda part: getattr(part, "__qualname__", str(part))
+)
+def test_a_number_of_another_kind_is_refused_by_name(tmp_path, function, name, value):
+    given = {"data": tiny.plain(), name: value}
+    if "path" in inspect.signature(function).parameters:
+        given["path"] = tmp_path / "rows.csv"
+    if function in (fc.fit, fc.tune):
+        given = {"horizon": 7, "config": tiny.TINY} | given
+    model = () if function in (fc.fit, fc.tune, fc.check) else (tiny.plain_model(),)
+    with pytest.raises(fc.ForecasterError, match=name):
+        function(*model, **given)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
     model, table = tiny.plain_model(), tiny.plain()
     for call, message in (
@@ -281,14 +318,9 @@ def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
             lambda: model.predict(None),
             "expected a path or a pandas, polars or pyarrow frame, found None",
         ),
-        (
-            lambda: model.predict(table, horizon=2.5),
-            r"horizon 2\.5: this model forecasts 1 to 7 steps$",
-        ),
         (lambda: model.predict(table, horizon="3"), "horizon '3': this model forecasts 1 to 7 steps$"),
-        (lambda: model.backtest(table, windows=2.5), r"windows 2\.5: expected 1 or more"),
+        (lambda: fc.fit(table, 7, config=tiny.config_with(quantile_levels=["a"])), "quantile_levels"),
         (lambda: model.backtest(table, stride=0), "stride 0: expected 1 or more"),
-        (lambda: _fit(None, checkpoint_every=0.5), r"checkpoint_every 0\.5: expected 1 or more"),
     ):
         with pytest.raises(fc.ForecasterError, match=message):
             call()

@@ -84,6 +84,8 @@ def resolve_window(
     wanted = artifact.horizon if horizon is None else horizon
     check_horizon(artifact, wanted)
     _check_samples(artifact, num_samples)
+    if not is_count(seed, least=0):
+        raise ConfigError(f"seed {seed!r}: expected 0 or more")
     if cutoff not in ("own", "last"):
         time = panel.calendar.parse(cutoff)
         _check_near(panel, time, max(artifact.context_length, _MOST_EMPTY))
@@ -126,7 +128,7 @@ def _check_near(panel: Panel, cutoff: int, most: int) -> None:
         DataError: there are more than `most` steps between them.
     """
     end, text = int(panel.time.max(initial=NO_TIME)), panel.calendar.text
-    if panel.regular and end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
+    if end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
         raise DataError(
             f"{panel.name}: cutoff {text(cutoff)} is {steps:,} steps of {panel.calendar.freq} after the "
             f"end of the table, {text(end)}; expected at most {most:,}"

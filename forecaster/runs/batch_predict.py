@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from forecaster.config import DataConfig, config_from
-from forecaster.errors import ConfigError, OutputError
+from forecaster.errors import ConfigError, OutputError, check_count, is_count
 from forecaster.files import atomic_file, check_writable, only_writer
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
@@ -219,8 +219,7 @@ def _made(
 def _device_names(count: int | None) -> list[str]:
     """Returns one device per process: GPUs where the machine has any, else CPUs."""
     count = 1 if count is None else count
-    if count < 1:
-        raise ConfigError(f"devices {count}: expected 1 or more")
+    check_count(count, "devices")
     if 0 < cuda_count() < count:
         raise ConfigError(f"devices {count}: this machine has {cuda_count()} GPUs")
     return [device(number) for number in range(count)]
@@ -368,10 +367,12 @@ def _nothing_left(folder: Path, *, alone: bool) -> Iterator[None]:
 
 
 def _checked(shard: tuple[int, int] | None) -> tuple[int, int]:
-    number, of = shard or (1, 1)
-    if not 1 <= number <= of:
-        raise ConfigError(f"shard {number}/{of}: expected K/N with K from 1 to N, as 2/8")
-    return number, of
+    found = (1, 1) if shard is None else shard
+    if not (
+        isinstance(found, tuple) and [*map(is_count, found)] == [True] * 2 and found[0] <= found[1]
+    ):
+        raise ConfigError(f"shard {found!r}: expected (K, N) with K from 1 to N, as 2/8")
+    return found
 
 
 def _report(

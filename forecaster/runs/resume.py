@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,19 @@ class FitRequest:
     """Compile the training loss with torch."""
     checkpoint_every: int | None = None
     """Steps between checkpoints; None = a fixed number of minutes."""
+
+    def command(self, out: Path) -> str:
+        """Returns the words of the shell for this fit: tables, options, settings that are no defaults."""
+        words = ["forecaster", "fit", _source(self.data) or ""]
+        given = [(flag, _source(getattr(self, name))) for name, flag in _SOURCES.items()][1:]
+        settings = self.config.model_dump(mode="json", exclude_defaults=True, exclude={"tracking"})
+        own = {f"--{name.replace('_', '-')}": getattr(self, name) for name in _OPTIONS}
+        horizon = settings.pop("horizon", None)
+        for flag, value in (("--horizon", horizon), *given, ("--until", self.until), *own.items()):
+            words += [] if value in (None, False) else [flag] if value is True else [flag, str(value)]
+        for name, value in flatten(settings).items():
+            words += ["--set", f"{name}={json.dumps(value, ensure_ascii=False)}"]
+        return shlex.join([*words, "--out", str(out)])
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from forecast import tiny
 from mlflow.tracking import MlflowClient
 
 import forecaster as fc
+from forecaster.config import config_from, load_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, FitError, OutputError
 from forecaster.model.learner import Learner
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.resume import claimed
+from forecaster.runs.resume import FitRequest, claimed
 
 STEPS = 8
 FIT = {"steps": STEPS, "batch_size": 32}
@@ -341,3 +343,16 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(place, monkeyp
     monkeypatch.undo()
     os.chdir(place)
     assert tiny.tree(place) == before
+
+
+def test_the_command_of_a_fit_gives_its_request_again(tmp_path):
+    options = {"known": ["unit price", "a,b"], "freq": "1d", "season_length": 7}
+    config = config_from({"model": {"quantile_levels": [0.05, 0.5, 0.95]}}, 7, options)
+    asked = FitRequest(config, "my table.csv", until="2024-01-01", precision="bf16", compile=True)
+    words = shlex.split(asked.command(tmp_path / "it's"))
+    flags = {flag: words[n + 1] for n, flag in enumerate(words[:-1]) if flag.startswith("--")}
+    assert words[:3] == ["forecaster", "fit", "my table.csv"] and flags["--until"] == "2024-01-01"
+    assert flags["--precision"] == "bf16" and "--compile" in words and words[-1] == f"{tmp_path}/it's"
+    sets = [words[n + 1] for n, flag in enumerate(words) if flag == "--set"]
+    again = config_from(load_config(None, sets), int(flags["--horizon"]), {})
+    assert again.model_dump() == config.model_dump()
