@@ -240,6 +240,7 @@ def test_a_served_forecast_that_is_missing_is_null(monkeypatch):
 ESCAPE = "a\x1b]0;owned\x07\x9b31m\u202e"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, capsys):
     from forecaster import cli
 
@@ -253,7 +254,19 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
         ["check", "odd.parquet", "--target", ESCAPE],
         ["check", "twice.parquet"],
         ["check", f"{ESCAPE}.csv"],
-        ["fit", "odd.parquet", "--horizon", "50", "--set", "fit.steps=2", "--out", "model"],
+        [
+            "fit",
+            "odd.parquet",
+            "--horizon",
+            "50",
+            "--no-tracking",
+            "--out",
+            "model",
+            "--set",
+            "fit.steps=2",
+            "--set",
+            "model.linear=none",
+        ],  # fmt: skip
         ["predict", ESCAPE, "odd.parquet", "--out", "rows.csv"],
     ):
         monkeypatch.setattr("sys.argv", ["forecaster", *words])
