@@ -288,8 +288,8 @@ class Panel:
         panel = self.cut(self.indptr[:-1], self.indptr[1:], added)
         new = panel.indptr[owner] + length[owner] + count - 1
         panel.time[new] = times
-        if self.schema.holidays is not None:
-            panel.values[new, -1] = count_holidays(self.calendar, times, self.schema.holidays)
+        for at, country in enumerate(self.schema.holidays, -len(self.schema.holidays)):
+            panel.values[new, at] = count_holidays(self.calendar, times, country)
         return panel
 
     def fingerprint(self) -> str:
