@@ -67,7 +67,8 @@ def open_panel(
 
 
 def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
-    reading = data if schema is None else data.model_copy(update={"series": schema.series})
+    own = {} if schema is None else {"series": schema.series, "time": schema.time}
+    reading = data.model_copy(update=own)
     return read_tables(sources, reading, None if schema is None else schema.decimals)
 
 
@@ -158,9 +159,6 @@ def build_panel(
         holidays = (data.holidays or ()) if schema is None else schema.holidays
         if holidays:
             check_holidays(holidays, given)
-        time = (data if schema is None else schema).time
-        table = table.with_joined_times(time)
-        covariates, future = (t and t.with_joined_times(time) for t in (covariates, future))
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None

@@ -129,7 +129,6 @@ def convert_table(
         with _reading(scan.name):
             sample = sample_of(scan, PART)
         tables = read_tables(sources, data, decimals)
-        tables = {name: table.with_joined_times(data.time) for name, table in tables.items()}
         schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
         schema = replace(schema, time_parts=parts)
         covariates, future = (

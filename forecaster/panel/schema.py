@@ -136,9 +136,9 @@ class Schema:
         """Decimal marks that further text has to have; one that is alone holds for all numbers."""
         marks = {*self.decimal.values()}
         alone = marks.pop() if len(marks) == 1 else ""
-        columns = dict.fromkeys(self.numbers, alone) | self.decimal
         # In layout "rows" the values have the names of the table's many columns.
-        others = alone if self.layout == "rows" and alone else None
+        others = alone if self.layout == "rows" else ""
+        columns = dict.fromkeys(self.numbers, alone) | self.decimal
         return Decimals(columns, others, ", as the model or the other tables have it")
 
     @cached_property
@@ -205,22 +205,12 @@ class Schema:
                 f"{', '.join(self.categorical) or 'none'}; they cannot be changed after the fit"
             )
 
-        def new(columns: Names) -> Names:
-            return tuple(names.get(name, name) for name in columns)
-
-        return replace(
-            self,
-            time=data.time if data.time not in (None, "row") else self.time,
-            series=new(self.series),
-            target=new(self.target),
-            known=new(self.known),
-            past=new(self.past),
-            static=new(self.static),
-            categorical=new(self.categorical),
-            decimal={names.get(name, name): mark for name, mark in self.decimal.items()},
-            dtypes={names.get(name, name): dtype for name, dtype in self.dtypes.items()},
-            categories={names.get(name, name): words for name, words in self.categories.items()},
-        )
+        new: dict[str, Any] = {}
+        for role in COLUMN_LISTS:
+            new[role] = tuple(names.get(name, name) for name in getattr(self, role))
+        for facts in ("decimal", "dtypes", "categories"):
+            new[facts] = {names.get(name, name): fact for name, fact in getattr(self, facts).items()}
+        return replace(self, time=data.time if data.time not in (None, "row") else self.time, **new)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
