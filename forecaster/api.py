@@ -534,8 +534,8 @@ def check(
     future: object = None,
     covariates: object = None,
     **data_options: Any,
-) -> list[Finding]:
-    """Returns what is remarkable about a table, worst first; empty when nothing is.
+) -> TableCheck:
+    """Returns what is remarkable about a table, worst first, and the roles of its columns.
 
     Args:
         horizon: Steps that will be forecast, to find series too short for it.
@@ -549,7 +549,26 @@ def check(
     from forecaster.panel.build import open_panel
 
     reading = config_from(None, horizon, data_options).data
-    return check_panel(open_panel(data, reading, covariates=covariates, future=future), horizon)
+    panel = open_panel(data, reading, covariates=covariates, future=future)
+    return TableCheck(check_panel(panel, horizon), panel)
+
+
+class TableCheck(list["Finding"]):
+    """Findings on a table, worst first; printed as `forecaster check` prints them."""
+
+    def __init__(self, findings: Sequence[Finding], panel: Panel):
+        super().__init__(findings)
+        self._panel = panel
+
+    def __repr__(self) -> str:
+        from forecaster.runs.console import check_text
+
+        return check_text(self._panel, self)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each column: time, series, target, known, past, static or ignored."""
+        return {column: role for column, role, *_ in self._panel.schema.rows()}
 
 
 def load(path: str | Path) -> Forecaster:

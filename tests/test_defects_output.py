@@ -248,25 +248,14 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
     odd = tiny.plain().with_columns(store=pl.col("store").replace({"a": ESCAPE}))
     odd = odd.rename({"sales": f"sales{ESCAPE}"})
     odd.write_parquet("odd.parquet")
+    tiny.write_tiny(tmp_path / "quick.yaml", model=tiny.TINY["model"] | {"linear": "none"})
     pl.concat([odd, odd.head(3)]).write_parquet("twice.parquet")
     for words in (
         ["check", "odd.parquet"],
         ["check", "odd.parquet", "--target", ESCAPE],
         ["check", "twice.parquet"],
         ["check", f"{ESCAPE}.csv"],
-        [
-            "fit",
-            "odd.parquet",
-            "--horizon",
-            "50",
-            "--no-tracking",
-            "--out",
-            "model",
-            "--set",
-            "fit.steps=2",
-            "--set",
-            "model.linear=none",
-        ],  # fmt: skip
+        ["fit", "odd.parquet", "--horizon", "50", "--config", "quick.yaml", "--out", "model"],
         ["predict", ESCAPE, "odd.parquet", "--out", "rows.csv"],
     ):
         monkeypatch.setattr("sys.argv", ["forecaster", *words])

@@ -92,11 +92,16 @@ class Backtest:
 
     @property
     def summary(self) -> Any:
-        """A row per model with all its scores, as the caller's kind of frame."""
-        columns: dict[str, list[Any]] = {"model": list(self.scores)}
-        for name in _names_of(self.scores.values()):
-            columns[name] = [scores.get(name, np.nan) for scores in self.scores.values()]
-        return to_kind(frame_of(columns), self.forecasts[0].panel.kind)
+        """A row per model with its main scores, as the caller's kind of frame; `scores` has all."""
+        return to_kind(frame_of(self.summary_columns), self.forecasts[0].panel.kind)
+
+    @property
+    def summary_columns(self) -> dict[str, list[Any]]:
+        """The columns of `summary`, those that the shell prints."""
+        (coverage,) = (name for name in self.scores[MODEL] if name.startswith("coverage_"))
+        names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
+        columns = {name: [scores[name] for scores in self.scores.values()] for name in names}
+        return {"model": list(self.scores), **columns}
 
     def by(self, axis: Axis) -> Any:
         """A row per (series, lead, cutoff or channel) and model with the metrics of its cells.

@@ -35,12 +35,11 @@ from forecaster.forecast.parts import (
     write_part,
 )
 from forecaster.forecast.plots import PANELS
-from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
+from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, audited
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
-from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
-from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.findings import Finding
 from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Only, Panel
 from forecaster.panel.schema import Schema
@@ -155,9 +154,7 @@ def predict_to(
             Partitions(folder, 0).remove()
         whole, store = _opened(artifact, source, folder, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
-        found = check_panel(panel, target=artifact.plan.target)
-        refuse_errors(found)
-        check_known(panel, artifact, window)
+        found = audited(panel, artifact, window)
         job = PartitionJob(
             str(folder.resolve()), window, panel.n_series, roles=source.roles, only=source.only
         )

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,16 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
         table.add_row(severity, Text(finding.rule), text)
     if found:
         console.print(table)
+
+
+def check_text(panel: Panel, found: Sequence[Finding]) -> str:
+    """Returns what `forecaster check` prints about a table."""
+    text = StringIO()
+    console = Console(file=text, width=100)
+    print_roles(console, panel)
+    print_findings(console, found)
+    print_counts(console, found)
+    return text.getvalue().rstrip()
 
 
 def print_counts(console: Console, found: Sequence[Finding]) -> None:
@@ -257,9 +268,10 @@ def print_scores(console: Console, artifact: Artifact) -> None:
         line += f", best at {found['best_step']}"
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
         verdict = compare(mine["WQL"], naive["WQL"])
+        skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""
+        skill = ", which makes no error" if naive["WQL"] == 0 else skill
         line += (
-            f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f} "
-            f"(skill {100 * mine['skill']:+.1f} %)"
+            f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"
         )
     print_line(console, line)
     for line in filter(None, (network_line(artifact), calibration_line(artifact))):
@@ -316,7 +328,14 @@ def print_summary(console: Console, backtest: Backtest) -> None:
     """Prints how the models compare, and which one is better."""
     from forecaster.evaluation.comparison import MODEL
 
-    console.print(_scores_table(backtest.scores))
+    summary = backtest.summary_columns
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in summary:
+        table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
+    for row in zip(*summary.values(), strict=True):
+        cells = zip(summary, row, strict=True)
+        table.add_row(*(_score(name, one) if isinstance(one, float) else one for name, one in cells))
+    console.print(table)
     shown = len(backtest.forecasts)
     print_line(
         console,
@@ -325,21 +344,8 @@ def print_summary(console: Console, backtest: Backtest) -> None:
     )
 
 
-def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
-    """Returns the scores that a reader compares models by, 80 columns wide."""
-    from forecaster.evaluation.comparison import MODEL
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("model", no_wrap=True)
-    (coverage,) = (name for name in scores[MODEL] if name.startswith("coverage_"))
-    names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for model, mine in scores.items():
-        table.add_row(
-            model, *(f"{mine[name]:.{3 if name in (coverage, 'skill') else 4}g}" for name in names)
-        )
-    return table
+def _score(name: str, value: float) -> str:
+    return "-" if value != value else f"{value:.{3 if name.startswith(('coverage', 'skill')) else 4}g}"
 
 
 def print_notice(console: Console, text: str) -> None:
