@@ -45,7 +45,7 @@ Axis = Literal["series", "lead", "cutoff", "channel"]
 ForecastsByModel = Mapping[str, Forecast]
 """Forecasts of all series at one cutoff: "forecaster", and baselines that were fitted."""
 
-_BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 32 MB
+_BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 64 MB
 _RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapped files
 
 
@@ -245,7 +245,7 @@ def score_forecasts(
     return _combine([one[MODEL] for one in forecasts], parts)
 
 
-def actual_of(forecast: Forecast) -> NDArray[np.float32]:
+def actual_of(forecast: Forecast) -> NDArray[np.float64]:
     """[N, H, C] the actuals that a backtest's forecasts always hold."""
     assert forecast.actual is not None
     return forecast.actual
