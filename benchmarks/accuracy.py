@@ -13,9 +13,11 @@ Axes: N windows · H lead · C channel · Q quantile level.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,7 +267,9 @@ def record(
     figures = {model: {m: value(pairs) for m, pairs in mine.items()} for model, mine in scores.items()}
     with open_run(tracking, name, kind="benchmark") as run:
         if run.recorded:
-            log_artifact(run, artifact, None)
+            with tempfile.TemporaryDirectory() as scratch:
+                artifact.save(folder := Path(scratch) / "model")
+                log_artifact(run, artifact, folder)
             run.log_metrics(curve_points(artifact) + score_points(figures, f"benchmark_{stage}"))
 
 

@@ -101,11 +101,10 @@ def flags(description: str, config: str) -> argparse.ArgumentParser:
 
     Args:
         description: first line of the help.
-        config: default file of settings.
+        config: default file of settings, from the root of the checkout.
     """
     parser = argparse.ArgumentParser(description=description)
-    default = ROOT / "configs" / config
-    parser.add_argument("--config", type=Path, default=default, help=f"settings; configs/{config}")
+    parser.add_argument("--config", type=Path, default=ROOT / config, help=f"settings; {config}")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="on top of it")
     parser.add_argument("--seeds", type=_many, default=3, metavar="N", help="fits: seeds 0 … N - 1; 3")
     parser.add_argument("--budget", metavar="TIME", help="bounds the training of a fit, as 90s or 2m")

@@ -86,7 +86,15 @@ def beside_peer(folder: Path, series: int, rows: int, repeats: int, cache: Path)
     other = str(folder / "peer")
     measured([str(python), script, "make", str(file), other], folder)
     commands = {
-        "forecaster": [*FORECASTER, "predict", "model", str(file), "--out", "forecasts.parquet"],
+        "forecaster": [
+            *FORECASTER,
+            "predict",
+            "model",
+            str(file),
+            "--out",
+            "forecasts.parquet",
+            "--overwrite",
+        ],
         "neuralforecast": [str(python), script, "run", str(file), other, "peer.parquet"],
     }
     runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
@@ -153,7 +161,15 @@ def growth(folder: Path, rows: int, repeats: int) -> None:
         store = f"store-{count}"
         measured([*FORECASTER, "convert", str(part), store, "--freq", "1h"], folder)
         part.unlink()
-        commands[count] = [*FORECASTER, "predict", "model", store, "--out", "forecasts.parquet"]
+        commands[count] = [
+            *FORECASTER,
+            "predict",
+            "model",
+            store,
+            "--out",
+            "forecasts.parquet",
+            "--overwrite",
+        ]
     walls, works = (dict.fromkeys(counts, float("inf")) for _ in range(2))
     for _ in range(repeats):
         for count, command in commands.items():

@@ -79,7 +79,7 @@ class Sums:
 
 
 def main() -> None:
-    parser = report.flags("coverage of the 80 % band", "default.yaml")
+    parser = report.flags("coverage of the 80 % band", "configs/default.yaml")
     parser.add_argument("paths", type=Path, nargs="+", help="tables")
     parser.add_argument("--target", nargs="*", help="columns to forecast")
     parser.add_argument("--known", nargs="*", help="columns known in advance")

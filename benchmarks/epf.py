@@ -44,7 +44,7 @@ PUBLISHED = {
 
 
 def main() -> None:
-    parser = report.flags("MASE and SQL on electricity prices", "epf.yaml")
+    parser = report.flags("MASE and SQL on electricity prices", "benchmarks/epf.yaml")
     parser.add_argument("paths", type=Path, nargs="+", help="tables of hours, one market each")
     parser.add_argument("--target", default="OT", help="column of prices; OT")
     parser.add_argument("--naive-sql", action="append", default=[], metavar="MARKET=SQL")

@@ -69,7 +69,7 @@ PARTS = Parts()
 
 
 def main() -> None:
-    parser = report.flags("MSE and MAE on an hourly ETT file", "ett.yaml")
+    parser = report.flags("MSE and MAE on an hourly ETT file", "benchmarks/ett.yaml")
     parser.add_argument("path", type=Path, help="table of 14,400 hours or more")
     parser.add_argument("--horizons", type=int, nargs="+", default=list(HORIZONS))
     given, began = parser.parse_args(), time.monotonic()

@@ -48,7 +48,7 @@ PUBLISHED = {
 
 
 def main() -> None:
-    parser = report.flags("sMAPE, MASE and OWA on files of the M4 competition", "m4.yaml")
+    parser = report.flags("sMAPE, MASE and OWA on files of the M4 competition", "benchmarks/m4.yaml")
     parser.add_argument("train", type=Path, help="a row per series: its name, its values")
     parser.add_argument("test", type=Path, help="the values that follow, as many as the horizon")
     parser.add_argument("--season", type=int, required=True, help="steps of the season")

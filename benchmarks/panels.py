@@ -54,7 +54,9 @@ SETTINGS = {
 
 
 def main() -> None:
-    parser = report.flags("WQL on the last windows of tables with known covariates", "best.yaml")
+    parser = report.flags(
+        "WQL on the last windows of tables with known covariates", "configs/best.yaml"
+    )
     parser.add_argument("paths", type=Path, nargs="+", help="tables of one series each")
     parser.add_argument("--target", help="column to forecast")
     parser.add_argument("--horizon", type=int, help="leads")

@@ -135,7 +135,7 @@ def accuracy(tree: Path, datasets: Path, task: Task, old: bool) -> dict[str, flo
         fitted.write_text("".join(lines[: len(lines) - task.scored]), encoding="utf-8")
         scored.write_text("".join(lines), encoding="utf-8")
         job = {
-            "config": str(tree / "configs" / f"{task.preset}.yaml"),
+            "config": str(next(tree.glob(f"*/{task.preset}.yaml"))),  # configs or benchmarks
             "overrides": task.old if old else task.new,
             "data": str(fitted),
             "horizon": task.horizon,

@@ -105,7 +105,7 @@ def predictions(folder: Path, calls: int) -> Soaked:
 
     def call() -> None:
         model = fc.load(folder / "model")
-        model.predict_to(folder / "forecasts.parquet", folder / "table.csv")
+        model.predict_to(folder / "forecasts.parquet", folder / "table.csv", overwrite=True)
         model.predict(folder / "table.csv").write(folder / "forecasts.csv")
 
     return soak(call, calls)
@@ -115,7 +115,9 @@ def fits(folder: Path, calls: int) -> Soaked:
     """Returns what fitting from and to files leaves behind."""
     table().write_csv(folder / "table.csv")
     return soak(
-        lambda: fc.fit(folder / "table.csv", horizon=7, config=TINY, quiet=True, out=folder / "model"),
+        lambda: fc.fit(
+            folder / "table.csv", 7, config=TINY, quiet=True, out=folder / "model", overwrite=True
+        ),
         calls,
     )
 

@@ -34,8 +34,7 @@ from forecaster.panel.build import open_panel
 from forecaster.runs.tracking import open_run
 from forecaster.runs.tune import trial
 from forecaster.runs.tune.search import run_trials
-from forecaster.runs.tune.space import load_space
-from forecaster.runs.tune.study import SweepPlan, TuneOptions, finished, open_study, plan_search
+from forecaster.runs.tune.study import SweepPlan, counted, open_study, plan_search
 
 DATA = Path(__file__).parents[1] / "data" / "demo.csv"
 SPACE = "fit.learning_rate: {float: [0.0005, 0.02], log: true}\nmodel.dropout: {float: [0.0, 0.3]}\n"
@@ -49,9 +48,17 @@ def make_plan(folder: Path, name: str, trials: int, steps: int) -> SweepPlan:
     settings = ["horizon=28", f"fit.steps={steps}", "fit.patience=null", "data.known=[price,promo]"]
     config = load_config(None, [*settings, f"tracking.uri=sqlite:///{folder}/mlflow.db"])
     panel = open_panel(str(DATA), config.data)
-    options = TuneOptions(trials=trials, study=name, sampler="random", pruner="none")
-    plan = plan_search(panel, config, options, load_space(folder / "space.yaml"), str(DATA))
-    return replace(plan, storage=str(folder / f"{name}.journal"))
+    return plan_search(
+        panel,
+        config,
+        str(DATA),
+        trials=trials,
+        space=folder / "space.yaml",
+        study=name,
+        storage=folder / f"{name}.journal",
+        sampler="random",
+        pruner="none",
+    )
 
 
 def overhead(folder: Path, trials: int, steps: int) -> list[tuple[float, float]]:
@@ -90,7 +97,7 @@ def sweep(folder: Path, name: str, trials: int, steps: int, workers: int) -> Non
     study = open_study(plan)
     with open_run(plan.config.tracking, plan.study, kind="sweep") as run:
         run_trials(plan, study, run, evaluate=trial.Evaluator(plan) if workers == 1 else None)
-    assert len(finished(study.get_trials())) == plan.trials
+    assert len(counted(study.get_trials())) == plan.trials
 
 
 def timed_sweep(*words: object) -> float:

@@ -11,7 +11,7 @@ import ast
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     Settings = str | Path | Mapping[str, Any] | Config
 
+_DEVICE = 'Literal["cpu", "cuda"] | None'
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COMMON = {
@@ -50,8 +51,11 @@ _COMMON = {
     "until": "Hold out all rows after this date.",
     "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
     "date.",
+    "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
+    "overwrite": "Replace outputs that are there.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
+    "device": "Where it computes. None = a CUDA GPU if there is one.",
 }
 """Descriptions of the options that several functions have."""
 
@@ -112,7 +116,28 @@ def _described(function: Function) -> Function:
     return function
 
 
+def _on_device(function: Function) -> Function:
+    """Adds the option `device` to a function."""
+    given = signature(function)
+    option = Parameter("device", Parameter.KEYWORD_ONLY, default=None, annotation=_DEVICE)
+    *parts, last = given.parameters.values()
+    parts = [*parts, option, last] if last.kind is Parameter.VAR_KEYWORD else [*parts, last, option]
+
+    @wraps(function)
+    def run(*args: Any, device: str | None = None, **named: Any) -> Any:
+        if device is None:  # nothing to import
+            return function(*args, **named)
+        from forecaster.model.hardware import on_device
+
+        with on_device(device):
+            return function(*args, **named)
+
+    run.__signature__ = given.replace(parameters=parts)  # type: ignore[attr-defined]
+    return run  # type: ignore[return-value]
+
+
 @_described
+@_on_device
 def fit(
     data: object = None,
     horizon: int | None = None,
@@ -122,6 +147,7 @@ def fit(
     covariates: object = None,
     until: str | date | datetime64 | None = None,
     out: str | Path | None = None,
+    overwrite: bool = False,
     warm_start: Forecaster | str | Path | None = None,
     resume: str | Path | None = None,
     restart: bool = False,
@@ -139,6 +165,7 @@ def fit(
 
     Args:
         out: Folder for the model.
+        overwrite: Replace the model in `out`, and the page.
         warm_start: Model, or folder of one, whose weights the training starts from.
         resume: Resume the interrupted fit of this `out`; data and settings are those of its start.
         restart: Discard the interrupted fit in `out`.
@@ -155,22 +182,16 @@ def fit(
         DataError: the table cannot be understood.
         ConfigError: a setting is wrong.
         FitError: the loss is not finite.
-        OutputError: `out` cannot be written, or another fit writes it or was interrupted there.
+        OutputError: `out` cannot be written or exists, or another fit writes it or was interrupted there.
 
     Example:
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
     """
     from contextlib import ExitStack
 
-    from rich.console import Console
-
-    from forecaster.config import config_from, parse_duration
-    from forecaster.forecast.artifact import check_target
-    from forecaster.panel.timestamps import date_text
-    from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
-    from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.resume import FitRequest, resumable_fit
-    from forecaster.runs.train import TrainingContext
+    from forecaster.config import config_from, parse_duration, required_horizon
+    from forecaster.forecast.model_folder import check_target
+    from forecaster.panel.findings import check_paths
 
     settings = config_from(config, horizon, data_options)
     if budget is not None:
@@ -178,16 +199,32 @@ def fit(
     if precision not in (None, "full", "bf16"):
         raise ConfigError(f"precision {precision!r}: expected full or bf16")
     check_count(checkpoint_every, "checkpoint_every")
+    if out is None and resume is None and (checkpoint_every is not None or restart):
+        raise ConfigError("checkpoint_every and restart need out, a folder to save to")
+    if out is not None:
+        check_target(Path(out), overwrite or resume is not None)
+    page = _checked_page(report, data, overwrite)
+    if resume is None:
+        check_paths(data, future, covariates)
+        if isinstance(warm_start, str | Path):
+            _check_model(warm_start)
+        elif warm_start is None:
+            required_horizon(settings)
+
+    # Heavy, so imported after all that is quickly refused.
+    from rich.console import Console
+
+    from forecaster.panel.timestamps import date_text
+    from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
+    from forecaster.runs.pipeline import run_fit
+    from forecaster.runs.resume import FitRequest, resumable_fit
+    from forecaster.runs.train import TrainingContext
+
     distributed = find_distributed_context(devices, nodes)
     held_out = None if until is None else date_text(until, "until")
     request = FitRequest(
         settings, data, future, covariates, held_out, warm_start, precision, compile, checkpoint_every
     )
-    page = _checked_page(report, data)
-    if out is None and resume is None and (checkpoint_every is not None or restart):
-        raise ConfigError("checkpoint_every and restart need out, a folder to save to")
-    if out is not None:
-        check_target(Path(out))
     with ExitStack() as stack:
         run = None
         if out is not None or resume is not None:
@@ -212,6 +249,7 @@ def fit(
 
 
 @_described
+@_on_device
 def tune(
     data: object,
     horizon: int | None = None,
@@ -231,6 +269,7 @@ def tune(
     future: object = None,
     covariates: object = None,
     out: str | Path | None = None,
+    overwrite: bool = False,
     register: str | None = None,
     refit: bool = True,
     command: str = "fc.tune(...)",
@@ -255,6 +294,7 @@ def tune(
         timeout: Time after which no trial starts, as 45m or 2h.
         seed: Seed of the sampler.
         out: Folder for a model of the best settings.
+        overwrite: Replace the model in `out`.
         register: Register that model in MLflow under this name.
         refit: Fit a model with the best settings.
         command: Command that is written into the file of the best settings.
@@ -264,24 +304,30 @@ def tune(
         DataError: the table cannot be understood, or is too short.
         ConfigError: a setting or the space is wrong, or contradicts the study of that name.
         FitError: three trials in a row failed alike, or none finished.
+        OutputError: `out` cannot be written, or exists.
 
     Example:
         >>> study = tune("sales.csv", horizon=28, trials=50)   # doctest: +SKIP
         >>> study.best.fit.learning_rate, study.model          # doctest: +SKIP
     """
+    from forecaster.config import config_from, required_horizon
+    from forecaster.forecast.model_folder import check_target
+    from forecaster.panel.findings import check_paths
+
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        check_target(folder, overwrite)
+    settings = config_from(config, horizon, data_options)
+    required_horizon(settings)
+    check_paths(data, future, covariates)
+
     from rich.console import Console
 
-    from forecaster.config import config_from
-    from forecaster.forecast.artifact import check_target
     from forecaster.panel.timestamps import date_text
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
 
-    folder = None if out is None else Path(out)
-    if folder is not None:
-        check_target(folder)
-    settings = config_from(config, horizon, data_options)
     held_out = None if until is None else date_text(until, "until")
     settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
     plan = plan_search(
@@ -313,6 +359,7 @@ def convert(
     *,
     future: object = None,
     covariates: object = None,
+    overwrite: bool = False,
     quiet: bool = False,
     **data_options: Any,
 ) -> Panel:
@@ -322,11 +369,12 @@ def convert(
         store: Folder for the panel store; it appears whole or not at all.
         future: Table of the covariates known in advance; it has to fit in memory.
         covariates: Second table, joined on series and time; it has to fit in memory.
+        overwrite: Replace the store that is there.
         data_options: fields of `DataConfig`.
 
     Raises:
         DataError: the table cannot be understood.
-        OutputError: the folder is something else, or the disk is full.
+        OutputError: the folder exists, or the disk is full.
 
     Example:
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
@@ -348,6 +396,7 @@ def convert(
             covariates=covariates,
             future=future,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
+            overwrite=overwrite,
         )
     print_roles(console, panel)
     print_findings(console, panel.notes)
@@ -393,16 +442,27 @@ def load(path: str | Path) -> Forecaster:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
         ConfigError: the MLflow store cannot be reached, or has no such model.
     """
-    from forecaster.config import TrackingConfig
-    from forecaster.forecast.artifact import load_artifact
-    from forecaster.runs.registry import is_address, load_registered
+    if _check_model(path):
+        from forecaster.config import TrackingConfig
+        from forecaster.runs.registry import load_registered
 
-    if is_address(path):
         return Forecaster(load_registered(str(path), TrackingConfig()))
+    from forecaster.forecast.artifact import load_artifact
+
     return Forecaster(load_artifact(path))
 
 
-def _checked_page(path: str | Path | None, data: object) -> Path | None:
+def _check_model(path: str | Path) -> bool:
+    """Returns whether this is an address in the registry; raises ArtifactError for no folder of a model."""
+    from forecaster.forecast.model_folder import check_saved
+
+    registered = str(path).startswith("models:/")
+    if not registered:
+        check_saved(Path(path))
+    return registered
+
+
+def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path | None:
     """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
     from forecaster.forecast.writer import PAGES, check_suffix
@@ -410,13 +470,13 @@ def _checked_page(path: str | Path | None, data: object) -> Path | None:
     if path is None:
         return None
     check_suffix(Path(path), PAGES)
-    check_writable(Path(path), str(data) if isinstance(data, str | Path) else None)
+    check_writable(Path(path), data, overwrite=overwrite)
     return Path(path)
 
 
 def _open(asked: FitRequest) -> tuple[Config, Panel]:
     """Returns the table without its holdout, and the config with the settings of a store."""
-    from forecaster.panel.build import open_panel
+    from forecaster.panel.build import open_panel, with_roles_until
     from forecaster.panel.store import as_converted
 
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
@@ -426,7 +486,7 @@ def _open(asked: FitRequest) -> tuple[Config, Panel]:
         begin = int(panel.time.min())
         if time < begin:
             raise DataError(f"{panel.name}: --until {asked.until}: the table begins at {text(begin)}")
-        panel = panel.until(time)
+        panel = with_roles_until(panel, asked.data, config.data, asked.covariates, time).until(time)
     return config, panel
 
 
@@ -483,6 +543,7 @@ class Forecaster:
         return open_for(self.artifact, data, future, covariates, data_options)
 
     @_described
+    @_on_device
     def predict(
         self,
         data: object,
@@ -493,9 +554,10 @@ class Forecaster:
         progress: Progress | None = None,
         samples: int | None = None,
         seed: int = 0,
+        only: str | Sequence[str] | None = None,
         **data_options: Any,
     ) -> Forecast:
-        """Returns the forecast of every series in a table.
+        """Returns the forecast of every series in a table, or of some.
 
         Args:
             horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
@@ -512,9 +574,10 @@ class Forecaster:
 
         start = date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
-        return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed)
+        return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
 
     @_described
+    @_on_device
     def predict_to(
         self,
         path: str | Path,
@@ -525,11 +588,13 @@ class Forecaster:
         horizon: int | None = None,
         samples: int | None = None,
         seed: int = 0,
+        only: str | Sequence[str] | None = None,
         parts: bool = False,
         shard: tuple[int, int] | None = None,
         devices: int | None = None,
         restart: bool = False,
         engine: Engine | None = None,
+        overwrite: bool = False,
         progress: Progress | None = None,
         **data_options: Any,
     ) -> BatchResult:
@@ -548,12 +613,13 @@ class Forecaster:
             devices: Processes, each with a GPU of its own or a part of the cores. None = one.
             restart: Discard the parts of an interrupted run.
             engine: Makes the parts elsewhere, as on a Ray cluster.
+            overwrite: Replace the file that is there.
             data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
             ConfigError: the horizon is too long for the model, or it has no sample paths.
-            OutputError: a file cannot be written, or parts of another forecast are there.
+            OutputError: a file cannot be written or exists, or parts of another forecast are there.
 
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
@@ -567,7 +633,7 @@ class Forecaster:
         def window_of(panel: Panel) -> ForecastWindow:
             return resolve_window(self.artifact, panel, start, horizon, samples, seed)
 
-        source = Source(data, future, covariates, data_options)
+        source = Source(data, future, covariates, data_options, only)
         return predict_to(
             self.artifact,
             Path(path),
@@ -578,10 +644,12 @@ class Forecaster:
             devices,
             restart,
             engine,
+            overwrite,
             progress,
         )
 
     @_described
+    @_on_device
     def backtest(
         self,
         data: object,
@@ -591,6 +659,7 @@ class Forecaster:
         covariates: object = None,
         quiet: bool = False,
         horizon: int | None = None,
+        only: str | Sequence[str] | None = None,
         **data_options: Any,
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -601,6 +670,7 @@ class Forecaster:
                 these weights, an error where they have seen a scored row.
             stride: Steps between cutoffs. None = the horizon.
             horizon: Leads to score. None = as fitted.
+            only: Labels of the series to score; fits read all. None = all.
             data_options: fields of `DataConfig`.
 
         Raises:
@@ -609,22 +679,31 @@ class Forecaster:
         """
         from rich.console import Console
 
+        from forecaster.config import config_from
+        from forecaster.panel.build import with_roles_until
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         if refit not in ("once", "each", "never"):
             raise ConfigError(f"refit {refit!r}: expected once, each or never")
         for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
             check_count(count, name)
-        plan = BacktestOptions(windows, refit, stride, horizon)
+        plan = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, Console(quiet=quiet))
+        declared = config_from(None, None, data_options).data
+        given = {name: getattr(declared, name) for name in data_options}
+        reading = self.artifact.requested.data.model_copy(update=given)
+        reopened = partial(with_roles_until, panel, data, reading, covariates)
+        console = Console(quiet=quiet)
+        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, console, reopened)
 
     @_described
+    @_on_device
     def detect(
         self,
         data: object,
         beyond: float = 1.0,
         covariates: object = None,
+        only: str | Sequence[str] | None = None,
         progress: Progress | None = None,
         **data_options: Any,
     ) -> Labels:
@@ -644,42 +723,39 @@ class Forecaster:
         from forecaster.forecast.detect import detect
 
         panel = self.open(data, covariates=covariates, **data_options)
-        return detect(self.artifact, panel, beyond, progress)
+        return detect(self.artifact, panel.only(only), beyond, progress)
 
     @_described
     def explain(
         self,
         data: object,
-        series: str | None = None,
+        only: str | None = None,
         channel: str | None = None,
         cutoff: str | date | datetime64 = "own",
         future: object = None,
         covariates: object = None,
-        keys: str | Sequence[str] | None = None,
         **data_options: Any,
     ) -> Explanation:
         """Returns the attention weights of one forecast, and how covariates and the past move it.
 
         Args:
-            series: Key of the series; several key columns joined with /. None = the only one.
+            only: Label of the series, of several key columns joined with /. None = the only one.
             channel: Column forecast. None = the first.
             cutoff: Where the forecast starts: own (the last observation) or a date.
-            keys: Columns that together name a series, where they have other names in this table.
             data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or has no such series or channel.
 
         Example:
-            >>> model.explain("sales.csv", series="store_1").write("attention.html")  # doctest: +SKIP
+            >>> model.explain("sales.csv", only="store_1").write("attention.html")  # doctest: +SKIP
         """
         from forecaster.forecast.explain import explain
         from forecaster.panel.timestamps import date_text
 
         start = date_text(cutoff, "cutoff")
-        named = data_options if keys is None else {**data_options, "series": keys}
-        panel = self.open(data, future, covariates, **named)
-        return explain(self.artifact, panel, series, channel, start)
+        panel = self.open(data, future, covariates, **data_options)
+        return explain(self.artifact, panel, only, channel, start)
 
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.

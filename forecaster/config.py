@@ -67,6 +67,10 @@ class DataConfig(Section):
     whole numbers."""
     freq: str | None = None
     """Frequency of the time axis, as 1h, 1d, 1mo. Null = inferred."""
+    resample: str | None = None
+    """Longer step that rows are aggregated to, as W-SUN, MS, 2h. Null = rows stay as they are."""
+    agg: Literal["sum", "mean", "last", "max"] | None = None
+    """What a target becomes with `resample`; covariates become their mean, categories the last one."""
     season_length: int | None = Field(None, ge=1, le=LONGEST)
     """Steps of the main season. Null = from the frequency; without timestamps, found in the data."""
     periods: tuple[Annotated[int, Field(ge=2, le=LONGEST)], ...] | None = None
@@ -91,6 +95,11 @@ class DataConfig(Section):
         if self.delimiter is not None and self.delimiter == self.decimal:
             raise ValueError(
                 f"delimiter and decimal are both '{self.decimal}'; each needs its own mark"
+            )
+        if self.freq is not None and self.resample is not None:
+            raise ValueError(
+                f"freq {self.freq} and resample {self.resample} both name a step; keep resample to "
+                "aggregate rows to it, freq where rows are that far apart already"
             )
         return self
 
@@ -516,6 +525,13 @@ def config_from(
     if unknown:
         parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
     return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
+
+
+def required_horizon(config: Config) -> int:
+    """Returns the horizon of a config; raises ConfigError where it has none."""
+    if config.horizon is None:
+        raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
+    return config.horizon
 
 
 def parse_duration(duration: str | float | None, flag: str) -> float | None:

@@ -68,6 +68,11 @@ def visible(text: str) -> str:
     return re.sub(hidden, lambda found: ascii(found[0])[1:-1], text)
 
 
+def natural(name: str) -> list[tuple[int, str]]:
+    """Returns the key that sorts names with numbers in them by value: store_2 before store_10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Returns the known name that was probably meant, whatever the case of its letters, or None.
 

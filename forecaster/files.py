@@ -11,8 +11,8 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from forecaster.errors import OutputError
@@ -74,27 +74,73 @@ def atomic_folder(
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def check_writable(path: Path, *inputs: str | None) -> None:
-    """Raises before long work what writing to `path` would raise after it.
+@contextmanager
+def only_writer(out: Path, held: Path, work: str) -> Iterator[None]:
+    """Locks a result against a second process that would write it; the lock ends with its process.
+
+    Args:
+        out: the result, named in the message.
+        held: the lock file, made with its folder and removed in the end, as is the folder if empty.
+        work: what writes, as "fit".
 
     Raises:
-        OutputError: the nearest existing parent is not a writable folder, or `path` is one of the
-            `inputs` (paths and globs).
+        OutputError: another process is writing the result, or the lock cannot be written.
     """
-    read = [name for pattern in inputs if pattern for name in (pattern, *glob.glob(pattern))]
-    if path.resolve() in [Path(name).resolve() for name in read]:
-        raise OutputError(f"{path}: is an input of this command; choose another name")
-    parent = linked(path).parent
-    while not parent.exists() and parent != parent.parent:
-        parent = parent.parent
-    if not parent.is_dir():
-        raise OutputError(f"{path}: cannot be written: {parent} is not a folder")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: cannot be written: no permission in {parent}")
+    made = [folder for folder in held.parents if not folder.exists()]
+    with ExitStack() as stack:
+        stack.callback(_remove_empty, made)
+        while True:
+            try:
+                held.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(held.open("a+"))
+                if not lock(file.fileno()):
+                    file.seek(0)
+                    raise OutputError(
+                        f"{out}: another {work} is writing it ({file.read() or 'just begun'}): "
+                        "wait for it, or choose another --out"
+                    )
+            except OSError as error:
+                raise OutputError(f"{held.parent}: cannot be written: {error.strerror}") from error
+            with suppress(FileNotFoundError):  # the process that held it has removed it just now
+                if os.path.samestat(held.stat(), os.fstat(file.fileno())):
+                    break
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {os.uname().nodename}")
+        file.flush()
+        try:
+            yield
+        finally:
+            held.unlink(missing_ok=True)
 
 
-def check_replaceable(path: Path, replaces: str, kind: str = "saved model", holds: str = ".*") -> None:
-    """Raises `OutputError` if `path` exists and could not be replaced; arguments as `atomic_folder`."""
+def check_writable(path: Path, *inputs: object, overwrite: bool = True) -> None:
+    """Raises before long work what writing a file would raise after it.
+
+    Args:
+        inputs: tables; `path` must be none of those that are paths or globs.
+        overwrite: whether a file that is there may be replaced.
+
+    Raises:
+        OutputError: the nearest existing parent is not a writable folder, or `path` is a folder, an
+            input, or there already.
+    """
+    _check_place(path, inputs)
+    if path.is_dir():
+        raise OutputError(f"{path}: cannot be written: it is a directory; choose another name")
+    if path.exists() and not overwrite:
+        raise _exists(path)
+
+
+def check_replaceable(
+    path: Path,
+    replaces: str,
+    kind: str = "saved model",
+    holds: str = ".*",
+    inputs: Sequence[object] = (),
+    overwrite: bool = True,
+) -> None:
+    """Does for a folder what `check_writable` does for a file; other arguments as `atomic_folder`."""
+    _check_place(path, inputs)
     inside = sorted(os.listdir(path)) if path.is_dir() else []
     if path.exists() and not (path / replaces).is_file() and (inside or not path.is_dir()):
         raise OutputError(f"{path}: exists and is not a {kind}; choose another name")
@@ -106,6 +152,26 @@ def check_replaceable(path: Path, replaces: str, kind: str = "saved model", hold
             f"{path}: holds what is not part of a {kind} and would be deleted: "
             f"{', '.join(map(ascii, others[:3]))}{more}; move it, or choose another name"
         )
+    if inside and not overwrite:
+        raise _exists(path)
+
+
+def _exists(path: Path) -> OutputError:
+    return OutputError(f"{path}: exists; replace it with --overwrite, or choose another name")
+
+
+def _check_place(path: Path, inputs: Sequence[object]) -> None:
+    patterns = [str(given) for given in inputs if isinstance(given, str | Path)]
+    read = [name for pattern in patterns for name in (pattern, *glob.glob(pattern))]
+    if path.resolve() in [Path(name).resolve() for name in read]:
+        raise OutputError(f"{path}: is an input of this command; choose another name")
+    parent = linked(path).parent
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if not parent.is_dir():
+        raise OutputError(f"{path}: cannot be written: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: cannot be written: no permission in {parent}")
 
 
 def linked(path: Path) -> Path:
@@ -150,6 +216,12 @@ def _locked(partial: Path, flags: int) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not empty
+            folder.rmdir()
 
 
 def _remove_left(path: Path) -> None:

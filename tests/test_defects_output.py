@@ -57,14 +57,17 @@ def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, monkeypa
     np.testing.assert_array_equal(again.quantiles, model.predict(tiny.plain()).quantiles)
 
 
-def _fit(out, **options):
-    return fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, quiet=True, out=out, **options)
+def _fit(out, overwrite=True, **options):
+    given = {"config": tiny.TINY, "quiet": True, "out": out, "overwrite": overwrite}
+    return fc.fit(tiny.plain(), horizon=7, **given, **options)
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_second_fit_replaces_a_model_and_deletes_no_other_file(tmp_path):
     model = tmp_path / "model"
-    _fit(model)
+    _fit(model, overwrite=False)
+    with pytest.raises(fc.OutputError, match="model: exists; replace it with --overwrite"):
+        _fit(model, overwrite=False)
     _fit(model)
     names = ["notes.txt", "notebook.ipynb", "photos", "thesis\x1b[31m.tex"]
     for name in names:
@@ -86,12 +89,14 @@ def test_a_second_fit_replaces_a_model_and_deletes_no_other_file(tmp_path):
 
 def test_a_second_convert_deletes_no_other_file(tmp_path):
     store = tmp_path / "store"
-    for _ in range(2):
+    fc.convert(tiny.plain(), store, quiet=True)
+    with pytest.raises(fc.OutputError, match="store: exists; replace it with --overwrite"):
         fc.convert(tiny.plain(), store, quiet=True)
+    fc.convert(tiny.plain(), store, overwrite=True, quiet=True)
     (store / "sales.csv").write_text("years")
     before = tiny.tree(tmp_path)
     with pytest.raises(fc.OutputError, match=r"not part of a panel store .*: 'sales.csv'; move it"):
-        fc.convert(tiny.plain(), store, quiet=True)
+        fc.convert(tiny.plain(), store, overwrite=True, quiet=True)
     assert tiny.tree(tmp_path) == before
 
 
@@ -102,11 +107,10 @@ def test_an_output_that_is_a_link_is_written_through(tmp_path):
         (tmp_path / name).symlink_to(tmp_path / "disk" / name)
     for _ in range(2):
         model = _fit(tmp_path / "model")
-        fc.convert(tiny.plain(), tmp_path / "store", quiet=True)
+        fc.convert(tiny.plain(), tmp_path / "store", overwrite=True, quiet=True)
         model.predict(tiny.plain()).write(tmp_path / "rows.csv")
-        model.predict_to(tmp_path / "rows.csv", tiny.plain())
-        model.predict_to(tmp_path / "rows.csv", tiny.plain(), shard=(1, 1))
-        model.predict_to(tmp_path / "rows.csv", tiny.plain())  # merges the parts
+        for shard in (None, (1, 1), None):  # the last one merges the parts
+            model.predict_to(tmp_path / "rows.csv", tiny.plain(), shard=shard, overwrite=True)
     for place in (tmp_path, tmp_path / "disk"):
         inside = sorted(path.name for path in place.iterdir())
         assert [name for name in inside if name != "disk"] == ["model", "rows.csv", "store"]
@@ -125,7 +129,7 @@ def test_a_cutoff_of_the_far_future_is_refused_before_any_memory_is_taken(tmp_pa
     for forecast in (
         lambda: model.predict(table, cutoff="9999-12-31"),
         lambda: model.predict_to(tmp_path / "rows.csv", table, cutoff=date(9999, 12, 31)),
-        lambda: model.explain(table, series="a", cutoff="9999-12-31"),
+        lambda: model.explain(table, only="a", cutoff="9999-12-31"),
     ):
         with pytest.raises(fc.DataError, match=FAR):
             forecast()
@@ -211,7 +215,7 @@ def test_a_date_is_text_or_any_kind_of_date():
             else 0
         )
         assert not held or held.artifact.trained_until == int(np.datetime64(instant, "us").astype(int))
-    assert model.explain(table, series="a", cutoff=pd.Timestamp(instant)).history[-1] is not None
+    assert model.explain(table, only="a", cutoff=pd.Timestamp(instant)).history[-1] is not None
     for bad in (None, pd.NaT, np.datetime64("NaT"), 2.5, [instant], True):
         with pytest.raises(fc.ConfigError, match="expected a date: text, a date, datetime, Timestamp"):
             model.predict(table, cutoff=bad)
@@ -296,7 +300,7 @@ def test_nothing_about_tracking_paths_or_output_is_taken_from_an_artifact(tmp_pa
     model.backtest(tiny.plain(), windows=1, quiet=True)
     assert used == [f"sqlite:///{tmp_path}/own.db"]
     model.predict_to("rows.csv", tiny.plain())
-    model.explain(tiny.plain(), series="a")
+    model.explain(tiny.plain(), only="a")
     model.save("again")
     kept = [(tmp_path / "work/again" / name).read_text() for name in ("contract.json", "plan.json")]
     assert planted not in "".join(kept)

@@ -13,7 +13,7 @@ from forecaster.cli import VERBS, load_verb
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from make_reference import render  # noqa: E402
+from make_reference import render, render_api  # noqa: E402
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -60,9 +60,10 @@ def test_every_link_within_a_page_leads_to_a_heading(page):
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
 
 
-def test_the_reference_is_up_to_date():
-    shown = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    assert shown == render(), "run: python docs/make_reference.py"
+@pytest.mark.parametrize(("page", "made"), [("reference.md", render), ("api.md", render_api)])
+def test_the_reference_is_up_to_date(page, made):
+    shown = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert shown == made(), "run: python docs/make_reference.py"
 
 
 def test_the_pages_stay_short():

@@ -443,6 +443,44 @@ def test_11_a_backtest_never_sees_a_row_after_its_cutoff(refit):
         assert twin.scores["forecaster"]["MAE"] > backtest.scores["forecaster"]["MAE"]
 
 
+def test_11_what_a_fit_chose_on_later_rows_decides_nothing_in_a_refit():
+    # Numbered rows with cycles to find, codes, a static and few words, until the last 20 rows.
+    step, rng = np.arange(160), np.random.default_rng(0)
+    own = {"flag": step % 2, "code": step % 7 + 0.5, "word": [f"w{k % 3}" for k in step]}
+    wave = 10 + 4 * np.sin(2 * np.pi * step / 12)
+    table = pl.concat(
+        pl.DataFrame(
+            {"id": [name] * 160, "y": wave + rng.normal(size=160) / 4, "size": [n] * 160} | own
+        )
+        for n, name in enumerate("ab")
+    )
+    noise = {
+        "y": rng.normal(size=320) * 90,
+        "flag": rng.integers(0, 90, 320),
+        "size": rng.integers(0, 90, 320),
+        "word": [f"v{k}" for k in range(320)],
+        "code": [None] * 320,
+    }
+    later = pl.int_range(pl.len()).over("id") >= 140
+    noised = table.with_columns(
+        pl.when(later).then(pl.Series(cells)).otherwise(name).alias(name)
+        for name, cells in noise.items()
+    )
+    config = tiny.TINY | {"fit": {"steps": 2, "batch_size": 16}}
+    options = {"time": "row", "target": "y", "horizon": 10, "config": config, "quiet": True}
+    one, two = (fc.fit(rows, **options) for rows in (table, noised))
+    assert one.config != two.config and one.artifact.schema.static != two.artifact.schema.static
+    held = fc.fit(noised, until="-20", **options).artifact.schema
+    assert (held.past, held.static) == (one.artifact.schema.past, one.artifact.schema.static)
+    for refit in ("once", "each"):
+        mine, other, blind = (
+            model.backtest(rows, windows=2, refit=refit, quiet=True)
+            for model, rows in ((one, table), (two, table), (two, noised))
+        )
+        assert all(map(_same, mine.forecasts, other.forecasts)) and mine.rows.equals(other.rows)
+        assert _same(blind.forecasts[0], mine.forecasts[0]) and set(mine.rows["status"]) == {"ok"}
+
+
 def test_11_refit_once_keeps_the_weights_of_the_first_cutoff_and_each_does_not():
     once, each = (
         tiny.plain_model().backtest(tiny.plain(), windows=2, refit=refit, quiet=True)

@@ -42,6 +42,37 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_what_is_quickly_refused_is_refused_before_anything_heavy_is_loaded(tmp_path):
+    tiny.plain_model().save(tmp_path / "model")
+    tiny.plain().write_csv(tmp_path / "shop.csv")
+    (tmp_path / "there.csv").touch()
+    commands = [
+        ["fit", "shpo.csv", "--horizon", "7", "--out", "new"],
+        ["fit", "shop.csv", "--out", "new"],
+        ["fit", "shop.csv", "--horizon", "7", "--out", "model"],
+        ["fit", "shop.csv", "--horizon", "7", "--out", "new", "--future", "away.csv"],
+        ["fit", "shop.csv", "--horizon", "7", "--out", "new", "--from", "away"],
+        ["tune", "shop.csv"],
+        ["tune", "shop.csv", "--horizon", "7", "--out", "model"],
+        ["predict", "model", "shpo.csv", "--out", "new.csv"],
+        ["predict", "away", "shop.csv", "--out", "new.csv"],
+        ["predict", "model", "shop.csv", "--out", "there.csv"],
+        ["backtest", "model", "shpo.csv"],
+        ["backtest", "model", "shop.csv", "--out", "there.csv"],
+        ["detect", "model", "shop.csv", "--out", "there.csv"],
+    ]
+    program = (
+        "import sys\nfrom forecaster.cli import main\n"
+        f"for words in {commands}:\n"
+        "    sys.argv = ['forecaster', *words]\n"
+        "    try:\n        main()\n    except SystemExit as left:\n        assert left.code == 2\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])\n"
+    )
+    done = _python("-c", program, cwd=tmp_path)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == len(commands)
+
+
 def test_verbs_load_only_what_they_need(tmp_path):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")

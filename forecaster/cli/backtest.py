@@ -9,6 +9,7 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options, results
+from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 
 
 @options.flags_of(api.Forecaster.backtest)
@@ -17,6 +18,7 @@ def backtest(
     out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
+    overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
     """Score a model at past cutoffs, beside baselines.
@@ -24,11 +26,12 @@ def backtest(
     By default the model's settings are fitted again to the rows before the first cutoff, so that no
     scored row has been seen.
     """
+    outputs = {ROWS: out, PICTURES: plot, PAGES: report}
+    results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
     from rich.console import Console
 
     from forecaster.runs.console import print_summary
 
-    results.check_outputs(out, plot, given["data"], given["covariates"], page=report)
     result = api.load(model).backtest(**given)
     print_summary(Console(), result)
     results.put(result, out, plot)

@@ -27,7 +27,7 @@ def demo(
     data, future = (_demo_file(name) for name in ("demo.csv", "demo_future.csv"))
     known = ["price", "promo"]
     console.rule(f"fit {data.name}: 28 days ahead", align="left")
-    model = api.fit(data, horizon=28, known=known, out=out / "model")
+    model = api.fit(data, horizon=28, known=known, out=out / "model", overwrite=True)
 
     console.rule("predict the next 28 days", align="left")
     forecast = model.predict(data, future=future)

@@ -10,6 +10,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import visible
+from forecaster.forecast.writer import PICTURES, ROWS
 
 
 @options.flags_of(api.Forecaster.detect)
@@ -17,10 +18,12 @@ def detect(
     model: options.Model,
     out: Annotated[Path | None, typer.Option(help="File for the labels: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to draw: .png, .svg or .pdf.")] = None,
+    overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
     """Label each step of a table by the band that was forecast one step before it."""
-    results.check_outputs(out, plot, given["data"], given["covariates"])
+    outputs = {ROWS: out, PICTURES: plot}
+    results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
     with results.progress("labelling") as update:
         labels = api.load(model).detect(progress=update, **given)
     typer.echo(visible(labels.report))

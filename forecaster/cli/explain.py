@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from forecaster import api
-from forecaster.cli import options
+from forecaster.cli import options, results
 from forecaster.errors import visible
+from forecaster.forecast.writer import PAGES, PICTURES
 
 
 @options.flags_of(api.Forecaster.explain)
 def explain(
     model: options.Model,
     out: Annotated[Path, typer.Option(help="Page to write, .html; or a picture: .png, .svg or .pdf.")],
+    overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
     """Show the attention weights of one forecast, and what moves it.
@@ -23,11 +25,8 @@ def explain(
     Writes attention over real time, layer by layer, and how far the forecast moves when a covariate
     or a part of the past is hidden.
     """
-    from forecaster.files import check_writable
-    from forecaster.forecast.writer import PAGES, PICTURES, check_suffix
-
-    check_writable(out, given["data"], given["future"], given["covariates"])
-    check_suffix(out, PAGES + PICTURES)
+    tables = (given["data"], given["future"], given["covariates"])
+    results.check_files({PAGES + PICTURES: out}, tables, overwrite)
     explanation = api.load(model).explain(**given)
     explanation.write(out)
     typer.echo(visible(explanation.report))

@@ -20,6 +20,7 @@ def export(
     ] = None,
     uri: options.Store = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Register a model in MLflow, or write it as an ONNX file.
 
@@ -33,7 +34,7 @@ def export(
     if mlflow is None and onnx is None:
         raise ConfigError("nothing to export to: give --mlflow NAME, --onnx FILE, or both")
     if onnx is not None:
-        check_onnx(onnx)
+        check_onnx(onnx, overwrite)
     loaded = api.load(model)
     if onnx is not None:
         typer.echo(f"wrote {onnx}: {loaded.export_onnx(onnx)}")

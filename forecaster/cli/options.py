@@ -25,6 +25,7 @@ Sets = Annotated[
 Store = Annotated[
     str | None, typer.Option(help="MLflow store. Default: MLFLOW_TRACKING_URI, else a local one.")
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that are there.")]
 _METAVARS = {
     "budget": "DURATION",
     "cutoff": "own|last|DATE",

@@ -11,15 +11,20 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
+from forecaster.forecast.writer import PICTURES, ROWS, folder_of
 
 if TYPE_CHECKING:
+    from forecaster.forecast.forecast import Forecast
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
 @options.flags_of(api.Forecaster.predict_to, "path")
 def predict(
     model: options.Model,
-    out: Annotated[Path, typer.Option(help="File for the forecasts: .csv or .parquet.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File for the forecasts: .csv or .parquet. Default: print the first rows."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
     shard: Annotated[
         str | None,
@@ -43,22 +48,51 @@ def predict(
     --samples one row per (series, channel, sample, lead). Memory stays bounded, and the same command
     resumes one that was killed.
     """
-    from rich.console import Console
-
-    from forecaster.runs.console import print_findings
-
-    results.check_outputs(out, plot, given["data"], given["future"], given["covariates"])
+    tables, overwrite = (given["data"], given["future"], given["covariates"]), given.pop("overwrite")
+    results.check_files({PICTURES: plot}, tables, overwrite)
+    if out is None:
+        batch = {name: given.pop(name) for name in ("parts", "devices", "restart")}
+        _print_first(model, plot, given, batch | {"shard": shard, "engine": engine, "address": address})
+        return
+    resumes = given["parts"] or folder_of(out).exists()
+    results.check_files({ROWS: out}, tables, overwrite or resumes)
     part = None if shard is None else _shard(shard)
     elsewhere = _engine(engine, address, given["devices"])
     loaded = api.load(model)
     with results.progress("forecasting") as update:
-        done = loaded.predict_to(out, shard=part, engine=elsewhere, progress=update, **given)
-    warnings = [finding for finding in done.findings if finding.severity == "warning"]
-    print_findings(Console(stderr=True), warnings)
-    typer.echo(visible(done.report))
+        done = loaded.predict_to(
+            out, shard=part, engine=elsewhere, overwrite=overwrite, progress=update, **given
+        )
+    _print_outcome(done)
     _print_parts(done, given["samples"])
     if plot is not None:
         results.put(done.first(), None, plot)
+
+
+def _print_first(model: Path, plot: Path | None, given: dict[str, Any], batch: dict[str, Any]) -> None:
+    """Forecasts, and prints the first rows in the place of a file."""
+    if needless := [f"--{name}" for name, value in batch.items() if value]:
+        raise ConfigError(f"{', '.join(needless)}: give --out, a file for the forecasts")
+    from rich.console import Console
+
+    from forecaster.runs.console import print_rows
+
+    loaded = api.load(model)
+    with results.progress("forecasting") as update:
+        forecast = loaded.predict(progress=update, **given)
+    print_rows(Console(), forecast.rows if forecast.paths is None else forecast.sample_rows)
+    _print_outcome(forecast)
+    results.put(forecast, None, plot)
+
+
+def _print_outcome(done: BatchResult | Forecast) -> None:
+    from rich.console import Console
+
+    from forecaster.runs.console import print_findings
+
+    said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]
+    print_findings(Console(stderr=True), said)
+    typer.echo(visible(done.report))
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from forecaster.forecast.writer import check_suffix
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
@@ -15,24 +17,24 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
 
 
-def check_outputs(
-    rows: Path | None, picture: Path | None, *inputs: str | None, page: Path | None = None
+def check_files(
+    outputs: Mapping[tuple[str, ...], Path | None], inputs: Sequence[str | None], overwrite: bool
 ) -> None:
-    """Raises OutputError before any work where a file could not be written after it.
+    """Raises before any work where a file cannot be read, or could not be written after the work.
 
     Args:
-        rows: .csv or .parquet file.
-        picture: .png, .svg or .pdf file.
-        inputs: files that the verb reads, and must not overwrite.
-        page: .html file.
+        outputs: path by the suffixes it may have.
+        inputs: tables that the verb reads, and must not overwrite.
+        overwrite: whether files that are there may be replaced.
     """
     from forecaster.files import check_writable
-    from forecaster.forecast.writer import PAGES, PICTURES, ROWS, check_suffix
+    from forecaster.panel.findings import check_paths
 
-    for path, suffixes in ((rows, ROWS), (picture, PICTURES), (page, PAGES)):
+    for suffixes, path in outputs.items():
         if path is not None:
-            check_writable(path, *inputs)
+            check_writable(path, *inputs, overwrite=overwrite)
             check_suffix(path, suffixes)
+    check_paths(*inputs)
 
 
 def put(result: Forecast | Backtest | Labels, rows: Path | None, picture: Path | None) -> None:

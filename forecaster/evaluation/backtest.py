@@ -34,7 +34,7 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.writer import write_page, write_rows
 from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.frames import frame_of, to_kind
-from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
     from forecaster.evaluation.report_data import ReportContext
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
 
+Quantiles = Mapping[str, NDArray[np.float64]]
 ForecastsByModel = Mapping[str, Forecast]
 """Forecasts of all series at one cutoff: "forecaster", and baselines that were fitted."""
 
@@ -54,7 +55,7 @@ class Backtest:
     """Forecasts of a known past, with their scores."""
 
     forecasts: tuple[Forecast, ...]
-    """One per cutoff, each with its actuals."""
+    """The model's: one per cutoff, each with its actuals."""
     scores: dict[str, Scores]
     """By model, "forecaster" first: all metrics, and the skill over seasonal naive with its interval."""
     scored: int
@@ -67,14 +68,21 @@ class Backtest:
     """Denominators of the scaled metrics of these windows."""
     report_context: ReportContext | None = None
     """Command, model and table for the report; None = unknown."""
+    baselines: tuple[Quantiles, ...] = ()
+    """Beside each of `forecasts`, by baseline: [N, H, C, Q] data units; NaN = no forecast."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
 
     @property
     def rows(self) -> Any:
-        """A polars frame with a row per (cutoff, series, channel, lead)."""
-        return reduce(lambda above, below: above.vstack(below), (f.rows for f in self.forecasts))
+        """A polars frame with a row per (cutoff, model, series, channel, lead)."""
+        parts = [
+            _rows_of(name, forecast, quantiles)
+            for forecast, beside in zip(self.forecasts, self.baselines, strict=True)
+            for name, quantiles in {MODEL: forecast.quantiles, **beside}.items()
+        ]
+        return reduce(lambda above, below: above.vstack(below), parts)
 
     @property
     def frame(self) -> Any:
@@ -128,11 +136,14 @@ class Backtest:
         if axis not in get_args(Axis):
             raise ConfigError(f"by {axis!r}: expected one of {', '.join(get_args(Axis))}")
         series, cutoff = windows_of(self.forecasts)
-        groups, group = np.unique(series if axis == "series" else cutoff, return_inverse=True)
         keys: dict[str, Any]
         if axis == "cutoff":
+            groups, group = np.unique(cutoff, return_inverse=True)
             keys = {"cutoff": panel.stamps(groups, "cutoff")}
         else:
+            natural = panel.numbers()
+            places, group = np.unique(np.argsort(natural)[series], return_inverse=True)
+            groups = natural[places]
             keys = {name: panel.keys[name][groups] for name in panel.keys.columns}
             keys = keys or {"series": np.array(panel.labels, dtype=object)[groups]}
         return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
@@ -153,7 +164,7 @@ class Backtest:
         Raises:
             OutputError: the suffix is neither, or the file cannot be written.
         """
-        write_rows(self.rows, Path(path))
+        write_rows(self.rows, Path(path), self.forecasts[0].panel.as_text)
 
     def report(self, path: str | Path) -> None:
         """Writes one self-contained HTML page: verdict, scores, pictures, settings.
@@ -165,13 +176,13 @@ class Backtest:
 
         write_page(render_report(self), Path(path))
 
-    def plot(self, series: str | None = None) -> Any:
+    def plot(self, only: Only = None) -> Any:
         """A figure of the last cutoff's forecast with the actuals.
 
         Args:
-            series: the key of one series; None = the first few.
+            only: labels of series; None = the first few.
         """
-        return self.forecasts[-1].plot(series)
+        return self.forecasts[-1].plot(only)
 
 
 def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None = None) -> list[int]:
@@ -220,7 +231,7 @@ def run_backtest(
             called with as many cutoffs at a time as bounded memory allows.
         baselines: to score beside the model.
     """
-    kept: list[Forecast] = []
+    kept: list[tuple[Forecast, Quantiles]] = []
     parts: list[_Part] = []
     storage = _ForecastStorage(len(cutoffs))
     size = 0
@@ -231,9 +242,12 @@ def run_backtest(
         made = list(forecasts_at(remaining[:count]))
         first, remaining = made[0][MODEL], remaining[count:]
         size = first.quantiles.size + (0 if first.paths is None else first.paths.size)
-        parts += _tally_parts(made, baselines)
+        new = list(_tally_parts(made, baselines))
+        beside = [one for part in new for one in part.beside]
+        parts += [part._replace(beside=[]) for part in new]
         # Sample paths are many times as large as quantiles, and are scored by now.
-        kept += [storage.keep(replace(one[MODEL], paths=None)) for one in made]
+        models = [replace(one[MODEL], paths=None) for one in made]
+        kept += [storage.keep(*pair) for pair in zip(models, beside, strict=True)]
     return _combine(kept, parts)
 
 
@@ -242,7 +256,8 @@ def score_forecasts(
 ) -> Backtest:
     """Scores of forecasts that hold their actuals; cutoffs may differ from series to series."""
     parts = [part for one in forecasts for part in _tally_parts([one], baselines)]
-    return _combine([one[MODEL] for one in forecasts], parts)
+    beside = [part.beside[0] for part in parts]
+    return _combine([(one[MODEL], own) for one, own in zip(forecasts, beside, strict=True)], parts)
 
 
 def actual_of(forecast: Forecast) -> NDArray[np.float64]:
@@ -258,23 +273,29 @@ class _ForecastStorage:
         self._cutoffs, self._kept = cutoffs, 0
         self._arrays: dict[str, NDArray[Any]] = {}
 
-    def keep(self, forecast: Forecast) -> Forecast:
-        if forecast.quantiles.nbytes * self._cutoffs <= _RAM_BYTES:
-            return forecast
-        moved: dict[str, Any] = {}
-        for name in ("quantiles", "actual", "time"):
-            own = getattr(forecast, name)
+    def keep(self, forecast: Forecast, beside: Quantiles) -> tuple[Forecast, Quantiles]:
+        if forecast.quantiles.nbytes * (1 + len(beside)) * self._cutoffs <= _RAM_BYTES:
+            return forecast, beside
+
+        def moved(name: str, own: NDArray[Any]) -> NDArray[Any]:
             if name not in self._arrays:
                 self._arrays[name] = empty_mapped((self._cutoffs, *own.shape), own.dtype)
-            moved[name] = self._arrays[name][self._kept]
-            moved[name][...] = own
+            kept: NDArray[Any] = self._arrays[name][self._kept]
+            kept[...] = own
+            return kept
+
+        names = ("quantiles", "actual", "time")
+        own: dict[str, Any] = {name: moved(name, getattr(forecast, name)) for name in names}
+        beside = {name: moved(f"of {name}", one) for name, one in beside.items()}
         self._kept += 1
-        return replace(forecast, **moved)
+        return replace(forecast, **own), beside
 
 
 class _Part(NamedTuple):
     tallies: dict[str, Tally]
     scales: Scales
+    beside: list[Quantiles]
+    """Of each forecast, what the other models forecast."""
 
 
 def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> Iterator[_Part]:
@@ -290,10 +311,33 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
         ordered = {MODEL: quantiles.pop(MODEL), **beside.quantiles, **quantiles}
-        yield _Part(tally_models(actual, ordered, levels, beside.scales, paths), beside.scales)
+        tallies = tally_models(actual, ordered, levels, beside.scales, paths)
+        del ordered[MODEL]
+        ends = np.cumsum([len(one.series) for one in model])[:-1]
+        cut = [np.split(one, ends) for one in ordered.values()]
+        yield _Part(
+            tallies,
+            beside.scales,
+            [dict(zip(ordered, one, strict=True)) for one in zip(*cut, strict=True)],
+        )
 
 
-def _combine(forecasts: Sequence[Forecast], parts: Sequence[_Part]) -> Backtest:
+def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> Any:
+    """The rows of one model at a cutoff."""
+    if name != MODEL:
+        finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()
+        why = ["no history" if reason == "ok" else reason for reason in forecast.status]
+        mean = None if forecast.mean is None else np.full_like(forecast.mean, np.nan)
+        status = tuple(np.where(finite, "ok", why).tolist())
+        forecast = replace(forecast, quantiles=quantiles, mean=mean, status=status)
+    rows = forecast.rows
+    # A key of the caller may have the name.
+    column = "model" if "model" not in rows.columns else "forecast_model"
+    return frame_of({column: [name] * len(rows)}).hstack(rows.get_columns())
+
+
+def _combine(kept: Sequence[tuple[Forecast, Quantiles]], parts: Sequence[_Part]) -> Backtest:
+    forecasts, baselines = (tuple(some) for some in zip(*kept, strict=True))
     tallies = {name: concatenate([part.tallies[name] for part in parts]) for name in parts[0].tallies}
     skills = _skills(forecasts, tallies, NAIVE)
     scores: dict[str, Scores] = {}
@@ -303,7 +347,7 @@ def _combine(forecasts: Sequence[Forecast], parts: Sequence[_Part]) -> Backtest:
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
     cells = sum(actual_of(one).size for one in forecasts)
-    return Backtest(tuple(forecasts), scores, scored, cells - scored, tallies, scales)
+    return Backtest(forecasts, scores, scored, cells - scored, tallies, scales, baselines=baselines)
 
 
 def _skills(

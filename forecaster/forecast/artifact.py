@@ -1,6 +1,6 @@
 """A saved model: JSON and safetensors, never code.
 
-    contract.json             format, columns, counts, members, weights, trained_until, versions
+    contract.json             format, columns, counts, members, weights, trained_until, request, versions
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
     calibration.safetensors   conformal offsets, where quantiles are calibrated
@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import reprlib
 import stat
 from collections.abc import Mapping
@@ -29,9 +28,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from forecaster.config import Plan, parse_plan
+from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError
-from forecaster.files import atomic_folder, check_replaceable, check_writable
+from forecaster.files import atomic_folder
+from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
@@ -42,15 +42,7 @@ from forecaster.panel.schema import Schema
 
 FORMAT = 2
 """The format this version writes and reads."""
-CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 _CALIBRATION, _OFFSETS = "calibration.safetensors", "offsets"
-LOSSES, FORECAST, REPORT = "loss.png", "forecast.png", "report.html"
-"""Names of the pictures and the page that a fit adds to its model."""
-_FILES = (
-    r"(contract|plan|config|metrics)\.json|(member-\d+|calibration)\.safetensors|card\.md"
-    rf"|{LOSSES}|{FORECAST}|{REPORT}"
-)
-"""Pattern of the names in the folder of a model, those of format 1 included."""
 _LAST_READER = "e917b4f"  # commit, of format 1
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
@@ -83,6 +75,13 @@ class Artifact:
     """Of the packages at training, and the git commit if there was one."""
     parent: dict[str, Any] | None = None
     """Data and fingerprint of the artifact that training started from."""
+    request: Config | None = None
+    """The settings before any was chosen from the data, without tracking; None = not known."""
+
+    @property
+    def requested(self) -> Config:
+        """The settings to fit again on other rows: the request, else the plan."""
+        return self.request or self.plan.as_config(TrackingConfig())
 
     @property
     def horizon(self) -> int:
@@ -100,7 +99,7 @@ class Artifact:
         Raises:
             OutputError: the folder cannot be written, or holds something else.
         """
-        with atomic_folder(Path(path), replaces=CONTRACT, holds=_FILES) as folder:
+        with atomic_folder(Path(path), replaces=CONTRACT, holds=FILES) as folder:
             members = [
                 _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
                 for number, member in enumerate(self.ensemble.members)
@@ -120,22 +119,13 @@ class Artifact:
                 "fingerprint": self.fingerprint,
                 "versions": self.versions,
                 "parent": self.parent,
+                "request": self.request and self.request.model_dump(mode="json", exclude={"tracking"}),
             }
             files = {CONTRACT: contract, PLAN: self.plan.model_dump(mode="json"), METRICS: self.metrics}
             for name, content in files.items():
                 text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
                 (folder / name).write_text(text, encoding="utf-8")
             (folder / "card.md").write_text(model_card(self), encoding="utf-8")
-
-
-def check_target(path: Path) -> None:
-    """Raises before a fit what saving to `path` would raise after it.
-
-    Raises:
-        OutputError: the folder cannot be written, or holds something else.
-    """
-    check_writable(path)
-    check_replaceable(path, CONTRACT, holds=_FILES)
 
 
 def load_artifact(path: str | Path) -> Artifact:
@@ -156,6 +146,10 @@ def load_artifact(path: str | Path) -> Artifact:
         file = folder / METRICS
         metrics = _read_json(folder, METRICS)
         _Metrics.model_validate(metrics)
+        request = stored.get("request")
+        if request is not None:
+            known = {name: value for name, value in dict(request).items() if name != "tracking"}
+            request = parse_config(known, str(folder / CONTRACT))
     except ConfigError as error:
         raise ArtifactError(str(error)) from error
     except (KeyError, TypeError, ValueError, DataError) as error:
@@ -178,6 +172,7 @@ def load_artifact(path: str | Path) -> Artifact:
         metrics=metrics,
         versions=contract.versions,
         parent=stored.get("parent"),
+        request=request,
     )
 
 
@@ -271,11 +266,7 @@ class _Metrics(BaseModel):
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
-    if not os.path.exists(path):
-        found = f"{name} is missing" if folder.is_dir() else "there is no such folder"
-        raise ArtifactError(
-            f"{folder}: not a saved model: {found}; expected a folder written by forecaster fit --out"
-        )
+    check_saved(folder, name)
     try:
         return _OBJECT.validate_json(_read_file(path, 0, _LARGEST_JSON, "expected a few kilobytes"))
     except ValidationError as error:

@@ -25,7 +25,7 @@ from forecaster.forecast.writer import write_rows
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
 from forecaster.panel.frames import to_kind
-from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.panel import NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
 
 if TYPE_CHECKING:
@@ -120,21 +120,21 @@ class Labels:
         Raises:
             OutputError: the suffix is neither, or the file cannot be written.
         """
-        write_rows(self.rows, Path(path))
+        write_rows(self.rows, Path(path), self.panel.as_text)
 
-    def plot(self, series: str | None = None) -> Figure:
+    def plot(self, only: Only = None) -> Figure:
         """Returns a figure of values, bands, and values outside; a panel per series and channel.
 
         Args:
-            series: the key of one series (several key columns joined with "/"); None = the first few.
+            only: labels of series (several key columns joined with "/"); None = the first few.
 
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.plots import panel_grid, shared_legend
+        from forecaster.forecast.plots import PANELS, panel_grid, shared_legend
 
         panel = self.panel
-        some = range(panel.n_series) if series is None else [panel.series_named(str(series))]
+        some = panel.numbers(only)[:PANELS].tolist()
         shown = [(number, channel) for number in some for channel in range(panel.n_channels)]
         figure, axes = panel_grid(len(shown))
         for axis, (number, channel) in zip(axes, shown, strict=False):
@@ -194,8 +194,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float64], NDA
     values = panel.values[:, :channels]
     series = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
     patch = artifact.plan.model.patch
-    seen = _seen_before(values, panel.indptr[series], artifact.context_length)
-    history = (np.arange(len(series)) - panel.indptr[series] >= patch)[:, None] & (seen > 0)
+    history = _has_history(values, panel.indptr[series], artifact.context_length, patch)
     reason = np.where(np.isnan(values), NO_VALUE, np.where(history, OK, NO_HISTORY)).astype(np.int8)
     wanted = np.flatnonzero((reason == OK).any(axis=1))
     band = np.full((*values.shape, 3), np.nan)
@@ -213,12 +212,15 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float64], NDA
     return band, reason
 
 
-def _seen_before(values: NDArray[np.float64], begin: Int64, length: int) -> Int64:
-    """Returns [R, C] how many values its series has in the last `length` rows before each row."""
+def _has_history(
+    values: NDArray[np.float64], begin: Int64, length: int, patch: int
+) -> NDArray[np.bool_]:
+    """Returns [R, C] whether a channel has begun `patch` rows before a row, with a value in the last `length`."""
     count = np.zeros((len(values) + 1, values.shape[1]), np.int64)
     np.cumsum(~np.isnan(values), axis=0, out=count[1:])
     row = np.arange(len(values))
-    return count[row] - count[np.maximum(begin, row - length)]
+    begun = count[np.maximum(begin, row - patch + 1)] > count[begin]
+    return begun & (count[row] > count[np.maximum(begin, row - length)])
 
 
 def _labels(

@@ -26,10 +26,10 @@ from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor, path_keys
 from forecaster.forecast.writer import PAGES, PICTURES, check_suffix, write_figure, write_page
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.hardware import spare_threads
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
 from forecaster.model.recording import AttentionWeights, record_attention
-from forecaster.model.threads import spare_threads
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.windows.batch import Batch, Inputs
@@ -169,7 +169,7 @@ class Explanation:
 
 
 def explain(
-    artifact: Artifact, panel: Panel, series: str | None, channel: str | None, cutoff: str
+    artifact: Artifact, panel: Panel, only: str | None, channel: str | None, cutoff: str
 ) -> Explanation:
     """Returns attention and importance behind one forecast; see `Forecaster.explain`.
 
@@ -179,15 +179,15 @@ def explain(
         DataError: there is no such series or channel, or nothing can be forecast.
     """
     place = _channel(panel, channel)
-    if series is None and panel.n_series > 1:
+    if only is None and panel.n_series > 1:
         raise DataError(
-            f"{panel.name}: {panel.n_series} series; name one, as --series '{panel.labels[0]}'"
+            f"{panel.name}: {panel.n_series} series; name one, as --only '{panel.labels[0]}'"
         )
-    number = 0 if series is None else panel.series_named(series)
+    number = 0 if only is None else panel.series_named(only)
     alone = panel.between(number, number + 1)
     forecast = Predictor(artifact).predict(alone, cutoff)
-    if forecast.status[0] != "ok":
-        raise DataError(f"{panel.name}: series {alone.labels[0]}: {forecast.status[0]}")
+    if forecast.status[place] != "ok":
+        raise DataError(f"{panel.name}: series {alone.labels[0]}: {forecast.status[place]}")
     batch, time = _window(artifact, forecast)
     truth = batch.target.numpy()
     if np.isfinite(truth[..., place]).any():

@@ -1,7 +1,7 @@
 """`Forecast`: quantiles of each series and lead, keyed in the caller's own names.
 
 One row per (series, cutoff, channel, lead), nothing dropped, nothing twice; a series that could not be
-forecast keeps its rows, empty, with the reason in `status`.
+forecast keeps its rows, empty, with the reason in `status`; so does a channel.
 
 Axes: N forecast (one series at one cutoff) · S sample path · H lead · C channel · Q quantile level.
 """
@@ -20,7 +20,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import to_kind
-from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +43,7 @@ class Forecast:
     levels: tuple[float, ...]
     """[Q] quantile levels."""
     status: tuple[str, ...]
-    """[N] "ok", or why there is no forecast."""
+    """[N · C] "ok", or why there is no forecast: of each series and channel, in this order."""
     actual: NDArray[np.float64] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float64] | None = None
@@ -96,7 +96,7 @@ class Forecast:
             sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
             columns["sample"] = np.tile(sample, n * channels)
         columns |= {name: cells.transpose(0, 3, 1, 2).reshape(-1) for name, cells in values.items()}
-        columns["status"] = np.repeat(np.array(self.status, dtype=object), each)
+        columns["status"] = np.repeat(np.array(self.status, dtype=object), samples * horizon)
         return self.panel.frame(
             np.repeat(self.series, each),
             np.repeat(self.time, channels * samples, axis=0).reshape(-1),
@@ -148,22 +148,22 @@ class Forecast:
         Raises:
             OutputError: the suffix is neither, or the file cannot be written.
         """
-        write_rows(self.rows, Path(path))
+        write_rows(self.rows, Path(path), self.panel.as_text)
 
-    def plot(self, series: str | None = None) -> Figure:
-        """Returns a figure of history, median and bands; a panel per series and channel.
+    def plot(self, only: Only = None) -> Figure:
+        """Returns a figure of history, median and bands; a panel per series and channel, at most six.
 
         Args:
-            series: the key of one series (several key columns joined with "/"); None = the first few.
+            only: labels of series (several key columns joined with "/"); None = the first few.
 
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.plots import plot_forecast
+        from forecaster.forecast.plots import PANELS, plot_forecast
 
-        if series is None:
-            return plot_forecast(self, np.arange(len(self.series)))
-        return plot_forecast(self, np.flatnonzero(self.series == self.panel.series_named(str(series))))
+        wanted = self.panel.numbers(only)
+        shown = wanted[np.isin(wanted, self.series)][:PANELS]
+        return plot_forecast(self, np.nonzero(shown[:, None] == self.series)[1])
 
 
 def known_forecast(
@@ -182,7 +182,7 @@ def known_forecast(
         time=panel.time[rows],
         quantiles=quantiles,
         levels=levels,
-        status=("ok",) * len(series),
+        status=("ok",) * (len(series) * panel.n_channels),
         actual=panel.values[rows, : panel.n_channels],
     )
 

@@ -104,15 +104,15 @@ class OnnxGraph(nn.Module):
         return tuple(made.values())
 
 
-def check_onnx(path: Path) -> None:
+def check_onnx(path: Path, overwrite: bool = True) -> None:
     """Raises before any work what writing to `path` would raise after it.
 
     Raises:
-        OutputError: the suffix is another, or the file cannot be written.
+        OutputError: the suffix is another, or the file cannot be written or exists.
         ConfigError: the extra `onnx` is not installed.
     """
     check_suffix(path, (".onnx",))
-    check_writable(path)
+    check_writable(path, overwrite=overwrite)
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(

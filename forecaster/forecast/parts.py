@@ -15,7 +15,7 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from typing import Any
 import torch
 
 from forecaster.config import config_from
-from forecaster.errors import OutputError
+from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 
 _TERMS, MANIFEST = "terms.json", "manifest.json"
 SHARED = ("panel", "panel.source.json", "model")
@@ -45,7 +45,7 @@ class PartRecord:
     """File name."""
     series: int
     without_forecast: int
-    """Series whose rows are empty."""
+    """Series and channels whose rows are empty."""
     reason: str
     """Of the first of them."""
     rows: int
@@ -66,6 +66,8 @@ class PartitionJob:
     """Folder of the panel as a store, for other processes."""
     roles: Mapping[str, Any] = field(default_factory=dict)
     """Columns with another name in this table, and how it is read."""
+    only: Only = None
+    """Series to forecast."""
 
     @property
     def n_blocks(self) -> int:
@@ -79,7 +81,7 @@ class PartitionJob:
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
         """Returns the model on a device and the panel; `lanes` = concurrent batches."""
         artifact = load_artifact(self.model)
-        panel = open_for(artifact, self.store, None, None, self.roles)
+        panel = open_for(artifact, self.store, None, None, self.roles).only(self.only)
         return Predictor(artifact, device, lanes), panel
 
 
@@ -92,20 +94,17 @@ def open_for(
 ) -> Panel:
     """Returns a table opened with a model's roles, categories and frequency; `roles` rename columns."""
     declared = config_from(None, None, roles).data
-    schema = artifact.schema.renamed(declared)
+    schema, fitted = artifact.schema.renamed(declared), artifact.plan.data
+    if fitted.resample is not None and declared.agg not in (None, fitted.agg):
+        raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
     # The reading options of the fit hold unless this call declares others.
-    reading = artifact.plan.data.model_copy(update={name: getattr(declared, name) for name in roles})
+    reading = fitted.model_copy(update={name: getattr(declared, name) for name in roles})
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 
 def part_name(number: int) -> str:
     """Returns the file name of a block's part."""
     return f"part-{number:06d}.parquet"
-
-
-def folder_of(out: Path) -> Path:
-    """Returns the folder of the parts of a file."""
-    return out.with_name(f"{out.name}.parts")
 
 
 def forecast_block(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> Forecast:
@@ -137,7 +136,7 @@ def rows_of(forecast: Forecast) -> Any:
 
 
 def counts_of(forecast: Forecast) -> tuple[int, int, str]:
-    """Returns the number of series, of those without a forecast, and the first one's reason."""
+    """Returns the number of series, of channels in them without a forecast, and the first one's reason."""
     reasons = [status for status in forecast.status if status != "ok"]
     return len(forecast.series), len(reasons), reasons[0] if reasons else ""
 
@@ -163,8 +162,8 @@ class Partitions:
         found = {number: self._finished(number) for number in numbers}
         return {number: record for number, record in found.items() if record is not None}
 
-    def merge(self, out: Path) -> None:
-        """Writes all parts as one .csv or .parquet file, and removes them.
+    def merge(self, out: Path, as_text: Callable[[Any], Any]) -> None:
+        """Writes all parts as one .csv (`as_text`) or .parquet file, and removes them.
 
         Raises:
             OutputError: the file cannot be written.
@@ -173,7 +172,7 @@ class Partitions:
         # Inside the folder: what a kill leaves of it is removed with the parts. A link may lead to another disk.
         merged = out if out.is_symlink() else self.folder / f"merged{out.suffix.lower()}"
         with atomic_file(merged) as partial:
-            merge_parts(files, partial, out.suffix.lower())
+            merge_parts(files, partial, out.suffix.lower(), as_text)
         try:
             if merged != out:
                 merged.replace(out)

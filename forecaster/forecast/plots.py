@@ -26,14 +26,15 @@ VALUES, BAND, TRUTH = "#33373d", "#1f6fb2", "#d1662c"
 """Colours of history, forecast and truth."""
 WIDTH = 11.5
 """Inches of a figure with several panels in a row: the width of a page."""
-_PANELS = 6  # more do not fit a screen
+PANELS = 6
+"""Of a figure: more do not fit a screen."""
 _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
 def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
     """Returns history, median, bands and truth of some forecasts; a panel per channel, at most six."""
     channels = forecast.panel.n_channels
-    shown = [(int(n), c) for n in which for c in range(channels)][:_PANELS]
+    shown = [(int(n), c) for n in which for c in range(channels)][:PANELS]
     figure, axes = panel_grid(len(shown))
     for axis, (number, channel) in zip(axes, shown, strict=False):
         draw_forecast(axis, forecast, number, channel)
@@ -75,7 +76,7 @@ def panel_grid(count: int, columns: int = 2) -> tuple[Figure, list[Axes]]:
     """Returns a figure and its axes, at most six, row by row."""
     from forecaster.forecast.plain_figure import PlainFigure
 
-    count = max(1, min(count, _PANELS))
+    count = max(1, min(count, PANELS))
     columns = min(count, columns)
     rows = -(-count // columns)
     width, height = (WIDTH if columns > 1 else 6.4), 2.8 * rows + 0.5
@@ -142,7 +143,7 @@ def draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) -> 
     if forecast.actual is not None:
         truth = forecast.actual[number, :, channel]
         axis.plot(time, truth, color=TRUTH, linewidth=1.1, label="actual")
-    status = forecast.status[number]
+    status = forecast.status[number * panel.n_channels + channel]
     title = series_title(panel, series, channel) + f" — {status}" * (status != "ok")
     axis.set_title(title, fontsize=10, loc="left", y=1.0)
     tidy(axis, dates=not panel.calendar.integer)

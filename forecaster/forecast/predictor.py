@@ -9,6 +9,7 @@ Axes: N window · H lead · C channel · Q quantile level.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
@@ -21,14 +22,14 @@ from torch import Tensor
 from forecaster.errors import ConfigError, DataError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, joined
+from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
 from forecaster.model.size import check_work
-from forecaster.model.threads import cores, run_parallel
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
-from forecaster.panel.panel import MISSING, NO_TIME, Panel
+from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
@@ -162,7 +163,8 @@ def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Non
         part = panel.between(start, min(start + BLOCK, panel.n_series))
         leads = _locate_leads(part, artifact, window)
         # A shorter forecast is the beginning of the trained one: the last patch is read whole.
-        rows = leads.rows[leads.usable, : window.horizon, None]
+        usable = leads.usable.any(axis=1)
+        rows = leads.rows[usable, : window.horizon, None]
         empty = np.concatenate(  # [series, H, known]
             [
                 np.isnan(leads.panel.values[rows, numbers]),
@@ -173,7 +175,7 @@ def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Non
         lacking += empty.any(axis=1).sum(axis=0)
         for place in np.flatnonzero(empty.any(axis=(0, 1))):
             series, lead = np.argwhere(empty[..., place])[0]
-            number = np.flatnonzero(leads.usable)[series]
+            number = np.flatnonzero(usable)[series]
             time = panel.calendar.text(int(leads.time[number, lead]))
             first.setdefault(names[place], f"series {part.labels[number]} at {time} (lead {lead + 1}")
     for name in schema.known:
@@ -193,8 +195,8 @@ class _Leads:
     cutoff: Int64  # [series] row; the row before the first for a series that begins later
     rows: Int64  # [series, H]; -1 where a series has not begun
     time: Int64  # [series, H]
-    usable: NDArray[np.bool_]  # [series] whether there is something to forecast from
-    reasons: NDArray[np.str_]  # [series] why there is not
+    usable: NDArray[np.bool_]  # [series, C] whether there is something to forecast from
+    reasons: NDArray[np.str_]  # [series, C] why there is not
 
 
 def _own_cutoffs(panel: Panel) -> Int64:
@@ -223,17 +225,21 @@ def _locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> _
 
 
 def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
-    first, last = panel.first_observed, panel.last_observed
-    ever = (first >= 0) & (first <= at)
+    first, last, channels = panel.first_observed, panel.last_observed, panel.n_channels
+    begun = (first >= 0) & (first <= at)
     begin = np.maximum(panel.indptr[:-1], at - length + 1)
-    usable = ever & (last >= begin)
-    # A series that goes on after its cutoff may have no observation in the context.
-    unsure = np.flatnonzero(usable & (last > at))
-    for part in blocks(len(unsure), length * panel.n_channels):
+    usable = np.repeat((begun & (last >= begin))[:, None], channels, axis=1)
+    ever = np.repeat(begun[:, None], channels, axis=1)
+    # A series that goes on after its cutoff may have no observation in the context, a channel anywhere.
+    unsure = np.flatnonzero(usable[:, 0] & ((last > at) | (channels > 1)))
+    for part in blocks(len(unsure), length * channels):
         series = unsure[part]
         rows = np.maximum(at[series, None] - np.arange(length), begin[series, None])
-        seen = panel.values[rows, : panel.n_channels]
-        usable[series] = (seen == seen).any(axis=(1, 2))
+        seen = panel.values[rows, :channels]
+        usable[series] = (seen == seen).any(axis=1)
+    for number in np.flatnonzero(begun & ~usable.all(axis=1)) if channels > 1 else ():
+        past = panel.values[panel.indptr[number] : at[number] + 1, :channels]
+        ever[number] = (past == past).any(axis=0)
     reasons = np.where(
         ever,
         f"no target observed in the {length} steps before the cutoff",
@@ -245,12 +251,14 @@ def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], ND
 class Predictor:
     """Forecasts with one artifact."""
 
-    def __init__(self, artifact: Artifact, device: str = "cpu", lanes: int | None = None):
-        """Moves the model to a device; `lanes` = batches in parallel, None = one per core."""
+    def __init__(self, artifact: Artifact, on: str | None = None, lanes: int | None = None):
+        """Moves the model to a device, None = a GPU if there is one; `lanes` = batches in parallel."""
         self.artifact = artifact
-        self._device = device
-        self._lanes = lanes or (cores() if device == "cpu" else 1)
-        self._ensemble = artifact.ensemble.eval().to(device)
+        self._device = on or device()
+        self._lanes = lanes or (cores() if self._device == "cpu" else 1)
+        # A copy: what is saved and exported stays on the processor.
+        own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
+        self._ensemble = own.eval().to(self._device)
 
     def predict(
         self,
@@ -260,8 +268,9 @@ class Predictor:
         progress: Progress | None = None,
         num_samples: int | None = None,
         seed: int = 0,
+        only: Only = None,
     ) -> Forecast:
-        """Returns the forecast of every series of a panel.
+        """Returns the forecast of every series of a panel, or of some.
 
         Args:
             panel: opened with the artifact's schema.
@@ -272,6 +281,7 @@ class Predictor:
             progress: called after each block of series.
             num_samples: sample paths to keep, which need an autoregressive decoder.
             seed: of the sample paths.
+            only: labels of the series to forecast.
 
         Raises:
             ConfigError: the horizon is too long for the model, or it draws no paths.
@@ -279,6 +289,7 @@ class Predictor:
                 cutoff.
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
+        panel = panel.only(only)
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, self.artifact, window)
@@ -293,7 +304,7 @@ class Predictor:
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
         """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""
         leads = _locate_leads(panel, self.artifact, window)
-        chosen = np.flatnonzero(leads.usable)
+        chosen = np.flatnonzero(leads.usable.any(axis=1))
         predicted = self._predict(
             leads.panel,
             chosen,
@@ -325,7 +336,7 @@ class Predictor:
         forecasts: list[Forecast] = []
         for _, group in groupby(located, key=lambda leads: id(leads.panel)):
             some = list(group)
-            chosen = [np.flatnonzero(leads.usable) for leads in some]
+            chosen = [np.flatnonzero(leads.usable.any(axis=1)) for leads in some]
             rows = [leads.cutoff[series] for leads, series in zip(some, chosen, strict=True)]
             predicted = self._predict(
                 some[0].panel, np.concatenate(chosen), np.concatenate(rows), farthest, num_samples
@@ -414,23 +425,27 @@ class Predictor:
     ) -> Forecast:
         """Returns the prediction of chosen series as the forecast of all of them."""
         panel, horizon = leads.panel, window.horizon
-        finite = np.zeros(panel.n_series, dtype=np.bool_)
         found = predicted.quantiles.numpy()
-        finite[chosen] = np.isfinite(found).all(axis=(1, 2, 3))
+        finite = np.zeros((panel.n_series, panel.n_channels), dtype=np.bool_)
+        finite[chosen] = np.isfinite(found).all(axis=(1, 3))
+        finite &= leads.usable
         width = found[..., -1] - found[..., 0]
 
-        def spread(part: Tensor | None, *axes: int) -> NDArray[np.float64] | None:
-            """[chosen, …] → [series, …], NaN where there is no forecast; `axes`: that the bands lack."""
+        def spread(
+            part: Tensor | None, axis: int, band: NDArray[np.float64]
+        ) -> NDArray[np.float64] | None:
+            """[chosen, …] → [series, …], NaN where there is no forecast; `axis` of the channels."""
             if part is None:
                 return None
-            short = torch.from_numpy(_rounded(part.numpy(), np.expand_dims(width, axes)))
             whole = np.full((panel.n_series, *part.shape[1:]), np.nan)
+            short = torch.from_numpy(_rounded(part.numpy(), band))
             whole[chosen] = self._ensemble.bounded(short).numpy()
-            whole[~finite] = np.nan
+            np.moveaxis(whole, axis, 1)[~finite] = np.nan
             return whole
 
-        quantiles, mean = spread(predicted.quantiles, -1), spread(predicted.mean)
-        paths = spread(predicted.paths, 1)
+        quantiles = spread(predicted.quantiles, 2, width[..., None])
+        mean = spread(predicted.mean, 2, width)
+        paths = spread(predicted.paths, 3, width[:, None])
         assert quantiles is not None
         reasons = np.where(leads.usable, "the forecast is not finite", leads.reasons)
         return Forecast(
@@ -440,7 +455,7 @@ class Predictor:
             time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=self.artifact.plan.model.quantile_levels,
-            status=tuple(np.where(finite, "ok", reasons).tolist()),
+            status=tuple(np.where(finite, "ok", reasons).ravel().tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],
         )

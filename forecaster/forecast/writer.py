@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +50,18 @@ def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
         raise OutputError(f"{path}: expected a name ending in {expected}")
 
 
-def write_rows(frame: Any, path: Path) -> None:
+def folder_of(out: Path) -> Path:
+    """Returns the folder of the parts of a file of rows."""
+    return out.with_name(f"{out.name}.parts")
+
+
+def write_rows(frame: Any, path: Path, as_text: Callable[[Any], Any]) -> None:
     """Writes a polars frame as CSV or Parquet, by suffix.
+
+    Args:
+        frame: the rows.
+        path: of the file.
+        as_text: returns the rows of a CSV file.
 
     Raises:
         OutputError: the suffix is unknown, or the file cannot be written.
@@ -59,7 +70,7 @@ def write_rows(frame: Any, path: Path) -> None:
     with atomic_file(path) as partial, partial.open("wb") as file:
         # Our own handle: its errors are OSErrors with a reason, whatever the writer wraps.
         if path.suffix.lower() == ".csv":
-            frame.write_csv(file)
+            as_text(frame).write_csv(file)
         else:
             # Written straight to the file, a full disk comes back as a fault of the format.
             buffer = io.BytesIO()

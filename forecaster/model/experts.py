@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -59,14 +60,16 @@ class LinearForecast(nn.Module):
         self.calendar = 2 * HARMONICS * self._cycles
         """Features of each map, after its lookback, of the calendar phase at the cutoff."""
         step, patch = self._pooled or 1, config.decoder_patch
-        lead = torch.arange(self.horizon)
+        # NumPy: whole-number arithmetic on the meta device loads torch's compiler, 1 s.
+        lead = np.arange(self.horizon)
         last = lead // patch * patch + patch - 1  # the last step that a lead may see
         if config.decoder_mask == "full":
-            last = torch.full_like(lead, self.horizon)
-        feature = torch.arange(size * _pools(spans[-1:], step)) // max(size, 1) * step
+            last = np.full_like(lead, self.horizon)
+        feature = np.arange(size * _pools(spans[-1:], step)) // max(size, 1) * step
         self.allowed: Tensor
         """[F ahead, H] 1 where a lead may see a feature of the horizon."""
-        self.register_buffer("allowed", (feature[:, None] <= last).float(), persistent=False)
+        allowed = torch.from_numpy((feature[:, None] <= last).astype(np.float32))
+        self.register_buffer("allowed", allowed, persistent=False)
         sizes = [lookback + self.calendar + before + len(feature) for lookback in self.lookbacks]
         self.maps = nn.ParameterList(
             nn.Parameter(torch.zeros(self.places, n, self.horizon), requires_grad=False) for n in sizes

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forecaster.panel.audit_facts import Facts, facts_of
 from forecaster.panel.findings import Finding, Severity, worst_first
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import MISSING, Panel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -406,14 +406,21 @@ def _early_and_late(facts: Facts, series: Ints, rows: Ints, owner: Ints) -> pl.D
 
 
 def _empty(facts: Facts) -> Iterator[Finding]:
-    """Columns without a single value."""
-    if not facts.span.any():
-        return
-    for column in np.flatnonzero((facts.count == 0).all(axis=0)):
-        name = facts.names[column]
-        flag = "--target" if column < facts.panel.n_channels else "--past and --known"
-        advice = f"leave it out of {flag}, or check how its cells are written"
-        yield Finding("warning", "empty", f"'{name}' has no value in any row", advice, where=name)
+    """Columns without a single value, and covariates without one that some series could learn from."""
+    panel, schema, seen = facts.panel, facts.panel.schema, facts.span > 0
+    lacking = (facts.count == 0) | (facts.first > panel.last_observed[:, None])
+    lacking = np.hstack([lacking, np.isnan(panel.static), panel.static_codes == MISSING])
+    names = (*facts.names, *schema.static_numeric, *schema.static_category)
+    for column, name in enumerate(names if seen.any() else ()):
+        bad = np.flatnonzero(lacking[:, column] & seen)
+        if column < len(facts.names) and not facts.count[:, column].any():
+            flag = "--target" if column < panel.n_channels else "--past and --known"
+            advice = f"leave it out of {flag}, or check how its cells are written"
+            yield Finding("warning", "empty", f"'{name}' has no value in any row", advice, where=name)
+        elif len(bad) and column >= panel.n_channels:
+            text = f"'{name}' has no value up to the last target of SOME"
+            advice = "compare the keys and times of the tables that are joined, or leave it out"
+            yield _on_series(facts, "warning", "empty", bad, text, advice, name)
 
 
 def _edges(facts: Facts) -> Iterator[Finding]:
@@ -421,7 +428,7 @@ def _edges(facts: Facts) -> Iterator[Finding]:
     labels, total = facts.panel.labels, facts.panel.n_series
     begin, end = facts.panel.observed_ends.T
     for column, name in enumerate(facts.names):
-        filled = (end >= 0) & (facts.count[:, column] > 0)
+        filled = (end >= 0) & (facts.count[:, column] > 0) & (facts.first[:, column] <= end)
         late = np.where(filled, facts.first[:, column] - begin, 0)
         early = np.where(filled, end - facts.last[:, column], 0)
         if count := int((late > 0).sum()):

@@ -7,7 +7,7 @@ The same rows in any order, format or kind of frame give the same panel, bit for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +16,28 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.errors import DataError
+from forecaster.errors import ConfigError, DataError
 from forecaster.panel.calendar import Calendar, declared_freq
-from forecaster.panel.findings import Faults, beside, fault, refuse_errors
-from forecaster.panel.frames import Table, read_table
+from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
+from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, with_holidays
-from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, find_freq
+from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, find_freq
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
-from forecaster.panel.roles import check_schema, infer_schema
-from forecaster.panel.rows import SERIES, Rows, main_rows, with_covariates, with_future
+from forecaster.panel.resample import resampled
+from forecaster.panel.roles import check_schema, comparable_times, infer_schema
+from forecaster.panel.rows import (
+    SERIES,
+    Rows,
+    label_of,
+    main_rows,
+    row_number,
+    with_covariates,
+    with_future,
+)
 from forecaster.panel.schema import Schema
-from forecaster.panel.store import is_store, stored_panel
+from forecaster.panel.store import is_store, open_store, stored_panel
 
 _LARGEST = float(np.finfo(np.float32).max)
 """Of a number in a table: its square is a number too, and so is its distance from all others in spreads."""
@@ -49,15 +58,7 @@ def open_panel(
     """
     if is_store(source):
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
-    faults, tables = Faults("unreadable"), dict[str, Table]()
-    reading = data if schema is None else data.model_copy(update={"series": schema.series})
-    for name, given in (("table", source), ("covariates", covariates), ("future", future)):
-        with faults:
-            if given is not None or name == "table":
-                # Covariates and future rows are never one row per series.
-                how = reading if name == "table" else reading.model_copy(update={"layout": None})
-                tables[name] = read_table(given, how)
-    faults.refuse()
+    tables = _read(data, schema, table=source, covariates=covariates, future=future)
     # Popped, so that the text of a large table can be freed once its rows are read.
     return build_panel(
         tables.pop("table"),
@@ -66,6 +67,70 @@ def open_panel(
         covariates=tables.pop("covariates", None),
         future=tables.pop("future", None),
     )
+
+
+def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
+    reading = data if schema is None else data.model_copy(update={"series": schema.series})
+    return read_tables(sources, reading, None if schema is None else schema.decimals)
+
+
+def with_roles_until(
+    panel: Panel, source: object, data: DataConfig, covariates: object | None, until: int
+) -> Panel:
+    """Returns the panel with the roles that its rows up to a time give, and categories of all rows.
+
+    Time, keys, targets and known covariates stay, and all roles of a store.
+
+    Args:
+        panel: of the whole table.
+        source, covariates: the tables.
+        data: the request; roles that it declares stay, season and periods are its own.
+        until: later rows decide nothing.
+    """
+    schema, words = panel.schema, dict[str, tuple[str, ...]]()
+    if is_store(source):
+        words = open_store(source).schema.categories
+    elif None in (data.past, data.static, data.categorical):
+        schema = _schema_until(schema, source, data, covariates, until)
+    if schema.categories or schema != panel.schema:
+        fresh = replace(schema, categories=words)
+        panel = open_panel(source, data, schema=fresh, covariates=covariates)
+    return panel.with_cycles(data.season_length, data.periods or ())
+
+
+def _schema_until(
+    schema: Schema, source: object, data: DataConfig, covariates: object | None, until: int
+) -> Schema:
+    target, keys = schema.melted or schema.target, () if schema.melted else schema.series
+    declared = {
+        "time": schema.time or "row",
+        "series": keys,
+        "target": target,
+        "known": schema.known,
+        "layout": "long" if schema.melted else None,
+    }
+    own = {name: getattr(schema, name) for name in ("past", "static", "categorical")}
+    declared |= {name: names for name, names in own.items() if getattr(data, name) is not None}
+    # Columns that only this table has were no choice of the fit.
+    seen = {*schema.reasons, *keys, *target, *schema.known, *schema.past, *schema.static}
+
+    def cut(table: Table) -> Table:
+        columns = [name for name in table.frame.columns if name in seen or name == schema.time]
+        times: pl.Series | None = None
+        if schema.time in columns:
+            table, times = comparable_times(table, schema.time, data)
+        elif set(target) <= set(columns):
+            number = row_number(target)
+            times = table.frame.select(number.over(keys) if keys else number).to_series()
+        frame = table.frame.select(columns)
+        return replace(table, frame=frame if times is None else frame.filter(times <= until), text=None)
+
+    tables = _read(data, schema, table=source, covariates=covariates)
+    table, _ = _in_long_form(tables.pop("table").with_ids(schema.series), data, schema)
+    others = {name: cut(other) for name, other in tables.items()}
+    found = infer_schema(cut(table), data.model_copy(update=declared), **others).schema
+    roles = {name: getattr(found, name) for name in own}
+    return replace(schema, **roles) if roles != own else schema
 
 
 def build_panel(
@@ -117,6 +182,9 @@ def build_panel(
         rows = joined(rows, data, covariates, future, faults)
         notes += rows.notes
         refuse_errors([*rows.notes, *faults.found])
+        if data.resample is not None:
+            rows, calendar, note = resampled(rows, calendar, data)
+            regular, notes = True, [*notes, note]
         rows = replace(rows, schema=replace(rows.schema, regular=regular))
         source = (table.name, table.kind)
         # No longer needed: a large table takes more memory than its panel.
@@ -144,7 +212,20 @@ def joined(
     if future is not None:
         with faults:
             rows = with_future(rows, future, data)
-    return rows
+    return replace(rows, notes=(*rows.notes, *_changing_statics(rows)))
+
+
+def _changing_statics(rows: Rows) -> Iterator[Finding]:
+    """Yields a warning for each static column that holds several values in some series."""
+    statics = [name for name in rows.schema.static if name in rows.frame.columns]
+    several = [(pl.col(name).min() != pl.col(name).max()).alias(name) for name in statics]
+    ends = rows.frame.group_by(SERIES, maintain_order=True).agg(several) if several else rows.frame
+    for name in statics:
+        if count := int(ends[name].sum()):
+            text = f"'{name}' is static, but changes within {count:,} of {ends.height:,} series"
+            advice = f"the first value of each counts; declare it with --past {name} or --known {name}"
+            label = label_of(rows.keys, ends.filter(name)[SERIES][0])
+            yield Finding("warning", "static", text, advice, label, name, count)
 
 
 def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calendar, bool]:
@@ -156,10 +237,14 @@ def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calen
         times: of whole series in parts; read where the step has to be found.
     """
     integer = schema.time_dtype == "integer"
-    if schema.freq:
+    if data.agg is not None and data.resample is None:
+        raise ConfigError(f"--agg {data.agg}: expected the step to aggregate to, as --resample W-SUN")
+    # With `resample` freq and schema.freq are those of the periods, not of the rows.
+    if schema.freq and data.resample is None:
         freq, regular = schema.freq, schema.regular
-    elif data.freq is not None:
+    elif data.freq is not None and data.resample is None:
         freq, regular = declared_freq(data.freq, integer=integer), True
+        check_not_finer(Calendar(freq, schema.time_zone, integer), times)
     elif schema.time is None:
         freq, regular = "1i", True
     else:
@@ -309,6 +394,8 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     Raises:
         DataError: a row is off the grid, or most of the grid would be empty.
     """
+    if (off := panel.calendar.off_anchor(panel.time)).any():
+        raise _off_grid(panel, off)
     if panel.calendar.is_dense(panel.time, panel.indptr):
         return replace(panel, regular=True)
     length = np.diff(panel.indptr)
@@ -366,5 +453,5 @@ def _off_grid(panel: Panel, off: NDArray[np.bool_]) -> DataError:
         f"{panel.name}: expected steps of {panel.calendar.freq} from {first} in series '{label}', found "
         f"{time} ({count} such rows)"
     )
-    advice = "pass another step with --freq, or round the times to it"
+    advice = "pass another step with --freq, round the times to it, or aggregate them with --resample"
     return fault("grid", text, advice, series=label, where=time, count=count)

@@ -39,6 +39,8 @@ _SPELLINGS = {
     "YS": "y", "AS": "y", "A": "ye", "Y": "ye", "YE": "ye",
     "year": "y", "years": "y", "yearly": "y", "annual": "y", "integer": "i", "step": "i",
 }  # fmt: skip
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def parse_freq(text: str) -> str:
@@ -52,19 +54,23 @@ def parse_freq(text: str) -> str:
 
     Example:
         >>> parse_freq("15T"), parse_freq("W-SUN"), parse_freq("hourly")
-        ('15min', '1w', '1h')
+        ('15min', '1w-sun', '1h')
     """
     match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]*)(-[A-Za-z]{3})?\s*", text)
-    count, unit = (match[1], match[2] or "i") if match else ("", "")
+    count, unit, anchor = (
+        (match[1], match[2] or "i", (match[3] or "").lower()) if match else ("", "", "")
+    )
     unit = _SPELLINGS.get(unit) or _SPELLINGS.get(unit.lower()) or unit
+    anchors = _WEEKDAYS if unit == "w" else _MONTH_NAMES if MONTHS.get(unit, 1) > 1 else ()
     known = unit in FIXED or unit in MONTHS or unit in ("b", "i")
+    known = known and (not anchor or anchor[1:] in anchors)
     if not known or count.strip("0") == "" != count or not text.strip():
         raise DataError(f"freq '{text}': expected a count and a unit, as 1h; units are {UNITS}")
     length = FIXED.get(unit) or MONTHS.get(unit, 1) * 31 * DAY
     most = 10**17 if unit == "i" else _LONGEST_STEP // length
     if len(count) > 18 or int(count or 1) > most:
         raise DataError(f"freq '{text[:40]}': expected a step of at most {most}{unit}")
-    return f"{int(count or 1)}{unit}"
+    return f"{int(count or 1)}{unit}{anchor}"
 
 
 def declared_freq(text: str, *, integer: bool) -> str:
@@ -91,11 +97,26 @@ class Calendar:
     """Steps of the main season where declared or found; None = it follows from the step."""
     periods: tuple[int, ...] = ()
     """Further cycles, in steps: declared, or found in the data."""
+    rows: str = ""
+    """Step of the rows that were aggregated to periods; empty = rows are as they were."""
 
     @cached_property
     def _count_unit(self) -> tuple[int, str]:
-        unit = self.freq.lstrip("0123456789")
-        return int(self.freq[: -len(unit)]), unit
+        step = self.freq.partition("-")[0]
+        unit = step.lstrip("0123456789")
+        return int(step[: -len(unit)]), unit
+
+    @cached_property
+    def unit(self) -> str:
+        """Unit of the step, as w of 2w-sun."""
+        return self._count_unit[1]
+
+    @cached_property
+    def _anchor(self) -> tuple[int, int] | None:
+        """The weekday or month that stamps lie in, and the length of its cycle; None = any."""
+        anchor, cycle = self.freq.partition("-")[2], 7 if self.unit == "w" else MONTHS.get(self.unit, 1)
+        names = _WEEKDAYS if self.unit == "w" else _MONTH_NAMES
+        return (names.index(anchor) % cycle, cycle) if anchor else None
 
     @cached_property
     def _zoned(self) -> bool:
@@ -234,6 +255,33 @@ class Calendar:
         place = self.steps(each, time)
         return anchor, place, self.shift(each, place) != time
 
+    def off_anchor(self, time: Times) -> NDArray[np.bool_]:
+        """Returns whether times lie in another weekday or month than that of the step, as SUN of W-SUN."""
+        if self._anchor is None:
+            return np.zeros(len(time), bool)
+        days = self.wall_clock(time) // DAY
+        place = days + 3 if self.unit == "w" else days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+        return np.asarray(place % self._anchor[1] != self._anchor[0])
+
+    def period(self, time: Times) -> tuple[Times, Times, Times]:
+        """Returns begin, end (exclusive) and stamp of the calendar period that each time lies in.
+
+        As in pandas, weeks are stamped with their last day (Sunday, unless the step names another), as
+        the ends of months, quarters and years are; other periods with their begin. Steps shorter than
+        a day are counted in UTC.
+        """
+        (size, unit), local = self._count_unit, self.step >= DAY
+        ends, (place, cycle) = unit == "w" or unit.endswith("e"), self._anchor or (0, 1)
+        lag = f"{(place + ends) % cycle}{'d' if unit == 'w' else 'mo'}"
+        every = f"{size}{'m' if unit == 'min' else unit.removesuffix('e')}"
+        stamps = pl.Series(self.wall_clock(time) if local else time).cast(pl.Datetime("us"))
+        begin = stamps.dt.offset_by(f"-{lag}").dt.truncate(every).dt.offset_by(lag)
+        end = begin.dt.offset_by(every)
+        found = (begin, end, end.dt.offset_by("-1d") if ends else begin)
+        walls = [part.to_physical().to_numpy() for part in found]
+        one, two, three = (self.instant(wall) for wall in walls) if local else walls
+        return one, two, three
+
     def is_dense(self, time: Times, indptr: Times) -> bool:
         """Whether every row is one step after the one before; may be False where steps vary in length."""
         return evenly_apart(time, indptr, self._elapsed or -1)
@@ -280,6 +328,8 @@ class Calendar:
     def parse(self, text: str) -> int:
         """Returns a date as a time of this axis, read on the zone's wall clock.
 
+        Where rows were aggregated, it is the stamp of the last period that rows up to the date cover.
+
         Raises:
             DataError: it is no date (or no integer, where rows are numbered).
         """
@@ -288,9 +338,13 @@ class Calendar:
                 raise DataError(f"date '{text[:40]}': expected an integer, as the time column holds")
             return int(text)
         stamp, _ = parse_times(pl.Series([text.strip()]), "date")
+        time = stamp.to_physical().to_numpy()
         if stamp.dtype.time_zone is None:  # type: ignore[attr-defined]
-            return int(self.instant(stamp.to_physical().to_numpy())[0])
-        return int(stamp.to_physical()[0])
+            time = self.instant(time)
+        if self.rows:
+            after = Calendar(self.rows, self.time_zone, False).shift(time, 1)
+            time = self.period(self.period(after)[0] - 1)[2]
+        return int(time[0])
 
     def text(self, time: int) -> str:
         """Returns a time on the zone's wall clock, without the time of day where steps are days."""

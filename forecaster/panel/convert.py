@@ -22,14 +22,16 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
-from forecaster.files import check_replaceable, check_writable
+from forecaster.files import check_replaceable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.csv import check_names, first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
-from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_table, unreadable
+from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_tables, unreadable
 from forecaster.panel.holidays import check_holidays
+from forecaster.panel.numbers import Decimals
 from forecaster.panel.panel import Panel
+from forecaster.panel.resample import resampled
 from forecaster.panel.roles import (
     MOST_CATEGORIES,
     MOST_CODES,
@@ -39,7 +41,7 @@ from forecaster.panel.roles import (
     look_like_codes,
     repeated_rows,
 )
-from forecaster.panel.rows import SERIES, Rows, ids_as, main_rows
+from forecaster.panel.rows import Rows, ids_as, main_rows
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import (
     CARD,
@@ -87,34 +89,39 @@ def convert_table(
     *,
     covariates: object | None = None,
     future: object | None = None,
+    decimals: Decimals | None = None,
     progress: Progress = lambda done, total: None,
+    overwrite: bool = True,
 ) -> Panel:
     """Writes the panel of a table to a folder, and returns it mapped from there.
 
     Args:
         source: path, folder, glob or URL of files, or a frame.
-        folder: appears whole or not at all; a store that is there is replaced.
+        folder: appears whole or not at all.
         data: how to read, and declared roles.
         covariates: a second table, which has to fit in memory.
         future: rows after the end with covariates known in advance; has to fit in memory.
+        decimals: marks of a model.
         progress: called as rows of a large table are done.
+        overwrite: whether a store that is there is replaced.
 
     Raises:
         DataError: the table is unreadable, or contradicts the roles inferred from its sample.
         OutputError: the folder is something else, or the disk is full.
     """
-    inputs = [str(given) for given in (source, covariates, future) if isinstance(given, str | Path)]
-    check_writable(folder, *inputs)
-    check_replaceable(folder, CARD, KIND, FILES)
+    check_replaceable(folder, CARD, KIND, FILES, (source, covariates, future), overwrite)
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
     scan = _scan(source, data)
-    others = [None if given is None else read_table(given, data) for given in (covariates, future)]
+    sources = {"covariates": covariates, "future": future}
     if scan is not None and scan.n_rows * len(scan.frame.collect_schema()) > WHOLE:
         with _reading(scan.name):
             sample = sample_of(scan, PART)
-        schema = infer_schema(sample, data, others[1], others[0]).schema
-        others = [None if other is None else other.with_ids(schema.series) for other in others]
+        tables = read_tables(sources, data, decimals)
+        schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
+        covariates, future = (
+            None if name not in tables else tables[name].with_ids(schema.series) for name in sources
+        )
         # Rows can only be partitioned by series that a column names.
         if schema.series and not schema.melted:
             # Scratch lies within the store: a kill leaves one thing, which the next run removes.
@@ -123,11 +130,13 @@ def convert_table(
                 writing(folder) as store,
                 tempfile.TemporaryDirectory(dir=store.folder, ignore_cleanup_errors=True) as scratch,
             ):
-                conversion = _Conversion(scan, data, others[0], others[1], Path(scratch), progress)
+                conversion = _Conversion(scan, data, covariates, future, Path(scratch), progress)
                 conversion.run(schema, sample, store)
             return open_store(folder)
-    table = read_table(source, data)
-    return write_store(build_panel(table, data, covariates=others[0], future=others[1]), folder, data)
+    tables = read_tables({"table": source} | sources, data, decimals)
+    covariates, future = (tables.get(name) for name in sources)
+    panel = build_panel(tables.pop("table"), data, covariates=covariates, future=future)
+    return write_store(panel, folder, data)
 
 
 def _scan(source: object, data: DataConfig) -> _Scan | None:
@@ -204,15 +213,19 @@ class _Conversion:
             files = self._partition(schema)
         self.progress(self.scan.n_rows, 3 * self.scan.n_rows)
         parts, layouts = self._read_parts(files, schema, sample)
-        schema, calendar = self._settle(schema, parts, layouts)
+        schema, step = self._settle(schema, parts, layouts)
+        calendar, notes = step, list[Finding]()
         for number, part in enumerate(parts):
             rows = replace(part, frame=pl.read_ipc(self._rows(number)))
             rows = replace(rows, schema=replace(schema, dtypes=part.schema.dtypes))
+            if self.data.resample is not None:
+                rows, calendar, note = resampled(rows, step, self.data)
+                notes.append(note)
             store.append(
                 panel_of(rows, calendar, self.scan.name, "file", sparse=True, holidays=holidays)
             )
             self._advance(2, number, parts)
-        notes = [note for table in given for note in table.notes]
+        notes += [note for table in given for note in table.notes]
         notes += [note for part in parts for note in part.notes]
         store.finish(self.data, summed([*self.scan.notes, *notes]))
 
@@ -321,7 +334,7 @@ class _Conversion:
             text = f"{self.scan.name}: times are not written alike ({written})"
             raise fault("time", text, "pass how they are written with --time-format")
         calendar, regular = find_calendar(parts[0].schema, self.data, layouts)
-        if regular:
+        if regular and self.data.resample is None:
             ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
             total = sum(int((calendar.steps(*of_part) + 1).sum()) for of_part in ends)
             check_density(self.scan.name, calendar.freq, total, self.scan.n_rows)
@@ -331,6 +344,7 @@ class _Conversion:
             categories[name] = tuple(sorted(words))
         self._check_categories(categories)
         self._check_codes(schema, sum(part.keys.height for part in parts))
+        regular = regular or self.data.resample is not None
         return replace(parts[0].schema, regular=regular, categories=categories), calendar
 
     def _contradiction(self, text: str, advice: str, where: str = "") -> DataError:
@@ -339,13 +353,10 @@ class _Conversion:
 
     def _check_static(self, rows: Rows) -> None:
         """Refuses a column that is static in the sample and varies in a part."""
-        if self.data.static is not None or not rows.schema.static:
-            return
-        counts = rows.frame.group_by(SERIES).agg(pl.col(rows.schema.static).drop_nulls().n_unique())
-        for name in rows.schema.static:
-            if (counts[name] > 1).any():
-                text = f"column '{name}' varies within a series"
-                raise self._contradiction(text, f"declare its role, as --past {name}", name)
+        changing = [note.where for note in rows.notes if note.rule == "static"]
+        if changing and self.data.static is None:
+            text = f"column '{changing[0]}' varies within a series"
+            raise self._contradiction(text, f"declare its role, as --past {changing[0]}", changing[0])
 
     def _check_categories(self, categories: dict[str, tuple[str, ...]]) -> None:
         """Refuses more categories than roles allow."""

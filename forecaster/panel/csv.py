@@ -15,7 +15,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.numbers import (
     PADDED,
+    Decimals,
     as_ids,
     as_numbers,
     decimal_comma,
@@ -66,41 +67,41 @@ def read_csv(
     content: Path | bytes,
     name: str,
     data: DataConfig,
+    decimals: Decimals,
     text: Collection[str] = (),
-    seen: Collection[str] = (),
-) -> tuple[pl.DataFrame, list[Finding]]:
-    """Returns the rows of a delimited file, and notes on how it is written.
+) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
+    """Returns the rows of a delimited file, the decimal marks of its columns, and notes.
 
     Args:
         content: a plain file, or the bytes of one.
         name: of the file, for messages.
-        data: delimiter and decimal mark where they are declared; in layout "rows" rows may be short.
+        data: the delimiter where it is declared; in layout "rows" rows may be short.
+        decimals: marks that are known.
         text: columns that stay text as written.
-        seen: decimal marks that other files of the table show.
 
     Raises:
         DataError: there is no header, rows are uneven, bytes are not UTF-8, or a number is ambiguous.
     """
-    content, dialect, notes = _opened(content, name, data)
+    content, dialect, notes = _opened(content, name, data, decimals)
     usual = "\t" if re.search(r"\.(tsv|tab)(\.\w+)?$", name.lower()) else ","
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
         notes.append(Finding("note", "delimiter", found, "pass --delimiter where that is wrong"))
     ids = {*(data.series or ())} - {*text}
-    frame, more = _read(content, name, dialect, data.decimal, {*text, *ids}, seen)
+    frame, marks, more = _read(content, name, dialect, decimals, {*text, *ids})
     frame = frame.with_columns(as_ids(column) for column in frame if column.name in ids)
     frame, blank = _without_blank_end(frame)
     if frame.width > 1 and frame.height and frame[:, -1].null_count() and data.layout != "rows":
         _check_even(content, name, dialect)
     frame, named = _with_names(frame)
-    return frame, [*notes, *more, *blank, *named]
+    return frame, marks, [*notes, *more, *blank, *named]
 
 
 def read_text(
     content: Path | bytes, name: str, data: DataConfig, columns: Collection[str]
 ) -> pl.DataFrame:
     """Returns some columns of a delimited file as text, without surrounding blanks."""
-    content, dialect, _ = _opened(content, name, data)
+    content, dialect, _ = _opened(content, name, data, Decimals())
     names = [column.strip() for column in dialect.header]
     places = [place for place, column in enumerate(names) if column in columns]
     frame = pl.read_csv(content, infer_schema=False, columns=places, **_options(dialect))
@@ -109,7 +110,7 @@ def read_text(
 
 
 def _opened(
-    content: Path | bytes, name: str, data: DataConfig
+    content: Path | bytes, name: str, data: DataConfig, decimals: Decimals
 ) -> tuple[Path | bytes, Dialect, list[Finding]]:
     notes = []
     head = first_bytes(content, _HEAD)
@@ -118,7 +119,7 @@ def _opened(
         head = content[:_HEAD]
         notes.append(Finding("note", "encoding", "UTF-16 text", "UTF-8 is read in half the memory"))
     lines = _decoded(head, content, name)
-    return content, _find_dialect(lines, whole=len(head) < _HEAD, name=name, data=data), notes
+    return content, _find_dialect(lines, len(head) < _HEAD, name, data, decimals), notes
 
 
 def check_names(names: Iterable[str], where: str) -> None:
@@ -171,7 +172,7 @@ def _from_utf16(content: Path | bytes, name: str) -> bytes:
 # Dialect
 
 
-def _find_dialect(lines: str, *, whole: bool, name: str, data: DataConfig) -> Dialect:
+def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals: Decimals) -> Dialect:
     """Returns how a file is written.
 
     The delimiter is the one that separates the first rows most evenly, quotes respected; of two equal
@@ -181,7 +182,8 @@ def _find_dialect(lines: str, *, whole: bool, name: str, data: DataConfig) -> Di
         lines: the beginning of the file.
         whole: whether that is all of it.
         name: of the file, for messages.
-        data: delimiter and decimal mark where they are declared.
+        data: the delimiter where it is declared.
+        decimals: marks that are known.
 
     Raises:
         DataError: it is empty or has no header.
@@ -209,11 +211,11 @@ def _find_dialect(lines: str, *, whole: bool, name: str, data: DataConfig) -> Di
         [pl.Series(str(k), [row[k] or None for row in cells], pl.String) for k in range(width)]
     )
     _check_header(rows[0], sample, name)
-    ids = data.series or ()
-    shown = decimal_marks(
-        c for c, title in zip(sample, rows[0], strict=True) if title.strip() not in ids
-    )
-    comma = data.decimal == "," or (data.decimal is None and shown == {","})
+    ids, marks = data.series or (), decimals.all - {*decimals.seen}
+    comma = marks == {","}
+    if not marks:
+        columns = zip(sample, rows[0], strict=True)
+        comma = decimal_marks(c for c, title in columns if title.strip() not in ids) == {","}
     return Dialect(separator, eol, 1 if declared else 0, comma, tuple(rows[0]), sample)
 
 
@@ -271,15 +273,14 @@ def _read(
     content: Path | bytes,
     name: str,
     dialect: Dialect,
-    decimal: str | None,
+    decimals: Decimals,
     text: set[str],
-    seen: Collection[str],
-) -> tuple[pl.DataFrame, list[Finding]]:
-    """Returns the rows with numbers as numbers, and notes on how they are written.
+) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
+    """Returns the rows with numbers as numbers, their decimal marks, and notes.
 
     polars reads what it recognises as numbers in the decimal mark of the sample; `as_numbers` decides
-    on the columns that stay text. Only where these or other files show a comma after a point was
-    assumed, all columns are read again as text and decided together.
+    on the columns that stay text. Only where these, other files or the model show another mark than
+    the sample's, all columns are read again as text and decided together.
     """
     options = _options(dialect)
     own = pl.read_csv(content, n_rows=0, infer_schema=False, **options).columns
@@ -293,10 +294,13 @@ def _read(
         frame.columns = names
         return frame
 
-    def typed(frame: pl.DataFrame, seen: Collection[str]) -> tuple[pl.DataFrame, list[Finding]]:
+    def typed(
+        frame: pl.DataFrame, seen: set[str]
+    ) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
         texts = [c for c in frame if c.dtype == pl.String and c.name not in text]
-        found, notes = as_numbers(pl.DataFrame(texts), decimal, seen, name)
-        return frame.with_columns(found.iter_columns()), notes
+        known = replace(decimals, seen=seen.union(decimals.seen))
+        found, marks, notes = as_numbers(pl.DataFrame(texts), known, name)
+        return frame.with_columns(found.iter_columns()), marks, notes
 
     try:
         frame = pl.read_csv(content, infer_schema_length=1000, schema_overrides=kinds, **options)
@@ -306,18 +310,20 @@ def _read(
         _check_encoding(content, name, dialect.separator)
         _check_even(content, name, dialect, short_too=False)
         frame = read_all()
-    floats = [column.name for column in frame if column.dtype.is_float()]
-    if floats and "," in seen:
+    floats, mark = [column.name for column in frame if column.dtype.is_float()], ".,"[dialect.comma]
+    if floats and decimals.all - {mark}:
         frame, floats = read_all(), []
-    frame, notes = typed(frame, seen or ("," if dialect.comma else "." if floats else ""))
-    if dialect.comma and floats and decimal is None:
+    frame, marks, notes = typed(frame, {mark} if floats or dialect.comma else set())
+    if dialect.comma and floats and decimals.others is None:
         notes.insert(0, decimal_comma(floats[0]))
     elif floats and any(note.rule == "decimal" for note in notes):
-        frame, notes = typed(read_all(), "")
-    if not dialect.comma and decimal is None and "," not in seen:
+        frame, marks, notes = typed(read_all(), set())
+        floats = []
+    marks |= dict.fromkeys(floats, mark)
+    if not dialect.comma and not decimals.all:
         notes += [_maybe_thousands(c) for c, sample in samples.items() if looks_like_thousands(sample)]
     spaced = [c.name for c in frame if c.dtype == pl.String and _begins_blank(c)]
-    return frame.with_columns(pl.col(spaced).str.strip_chars()), notes
+    return frame.with_columns(pl.col(spaced).str.strip_chars()), marks, notes
 
 
 def _may_be_padded(sample: pl.Series) -> bool:

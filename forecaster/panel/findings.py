@@ -5,9 +5,12 @@ They become lines for people, mappings for machines, or one `DataError` with eve
 
 from __future__ import annotations
 
+import glob
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -136,6 +139,23 @@ class Faults:
     def refuse(self) -> None:
         """Raises everything gathered, as `refuse_errors` does."""
         refuse_errors(self.found)
+
+
+def check_paths(*tables: object) -> None:
+    """Raises DataError where tables are paths that lead nowhere; patterns and addresses are not tried."""
+    faults = Faults("unreadable")
+    for source in (str(table) for table in tables if isinstance(table, str | Path)):
+        with faults:
+            if re.search("[\0\ud800-\udfff]", source):
+                raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
+            path = Path(source).expanduser()
+            if "://" in source or path.exists() or glob.has_magic(source):
+                continue
+            folder = path.resolve().parent
+            near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
+            hint = did_you_mean(path.name, near)
+            raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
+    faults.refuse()
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

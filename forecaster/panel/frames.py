@@ -17,7 +17,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,18 @@ from typing import Any
 import polars as pl
 
 from forecaster.config import DataConfig
-from forecaster.errors import DataError
+from forecaster.errors import DataError, natural
 from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
-from forecaster.panel.findings import Faults, Finding, did_you_mean, fault, listing, one_line
-from forecaster.panel.numbers import as_ids, as_numbers
+from forecaster.panel.findings import (
+    Faults,
+    Finding,
+    check_paths,
+    did_you_mean,
+    fault,
+    listing,
+    one_line,
+)
+from forecaster.panel.numbers import Decimals, as_ids, as_numbers
 from forecaster.panel.timestamps import WrittenTimes, parse_times
 
 URL_TIMEOUT_SECONDS = 20.0
@@ -83,6 +91,8 @@ class Table:
     """How the column of times was written, once it is parsed; None = not parsed."""
     text: Callable[[Collection[str]], pl.DataFrame] | None = None
     """Reads columns again as text; None = the table is not from CSV."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Decimal marks of columns that were text; empty where the files of a column have both."""
 
     def place(self, row: int) -> str:
         """Returns a row, counted from 1 after the header, as messages name it.
@@ -110,13 +120,9 @@ class Table:
         odd = [c.name for c in self.frame if c.name in names and c.dtype not in (*TEXT, pl.Null)]
         if self.text is None or not odd:
             return self
-        changed = []
-        for text in self.text(odd).head(self.frame.height):
-            column = self.frame[text.name]
-            text = text.set(column.is_null(), None)
-            if not (text == column.cast(pl.String)).all():
-                changed.append(text)
-        return replace(self, frame=self.frame.with_columns(changed))
+        texts = self.text(odd).head(self.frame.height)
+        ids = [as_ids(text, self.frame[text.name]) for text in texts]
+        return replace(self, frame=self.frame.with_columns(ids))
 
     def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
@@ -164,7 +170,42 @@ class TableFile:
     """Names and values of the columns that its folders add, as year=2024."""
 
 
-def read_table(source: object, data: DataConfig | None = None) -> Table:
+def read_tables(
+    sources: Mapping[str, object], data: DataConfig, decimals: Decimals | None = None
+) -> dict[str, Table]:
+    """Returns tables that are read together, without those that are None: they have one decimal mark.
+
+    Args:
+        sources: "table", and further ones, which are never one row per series.
+        data: delimiter and decimal mark where they are declared, and the layout of the table.
+        decimals: marks of a model.
+
+    Raises:
+        DataError: a table cannot be read, or has another decimal mark than another one.
+    """
+    faults, tables = Faults("unreadable"), dict[str, Table]()
+    given = {name: source for name, source in sources.items() if source is not None or name == "table"}
+
+    def read(name: str, decimals: Decimals | None) -> None:
+        how = data if name == "table" else data.model_copy(update={"layout": None})
+        with faults:
+            tables[name] = read_table(given[name], how, decimals)
+
+    for name in given:
+        read(name, decimals)
+    faults.refuse()
+    comma = [table.name for table in tables.values() if {*table.marks.values()} == {","}]
+    if comma and data.decimal is None and not (decimals and decimals.all):
+        known = Decimals(others=",", origin=f" as in {comma[0]}, not '.'")
+        for name in [name for name, table in tables.items() if "." in table.marks.values()]:
+            read(name, known)
+        faults.refuse()
+    return tables
+
+
+def read_table(
+    source: object, data: DataConfig | None = None, decimals: Decimals | None = None
+) -> Table:
     """Returns the table of a path, a folder, a glob, a URL, or a pandas, polars or Arrow frame.
 
     Args:
@@ -172,6 +213,7 @@ def read_table(source: object, data: DataConfig | None = None) -> Table:
             read in natural order; a URL as https:// or s3://; or a frame or series. The index of a
             pandas frame becomes columns where it is named, holds dates or has several levels.
         data: delimiter and decimal mark where they are declared, and the layout.
+        decimals: marks that hold unless one is declared.
 
     Raises:
         DataError: there is no such file, it is empty or unreadable, names repeat, or there are no rows.
@@ -180,10 +222,11 @@ def read_table(source: object, data: DataConfig | None = None) -> Table:
         >>> read_table(pl.DataFrame({" y ": [1.0]})).frame.columns
         ['y']
     """
-    if isinstance(source, str | Path):
-        table = _read_files(str(source), data or DataConfig())
-    else:
-        table = _read_frame(source)
+    data = data or DataConfig()
+    if data.decimal is not None or decimals is None:
+        decimals = Decimals(others=data.decimal)
+    is_path = isinstance(source, str | Path)
+    table = _read_files(str(source), data, decimals) if is_path else _read_frame(source)
     check_names(table.frame.columns, table.name)
     frame = table.frame.rename(str.strip)
     if frame.height == 0:
@@ -204,8 +247,10 @@ def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
-    """Writes the rows of Parquet files, in order, to one .csv or .parquet file, a few at a time."""
+def merge_parts(
+    files: Sequence[Path], out: Path, suffix: str, as_text: Callable[[pl.DataFrame], pl.DataFrame]
+) -> None:
+    """Writes the rows of Parquet files, in order, to one .csv (`as_text`) or .parquet file, a few at a time."""
     if suffix == ".parquet":
         scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
         scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
@@ -213,7 +258,7 @@ def merge_parts(files: Sequence[Path], out: Path, suffix: str) -> None:
     with out.open("wb") as target:
         for number, file in enumerate(files):
             part = pl.read_parquet(file, hive_partitioning=False, glob=False)
-            part.write_csv(target, include_header=number == 0)
+            as_text(part).write_csv(target, include_header=number == 0)
 
 
 def parquet_cells(file: Path) -> int | None:
@@ -243,10 +288,9 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
     Raises:
         DataError: there is no such file, or the server does not answer.
     """
-    if re.search("[\0\ud800-\udfff]", source):
-        raise fault("no-file", f"{source!r}: not a name in UTF-8", "rename the file")
     if source.lower().startswith("file://"):
         source = urllib.request.url2pathname(urllib.parse.urlsplit(source).path)
+    check_paths(source)
     path, is_url = Path(source).expanduser(), "://" in source
     if is_url:
         listed = _list_url(source)
@@ -257,14 +301,9 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         names = [str(file) for file in path.rglob("*") if file.is_file()]
     elif path.exists():
         return [TableFile(str(path))], []
-    elif glob.has_magic(source):
-        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
     else:
-        folder = path.resolve().parent
-        near = sorted(other.name for other in folder.iterdir()) if folder.is_dir() else []
-        hint = did_you_mean(path.name, near)
-        raise fault("no-file", f"{source}: no such file (looked for {path.resolve()}){hint}", "")
-    names, root = sorted(names, key=_natural), source if is_url else str(path)
+        names = [name for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+    names, root = sorted(names, key=natural), source if is_url else str(path)
     if glob.has_magic(source):
         if not names:
             where = "" if is_url else f" (looked in {Path.cwd()})"
@@ -287,33 +326,27 @@ def _keys(path: str) -> tuple[tuple[str, str], ...]:
     return tuple((key, urllib.parse.unquote(value)) for key, sign, value in parts if key and sign)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _read_files(source: str, data: DataConfig) -> Table:
+def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     files, notes = find_files(source)
     if len(files) == 1 and not files[0].keys:
-        frame, more = _read_file(files[0], data)
+        frame, marks, more = _read_file(files[0], data, decimals)
         text = _text_of(files, [frame.height], data)
-        return Table(frame, source, "file", _merged([*notes, *more]), text=text)
-    frames, found, faults = [], [], Faults("unreadable")
+        return Table(frame, source, "file", _merged([*notes, *more]), text=text, marks=marks)
+    read, faults, alone = [], Faults("unreadable"), replace(decimals, undecided=True)
     for file in files:
         with faults:
-            frame, more = _read_file(file, data)
-            frames.append(frame)
-            found.append(more)
+            read.append(_read_file(file, data, alone))
     faults.refuse()
-    commas = [any(note.rule == "decimal" for note in more) for more in found]
-    seen = ["," if any(commas) and not comma and data.decimal is None else "" for comma in commas]
-    for at, mark in enumerate(seen):
-        if mark and any(dtype.is_float() for dtype in frames[at].dtypes):
+    commas = ["," in marks.values() for _, marks, _ in read]
+    known = [replace(decimals, seen={","} if any(commas) and not comma else ()) for comma in commas]
+    for at, (_, marks, _) in enumerate(read):
+        if known[at].seen and marks:
             # A point assumed to be decimal may group thousands: decided again, with the others' mark.
             with faults:
-                frames[at], found[at] = _read_file(files[at], data, seen=mark)
+                read[at] = _read_file(files[at], data, known[at])
     faults.refuse()
-    notes += [note for more in found for note in more]
-    frames, texts = _align(files, frames, data, seen)
+    notes += [note for _, _, more in read for note in more]
+    frames, texts = _align(files, [frame for frame, _, _ in read], data, known)
     try:
         frame = pl.concat(frames, how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
@@ -322,17 +355,21 @@ def _read_files(source: str, data: DataConfig) -> Table:
     parts = tuple((file.name, part.height) for file, part in zip(files, frames, strict=True))
     text = _text_of(files, [part.height for part in frames], data)
     table = Table(frame, source, "file", parts=parts, text=text)
-    floats = any(dtype.is_float() for dtype in frame.dtypes)
-    marks = {"," if any(commas) else "."} if floats else set()
     ids = [name for name in texts if name in (data.series or ())]
     frame = frame.with_columns(as_ids(frame[name]) for name in ids)
     others = frame.select(name for name in texts if name not in ids)
-    typed, more = as_numbers(others, data.decimal, marks, source, table.place)
-    return replace(table, frame=frame.with_columns(typed), notes=_merged([*notes, *more]))
+    pairs = [pair for _, marks, _ in read for pair in marks.items()]
+    shown = {name: "" if (name, ",.".replace(mark, "")) in pairs else mark for name, mark in pairs}
+    seen = {mark for name, mark in pairs if name not in texts}
+    own = decimals.columns or {name: mark for name, mark in shown.items() if mark == ","}
+    decimals = replace(decimals, columns=own, seen=seen)
+    typed, decided, more = as_numbers(others, decimals, source, table.place)
+    notes, frame = [*notes, *more], frame.with_columns(typed)
+    return replace(table, frame=frame, notes=_merged(notes), marks=shown | decided)
 
 
 def _align(
-    files: list[TableFile], frames: list[pl.DataFrame], data: DataConfig, seen: Sequence[str]
+    files: list[TableFile], frames: list[pl.DataFrame], data: DataConfig, known: Sequence[Decimals]
 ) -> tuple[list[pl.DataFrame], list[str]]:
     """Returns the frames with the same columns in one order, and the columns that are still text."""
     columns = frames[0].columns
@@ -353,10 +390,10 @@ def _align(
     if mixed:
         # Text in one file and numbers in another: decided again, over all files.
         frames = [
-            _read_file(file, data, mixed, mark)[0][columns]
-            for file, mark in zip(files, seen, strict=True)
+            _read_file(file, data, replace(decimals, undecided=True), mixed)[0][columns]
+            for file, decimals in zip(files, known, strict=True)
         ]
-    return frames, [*mixed, *(key for key, _ in files[0].keys if frames[0][key].dtype == pl.String)]
+    return frames, [name for name in columns if any(frame[name].dtype == pl.String for frame in frames)]
 
 
 def _text_of(
@@ -368,8 +405,12 @@ def _text_of(
         parts = []
         for file, height in zip(files, heights, strict=True):
             content, kind = _content_of(file.name)
-            whole = kind != "text"
-            frame = _read_file(file, data)[0] if whole else read_text(content, file.name, data, names)
+            whole, known = kind != "text", Decimals()
+            frame = (
+                _read_file(file, data, known)[0]
+                if whole
+                else read_text(content, file.name, data, names)
+            )
             columns = [c.cast(pl.String).head(height) for c in frame if c.name in names]
             keys = (
                 {} if whole else {k: v for k, v in file.keys if k in names and k not in frame.columns}
@@ -388,13 +429,13 @@ def _content_of(name: str) -> tuple[Path | bytes, str]:
 
 
 def _read_file(
-    file: TableFile, data: DataConfig, text: Sequence[str] = (), seen: str = ""
-) -> tuple[pl.DataFrame, list[Finding]]:
-    name = file.name
+    file: TableFile, data: DataConfig, decimals: Decimals, text: Sequence[str] = ()
+) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
+    name, marks = file.name, dict[str, str]()
     try:
         content, kind = _content_of(name)
         if kind == "text":
-            frame, notes = read_csv(content, name, data, text, seen)
+            frame, marks, notes = read_csv(content, name, data, decimals, text)
         else:
             packed, notes = io.BytesIO(content) if isinstance(content, bytes) else content, []
             if kind == "parquet":
@@ -412,7 +453,7 @@ def _read_file(
     empty = "__HIVE_DEFAULT_PARTITION__"
     keys = {key: None if value == empty else value for key, value in file.keys}
     own = [pl.lit(keys[key], pl.String).alias(key) for key in keys if key not in frame.columns]
-    return frame.with_columns(own), notes
+    return frame.with_columns(own), marks, notes
 
 
 def format_of(head: bytes, name: str) -> str:

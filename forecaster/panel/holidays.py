@@ -2,7 +2,8 @@
 
 The column `HOLIDAY` counts the public holidays in the step that a timestamp begins, on the wall clock: 0
 or 1 for days; whether their day is one for shorter steps; for months, quarters and years those of the
-whole months that begin with (for month ends: end with) the timestamp's own. Axes: n = times.
+whole months that begin with (for month ends: end with) the timestamp's own; for weeks such as W-SUN
+those up to the timestamp's day. Axes: n = times.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.
     first = calendar.wall_clock(time) // DAY
     end = first + 1
     size = round(calendar.step / (365.2425 / 12 * DAY))
-    if calendar.freq.lstrip("0123456789") in MONTHS:
+    if calendar.unit in MONTHS:
         # Whole months: a timestamp on 28 February may stand for the 31st of every month.
         month = first.astype("M8[D]").astype("M8[M]")
-        month = month - (size - 1) * calendar.freq.endswith("e")
+        month = month - (size - 1) * calendar.unit.endswith("e")
         first, end = ((month + more).astype("M8[D]").astype(np.int64) for more in (0, size))
+    elif calendar.unit == "w" and "-" in calendar.freq:  # stamped with their last day
+        first = end - round(calendar.step / DAY)
     elif calendar.step >= DAY:
         end = np.maximum(end, calendar.wall_clock(calendar.shift(time, 1)) // DAY)
     begin, stop = (int(days.astype("M8[D]").astype("M8[Y]").astype(int)) + 1970

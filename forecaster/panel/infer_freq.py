@@ -65,6 +65,16 @@ def find_freq(parts: Parts, integer: bool, time_zone: str | None) -> tuple[str, 
     return months or _named(middle), False
 
 
+def check_not_finer(calendar: Calendar, parts: Parts) -> None:
+    """Raises a DataError where no two rows are as near to each other as a declared step."""
+    gaps, _, _ = _gap_counts(parts)
+    if len(gaps) and gaps[0] > 1.9 * calendar.step:
+        raise DataError(
+            f"freq '{calendar.freq}': no two rows are nearer than {gaps[0] / calendar.step:,.0f} such steps; "
+            "leave out --freq to take the step of the rows, or aggregate them to a longer one with --resample"
+        )
+
+
 def _inside(rows: int, indptr: Times) -> NDArray[np.bool_]:
     """Returns whether a row and the next are of one series: bool [row - 1]."""
     inside = np.ones(max(rows - 1, 0), bool)

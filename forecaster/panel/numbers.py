@@ -8,8 +8,8 @@ are nulls only among numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -19,6 +19,31 @@ from forecaster.panel.timestamps import first_values
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")
 PADDED = r"^0\d+$"
 """A digit string that a number would not give back: the id 007."""
+
+
+@dataclass(frozen=True)
+class Decimals:
+    """Decimal marks that are known before a table is read."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """By column; values that contradict them are refused."""
+    others: str | None = None
+    """Of all other columns; None = as they show."""
+    origin: str = ""
+    """What has these marks, for messages; empty = they are declared."""
+    seen: Collection[str] = ()
+    """Marks of further columns and files: they decide between two readings, and refuse none."""
+    undecided: bool = False
+    """Whether columns that can be read in two ways stay text, for other files may show their mark."""
+
+    def of(self, name: str) -> str | None:
+        """Returns the mark of a column; None where its values decide."""
+        return self.columns.get(name) or self.others
+
+    @property
+    def all(self) -> set[str]:
+        """All marks."""
+        return {*self.columns.values(), *self.seen, self.others or ""} - {""}
 
 
 @dataclass(frozen=True)
@@ -67,35 +92,43 @@ def decimal_marks(columns: Iterable[pl.Series]) -> set[str]:
 
 def looks_like_thousands(column: pl.Series) -> bool:
     """Whether a point may group thousands in what reads as fractions: 1.234 beside 999."""
-    text = _known(first_values(column)).drop_nulls()
+    text = known_text(first_values(column)).drop_nulls()
     dotted = text.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
     return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
 
 
-def as_ids(column: pl.Series) -> pl.Series:
-    """Returns ids of a file: whole numbers or booleans where they are written just so, else the text."""
+def as_ids(column: pl.Series, typed: pl.Series | None = None) -> pl.Series:
+    """Returns ids of a file: typed where they are written just so, else the text.
+
+    Args:
+        column: the text.
+        typed: what it was read as; None = whole numbers or booleans, where it is all such.
+    """
     text = column.str.strip_chars()
-    simple = _simple(text)
-    return column if simple is None or not (simple.cast(pl.String) == text).all() else simple
+    typed = _simple(text) if typed is None else typed
+    if typed is None or (typed.cast(pl.String) == text).all():
+        return column if typed is None else typed
+    return column.set(typed.is_null(), None)
 
 
 def as_numbers(
     frame: pl.DataFrame,
-    decimal: str | None,
-    seen: Collection[str],
+    decimals: Decimals,
     where: str,
     place: Callable[[int], str] = "row {}".format,
-) -> tuple[pl.DataFrame, list[Finding]]:
-    """Returns columns of text as numbers or booleans where all values are, and notes on their style.
+) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
+    """Returns columns of text as numbers or booleans where all values are.
 
     Args:
-        decimal: the decimal mark, where it is declared.
-        seen: decimal marks of the file's other columns.
+        decimals: marks that are known.
         where: the file, for messages.
         place: returns a row, counted from 1, as messages name it.
 
+    Returns:
+        The columns, the decimal marks of those that show one, and notes on their style.
+
     Raises:
-        DataError: a column of numbers can be read in two ways.
+        DataError: a column of numbers can be read in two ways, or has another mark than the known one.
     """
     typed, styles = {}, {}
     for column in frame.iter_columns():
@@ -104,37 +137,36 @@ def as_numbers(
             typed[column.name] = simple
         elif found := _styles(column):
             styles[column.name] = found
-    marks = {*seen, *_shown(styles.values())}
-    notes = []
+    seen = {*decimals.seen, *_shown(styles.values())}
+    marks, notes = {}, []
     for name, found in styles.items():
+        named, text, decimal = f"{where}: column '{name}'", known_text(frame[name]), decimals.of(name)
         if decimal is not None:
             fitting = [style for style in found if style.decimal == decimal]
             if not fitting:
-                column, expected = frame[name], f"'{decimal}' as decimal mark"
-                bad, named = ~_Style(decimal).fits(_known(column)), f"{where}: column '{name}'"
-                advice = "correct the values, or pass another --decimal"
-                raise row_fault("decimal", named, expected, column, bad, advice, place)
-        elif _POINT in found and "," not in marks:
+                styles_of = [style for style in _STYLES if style.decimal == decimal]
+                bad = min((~style.fits(text) for style in styles_of), key=lambda bad: int(bad.sum()))
+                expected = f"'{decimal}' as decimal mark{decimals.origin}"
+                advice = f"correct the values, or pass --decimal {'.' if decimal == ',' else ','}"
+                raise row_fault("decimal", named, expected, frame[name], bad, advice, place)
+        elif _POINT in found and "," not in seen:
             fitting = [_POINT]
         else:
-            fitting = [style for style in found if {style.decimal} == marks] or found
-        text = _known(frame[name])
-        typed[name] = _only_reading(text, fitting, f"{where}: column '{name}'", place)
+            fitting = [style for style in found if {style.decimal} == seen] or found
+        first, *others = [style.numbers(text) for style in fitting]
+        others = [other for other in others if not first.equals(other)]
+        if others and decimals.undecided:
+            continue
+        if others:
+            row = int((first != others[0]).arg_true()[0])
+            at, either = place(row + 1), f"{first[row]:g} or {others[0][row]:g}"
+            shown = f"{named}: '{text[row]}' in {at} may be {either}"
+            raise fault("decimal", shown, "pass --decimal , or --decimal .", where=at)
+        typed[name] = first
+        if len({style.decimal for style in fitting}) == 1:
+            marks[name] = fitting[0].decimal
         notes += _notes(name, fitting[0], text)
-    return frame.with_columns(**typed), notes
-
-
-def _only_reading(
-    text: pl.Series, styles: list[_Style], where: str, place: Callable[[int], str]
-) -> pl.Series:
-    first, *others = [style.numbers(text) for style in styles]
-    for other in others:
-        if not first.equals(other):
-            row = int((first != other).arg_true()[0])
-            at, either = place(row + 1), f"{first[row]:g} or {other[row]:g}"
-            found = f"{where}: '{text[row]}' in {at} may be {either}"
-            raise fault("decimal", found, "pass --decimal , or --decimal .", where=at)
-    return first
+    return frame.with_columns(**typed), marks, notes
 
 
 def _notes(name: str, style: _Style, text: pl.Series) -> list[Finding]:
@@ -159,7 +191,7 @@ def _shown(styles: Iterable[list[_Style]]) -> set[str]:
     return {mark for marks in kinds if len(marks) == 1 for mark in marks}
 
 
-def _known(column: pl.Series) -> pl.Series:
+def known_text(column: pl.Series) -> pl.Series:
     """Returns text without surrounding blanks; null where it is a mark of a missing value."""
     text = column.str.strip_chars()
     return text.set(text.is_in(MISSING), None)
@@ -167,11 +199,11 @@ def _known(column: pl.Series) -> pl.Series:
 
 def _simple(column: pl.Series) -> pl.Series | None:
     """Returns whole numbers and booleans, or ids with leading zeros unchanged; else None."""
-    head = _known(first_values(column))
+    head = known_text(first_values(column))
     if head.str.contains(r"^[+-]?\d+$").all():
         text, whole = column, column.cast(pl.Int64, strict=False)
         if whole.null_count() > text.null_count():
-            text = _known(column)
+            text = known_text(column)
             whole = text.cast(pl.Int64, strict=False)
         if len(text) > text.null_count() == whole.null_count():
             padded = text.str.starts_with("0") & (text.str.len_bytes() > 1)
@@ -179,7 +211,7 @@ def _simple(column: pl.Series) -> pl.Series | None:
         if whole.null_count() > text.null_count() and text.str.contains(r"^[+-]?\d+$").all():
             return column  # numbers that no int64 holds
     if head.is_in(["true", "false"]).all():
-        text = _known(column)
+        text = known_text(column)
         if len(text) > text.null_count() and text.is_in(["true", "false"]).all():
             return text == "true"
     return None
@@ -188,11 +220,11 @@ def _simple(column: pl.Series) -> pl.Series | None:
 def _styles(column: pl.Series) -> list[_Style]:
     """Returns the styles in which every value is a number; none where one is not."""
     # A few values rule out most text; only the rest is read whole.
-    head = _known(first_values(column))
+    head = known_text(first_values(column))
     found = [style for style in _STYLES if style.fits(head).all()]
     if not found:
         return []
-    text = _known(column)
+    text = known_text(column)
     if text.null_count() == len(text):
         return []
     return [style for style in found if style.fits(text).all()]

@@ -77,7 +77,10 @@ def to_long(
         long = long.with_columns(pl.Series("time", values.columns)[column])
     long = long.with_columns(pl.Series(value, numbers[inside], nan_to_null=True))
     roles = {"time": "time" if dated else "row", "series": series, "target": (value,)}
-    return replace(table, frame=long, parts=(), text=None), data.model_copy(update=roles)
+    marks = (
+        dict.fromkeys([value], *{*table.marks.values()}) if len({*table.marks.values()}) == 1 else {}
+    )
+    return replace(table, frame=long, parts=(), text=None, marks=marks), data.model_copy(update=roles)
 
 
 def rows_reasons(time: str | None, series: tuple[str, ...], target: tuple[str, ...]) -> dict[str, str]:

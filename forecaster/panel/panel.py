@@ -12,7 +12,7 @@ Axes: row, series, column (targets, past and known numbers, in `schema.columns` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +22,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.errors import DataError, nearest
+from forecaster.errors import DataError, natural, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, blocks, owners, resized
-from forecaster.panel.calendar import Calendar
-from forecaster.panel.findings import Finding
+from forecaster.panel.calendar import DAY, Calendar
+from forecaster.panel.findings import Faults, Finding
 from forecaster.panel.holidays import count_holidays
 from forecaster.panel.schema import Schema
 from forecaster.panel.timestamps import write_times
@@ -34,6 +34,10 @@ NO_TIME = -(2**63)
 """Stands for "no time" in int64 arrays; becomes null in frames."""
 MISSING = -1
 """The code of an empty cell of a category; a category unknown to the model has code 0."""
+
+
+Only = str | Sequence[str] | None
+"""Series by their labels; None = all."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,6 +110,49 @@ class Panel:
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
+
+    def numbers(self, only: Only = None) -> Ints:
+        """Returns the numbers of series in the natural order of their labels, store_2 before store_10.
+
+        Args:
+            only: labels of series; None = all.
+
+        Raises:
+            DataError: there is no such series; names the nearest.
+        """
+        labels, faults, found = self.labels, Faults(), set[int]()
+        for label in (only,) if isinstance(only, str) else only or ():
+            with faults:
+                found.add(self.series_named(str(label)))
+        faults.refuse()
+        numbers = range(self.n_series) if only is None else found
+        return np.array(sorted(numbers, key=lambda number: natural(labels[number])), np.int64)
+
+    def only(self, labels: Only) -> Panel:
+        """Returns the panel of some series, in their order here; None = all.
+
+        Raises:
+            DataError: there is no such series; names the nearest.
+        """
+        return self if labels is None else self.some(np.sort(self.numbers(labels)))
+
+    def some(self, series: Ints) -> Panel:
+        """Returns the panel of series by their numbers, in this order."""
+        begin, length = self.indptr[series], np.diff(self.indptr)[series]
+        indptr = np.append(0, np.cumsum(length))
+        values, codes, time = resized(
+            begin, length, indptr, (self.values, np.nan), (self.codes, MISSING), (self.time, NO_TIME)
+        )
+        return replace(
+            self,
+            keys=self.keys[series] if self.keys.width else self.keys,
+            values=values,
+            codes=codes,
+            time=time,
+            indptr=indptr,
+            static=self.static[series],
+            static_codes=self.static_codes[series],
+        )
 
     def series_at(self, rows: Ints | int) -> Ints:
         """Returns the numbers of the series that own rows."""
@@ -305,3 +352,17 @@ class Panel:
             return text.cast(pl.Int64) if schema.time_dtype == "digits" else text
         unit: Any = schema.time_unit or "us"
         return stamps.dt.cast_time_unit(unit)
+
+    def as_text(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns rows of `frame` for a CSV file: times as the caller's file has them, else as ISO 8601."""
+        zone, time_format = self.schema.time_zone, self.schema.time_format
+        if time_format is None:
+            first = self.time[self.indptr[:-1][np.diff(self.indptr) > 0]]
+            days = self.regular and self.calendar.step >= DAY
+            days = days and not (self.calendar.wall_clock(first) % DAY).any()
+            time_format = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S%.f" + "%:z" * (zone is not None)
+        times = [rows[name] for name in ("cutoff", self.schema.time or "time") if name in rows.columns]
+        stamps = [
+            column.cast(pl.Datetime("us", zone)) for column in times if column.dtype.is_temporal()
+        ]
+        return rows.with_columns(write_times(column, time_format) for column in stamps)

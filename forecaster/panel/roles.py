@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -126,7 +127,10 @@ def infer_schema(
         reasons=reasons,
         melted=melted,
     )
-    return Inferred(schema, table, order)
+    given = [other for other in (covariates, future, table) if other is not None]
+    marks = {name: mark for other in given for name, mark in other.marks.items()}
+    shown: Any = {name: marks[name] for name in schema.numbers if name in marks}
+    return Inferred(replace(schema, decimal=shown), table, order)
 
 
 def is_category(column: pl.Series) -> bool:
@@ -240,7 +244,7 @@ def find_series(
     dated = set(date_like(frame.select(free)))
     text = [name for name in free if name not in dated and frame[name].dtype in TEXT]
     integers = [name for name in free if frame[name].dtype.is_integer()]
-    named = [name for name in (*text, *integers) if _names_series(name)]
+    named = [name for name in (*text, *integers) if names_series(name)]
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
@@ -327,7 +331,7 @@ def _find_target(table: Table, free: list[str], series: Names, constant: set[str
     )
 
 
-def _names_series(name: str) -> bool:
+def names_series(name: str) -> bool:
     # storeId and store_id hold the same words.
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     return bool(SERIES_WORDS & set(re.split(r"[^a-z]+", words)))

@@ -9,9 +9,11 @@ are numbered for lack of a time column, and for `on_duplicates: last`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,8 +31,10 @@ from forecaster.panel.findings import (
     row_fault,
 )
 from forecaster.panel.frames import TEXT, Table, missing_columns
+from forecaster.panel.numbers import Decimals, as_numbers, known_text
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.schema import Schema
+from forecaster.panel.roles import date_like, names_series
+from forecaster.panel.schema import Names, Schema
 from forecaster.panel.timestamps import has_clock, integer_format, write_times
 
 Ints = NDArray[np.int64]
@@ -63,6 +67,11 @@ class Rows:
         return self.frame[TIME].to_numpy(), indptr
 
 
+def label_of(keys: pl.DataFrame, number: int) -> str:
+    """Returns the name of a series by its keys; empty where there is one without a key."""
+    return "/".join(map(str, keys.row(number))) if keys.width else ""
+
+
 def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | None = None) -> Rows:
     """Returns the rows of the table itself.
 
@@ -78,6 +87,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     wanted = (*(schema.melted or schema.target), *schema.past, *schema.known, *schema.static)
     keys = [] if schema.melted else list(schema.series)
     columns, faults = [], Faults()
+    table, schema, notes = _with_numbers(table, schema, data)
     with faults:
         # A schema with a frequency is that of a model: its kind of times must be this table's.
         same_clock = bool(schema.freq)
@@ -97,15 +107,15 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
         order = find_order(frame.select(keys), frame[TIME].to_numpy())
     frame = order.placed(frame.drop(*keys, TIME))
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
-    notes = [] if table.times is None else [*table.times.notes]
+    notes += [] if table.times is None else table.times.notes
     if schema.time is None:
-        frame = _numbered(frame, schema.target)
+        frame = frame.with_columns(row_number(schema.target).over(SERIES).alias(TIME))
     else:
         if order.repeated.any():
             rows = np.arange(len(order.time)) if order.rows is None else order.rows
             # Channels that were made series repeat the table's rows.
             frame = frame.with_columns(pl.Series(_ROW, rows % table.frame.height))
-        source = _RowSource(table, schema.time, order.keys)
+        source = _RowSource(table, schema.time, order.keys, schema.target)
         frame, found = _without_repeats(frame, order, source, data.on_duplicates)
         frame, notes = frame.drop(_ROW, strict=False), notes + found
     dtypes = {name: str(table.frame[name].dtype) for name in keys if not schema.melted}
@@ -113,6 +123,19 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
 
 
 # Cells
+
+
+def _with_numbers(
+    table: Table, schema: Schema, data: DataConfig
+) -> tuple[Table, Schema, list[Finding]]:
+    """Returns the table with columns of text as numbers, the schema with their marks, and notes."""
+    texts = [column for column in table.frame if column.dtype in TEXT]
+    text = [column.cast(pl.String) for column in texts if column.name in schema.numbers]
+    decimals = schema.decimals if data.decimal is None else Decimals(others=data.decimal)
+    frame, marks, notes = as_numbers(pl.DataFrame(text), decimals, table.name, table.place)
+    found: Any = schema.decimal | marks
+    table = replace(table, frame=table.frame.with_columns(frame.iter_columns()))
+    return table, replace(schema, decimal=found), notes
 
 
 def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
@@ -133,7 +156,7 @@ def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
     if column.dtype not in TEXT:
         advice = "give it as numbers, or leave the column out"
         raise fault("text", f"{where}: expected numbers, found {column.dtype}", advice, where=name)
-    text = column.cast(pl.String)
+    text = known_text(column.cast(pl.String))
     numbers = text.cast(pl.Float64, strict=False)
     bad = numbers.is_null() & text.is_not_null()
     if bad.any():
@@ -224,12 +247,13 @@ def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.Da
     return long.rename({new: new.lstrip("\0") for new in names.values()})
 
 
-def _numbered(frame: pl.DataFrame, target: Sequence[str]) -> pl.DataFrame:
-    """Numbers the rows of each series, so that its last observed target is row 0."""
-    observed = pl.any_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in target)
+def row_number(target: Sequence[str]) -> pl.Expr:
+    """Numbers the rows of a series, so that its last observed target is row 0."""
+    cells = (pl.col(name).cast(pl.Float64, strict=False) for name in target)
+    observed = pl.any_horizontal(cell.fill_nan(None).is_not_null() for cell in cells)
     position = pl.int_range(pl.len(), dtype=pl.Int64)
     last = pl.when(observed).then(position).max().fill_null(pl.len().cast(pl.Int64) - 1)
-    return frame.with_columns((position - last).over(SERIES).alias(TIME))
+    return position - last
 
 
 # Rows that repeat
@@ -243,12 +267,12 @@ class _RowSource:
     time: str | None
     keys: pl.DataFrame
     """Keys of the numbered series."""
+    target: Names  # never a missing key
     prefix: str = ""
     """The table's name before a finding, where it is not the main one."""
 
     def label(self, number: int) -> str:
-        """Returns the name of a series; empty where there is one without a key."""
-        return "/".join(str(value) for value in self.keys.row(number)) if self.keys.width else ""
+        return label_of(self.keys, number)
 
     def stamp(self, row: int) -> str:
         """Returns the time of a row as the caller wrote it; empty where rows have none."""
@@ -257,6 +281,23 @@ class _RowSource:
         stamp = self.table.frame[self.time][row : row + 1]
         written = self.table.times
         return str((stamp if written is None else write_times(stamp, written.time_format))[0])
+
+    def missing_keys(self, repeats: pl.Series) -> str:
+        """Returns the advice to add the columns in which rows that repeat differ; empty without such."""
+        rows = self.table.frame[repeats.explode().unique().sort()]
+        keys = [name for name in self.keys.columns if name in rows.columns]
+        used = [*keys, *([self.time] if self.time in rows.columns else [])]
+        dated = date_like(rows)
+        free = [
+            c.name for c in rows if c.dtype in TEXT or (c.dtype.is_integer() and names_series(c.name))
+        ]
+        free = [name for name in free if name not in (*used, *self.target, *dated)][:8]
+        for size in (1, 2):
+            for chosen in itertools.combinations(free, size):
+                if rows.n_unique([*used, *chosen]) >= 0.99 * rows.height:
+                    names = "column " + " and ".join(f"'{name}'" for name in chosen)
+                    return f"they differ in {names}: add --series {','.join((*keys, *chosen))}"
+        return ""
 
 
 def _without_repeats(
@@ -326,7 +367,8 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
         where = ", ".join(source.table.place(row + 1) for row in rows[:2])
         total, places = int(repeats["\0rows"].list.len().sum()), repeats.height
         severity: Severity = "warning"
-        advice = "drop the copies, or name the series with --series COLUMN"
+        missing = source.missing_keys(repeats["\0rows"])
+        advice = missing or "drop the copies, or name the series with --series COLUMN"
         if not differs:
             total -= places
             text = (
@@ -347,9 +389,8 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
                 f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{at} "
                 f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
             )
-            advice = (
-                "name the series with --series COLUMN, or settle it with --on-duplicates mean or last"
-            )
+            advice = missing or "name the series with --series COLUMN"
+            advice += ", or settle it with --on-duplicates mean or last"
         found.append(Finding(severity, "duplicates", text, advice, label, where, total))
     return found
 
@@ -413,6 +454,7 @@ def _keyed(
     shared = [key for key in rows.keys.columns if key in table.frame.columns]
     table = table.with_ids(shared)
     columns, parts, faults = [], [], Faults()
+    table, schema, read = _with_numbers(table, schema, data)
     for name in names:
         with faults:
             columns.append(_read_values(table, name, schema))
@@ -442,12 +484,14 @@ def _keyed(
     if frame.height == 0 and table.frame.height:
         text = f"{table.name}: none of its {table.frame.height} rows is of a series in the table"
         raise fault("keys", text, f"compare the values of {', '.join(shared)}")
-    source = _RowSource(table, schema.time, rows.keys, f"{table.name}: ")
+    source = _RowSource(table, schema.time, rows.keys, schema.target, f"{table.name}: ")
     frame = frame.sort(SERIES, maintain_order=True)
     if not timed:
-        return *_one_per_key(frame, [SERIES], source, data.on_duplicates), source
-    order = find_order(frame.select(SERIES), frame[TIME].to_numpy())
-    return *_without_repeats(order.placed(frame), order, source, data.on_duplicates), source
+        frame, notes = _one_per_key(frame, [SERIES], source, data.on_duplicates)
+    else:
+        order = find_order(frame.select(SERIES), frame[TIME].to_numpy())
+        frame, notes = _without_repeats(order.placed(frame), order, source, data.on_duplicates)
+    return frame, read + notes, source
 
 
 def ids_as(table: Table, key: str, dtype: pl.DataType) -> pl.Series:

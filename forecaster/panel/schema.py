@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 from pydantic import TypeAdapter
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.calendar import Calendar, parse_freq
+from forecaster.panel.numbers import Decimals
 
 Names = tuple[str, ...]
 HOLIDAY = "holiday"
@@ -37,6 +38,8 @@ class Schema:
     """Zone of the wall clock; "UTC" where text carried offsets."""
     time_format: str | None = None
     """strftime format of times written as text or whole numbers; s, ms, us or ns since 1970."""
+    decimal: dict[str, Literal["", ".", ","]] = field(default_factory=dict)
+    """Decimal marks of columns of numbers that were text; "" where files had both."""
     season_length: int | None = None
     """Steps of the main season where declared or found; None = it follows from the step."""
     holidays: str | None = None
@@ -107,6 +110,23 @@ class Schema:
         """Columns of `Panel.codes`, in order."""
         return self.past_category + self.known_category
 
+    @property
+    def numbers(self) -> Names:
+        """Columns of numbers in the table itself."""
+        return (
+            (self.melted or self.target) + self.past_numeric + self.known_numeric + self.static_numeric
+        )
+
+    @property
+    def decimals(self) -> Decimals:
+        """Decimal marks that further text has to have; one that is alone holds for all numbers."""
+        marks = {*self.decimal.values()}
+        alone = marks.pop() if len(marks) == 1 else ""
+        columns = dict.fromkeys(self.numbers, alone) | self.decimal
+        # In layout "rows" the values have the names of the table's many columns.
+        others = alone if self.layout == "rows" and alone else None
+        return Decimals(columns, others, ", as the model or the other tables have it")
+
     @cached_property
     def calendar(self) -> Calendar:
         """The time axis; needs `freq`."""
@@ -157,7 +177,7 @@ class Schema:
             names |= dict(zip(own, given, strict=True))
         for setting in ("freq", "layout", "holidays"):
             given, own = getattr(data, setting), getattr(self, setting)
-            if given is not None and given != own:
+            if given not in (None, own) and (setting != "freq" or parse_freq(given) != own):
                 raise ConfigError(f"--{setting} {given}: this model was fitted with {own}")
         odd = sorted(set(data.categorical or ()) - set(self.categorical))
         if odd:
@@ -178,6 +198,7 @@ class Schema:
             past=new(self.past),
             static=new(self.static),
             categorical=new(self.categorical),
+            decimal={names.get(name, name): mark for name, mark in self.decimal.items()},
             dtypes={names.get(name, name): dtype for name, dtype in self.dtypes.items()},
             categories={names.get(name, name): words for name, words in self.categories.items()},
         )

@@ -164,6 +164,8 @@ def parse_times(
         times = _cast(column, time_format)
         if times.null_count() == 0 or not formats:
             return _all_parsed(times, column, time_format, where, place), time_format
+        if len(formats) > 1:
+            formats = [fmt for fmt in formats if _order(fmt) == _order(time_format)] or formats
     first = f"'{column[0]}' in {place(1)}"
     if not formats:
         text, advice = f"{where}: expected dates, found {first}", "write dates as YYYY-MM-DD, or pass"
@@ -252,6 +254,10 @@ def _zone_part(written: Sequence[str | None]) -> str:
     if 2 * len(offsets) < len(written):
         return ""
     return "Z" if set(offsets) == {"Z"} else "%:z"
+
+
+def _order(time_format: str) -> list[str]:
+    return re.findall("%-?([dmyY])", time_format)
 
 
 def _cast(column: pl.Series, time_format: str) -> pl.Series:

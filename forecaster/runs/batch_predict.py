@@ -19,7 +19,7 @@ import psutil
 
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
-from forecaster.files import atomic_file
+from forecaster.files import atomic_file, check_writable, only_writer
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.parts import (
@@ -28,21 +28,21 @@ from forecaster.forecast.parts import (
     Partitions,
     PartRecord,
     counts_of,
-    folder_of,
     forecast_block,
     open_for,
     rows_of,
     terms,
     write_part,
 )
+from forecaster.forecast.plots import PANELS
 from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
-from forecaster.forecast.writer import ROWS, check_suffix, write_rows
-from forecaster.model.threads import cores
+from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
+from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.frames import find_files, parquet_cells
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
 from forecaster.runs.processes import Child, Parent, ready
@@ -96,6 +96,13 @@ class Source:
     """Second table."""
     roles: Mapping[str, Any] = field(default_factory=dict)
     """Columns with another name, and how the table is read."""
+    only: Only = None
+    """Series to forecast."""
+
+    @property
+    def tables(self) -> tuple[object, ...]:
+        """All tables that are read."""
+        return self.data, self.future, self.covariates
 
     def panel(self, artifact: Artifact) -> Panel:
         """Returns the panel, in memory unless the table is a store."""
@@ -119,6 +126,7 @@ def predict_to(
     devices: int | None,
     restart: bool,
     engine: Engine | None,
+    overwrite: bool,
     progress: Progress | None,
 ) -> BatchResult:
     """Writes the forecast of every series of a table; see `Forecaster.predict_to` for the options.
@@ -128,7 +136,7 @@ def predict_to(
         out: file for the forecasts.
         source: the table.
         window_of: returns the cutoffs and the horizon of a panel.
-        parts, shard, devices, restart, engine, progress: as the caller declared them.
+        parts, shard, devices, restart, engine, overwrite, progress: as the caller declared them.
 
     Raises:
         ConfigError: the model does not support the horizon or sample paths, or devices are missing.
@@ -136,23 +144,28 @@ def predict_to(
         OutputError: something cannot be written, or parts of another result are there.
     """
     check_suffix(out, ROWS)
+    folder = folder_of(out)
+    # With a folder of parts this goes on with a call that was allowed to write there.
+    check_writable(out, *source.tables, overwrite=overwrite or parts or folder.exists())
     number, of = _checked(shard)
-    names = _device_names(devices)
-    folder, alone = folder_of(out), of == 1
-    if restart:
-        Partitions(folder, 0).remove()
-    with _nothing_left(folder, alone=alone):
-        panel, store = _opened(artifact, source, folder, alone=alone)
-        window = window_of(panel)
+    names, alone = _device_names(devices), of == 1
+    held = out.with_name(f".{out.name}.{number}-of-{of}.lock")
+    with only_writer(out, held, "predict"), _nothing_left(folder, alone=alone):
+        if restart:
+            Partitions(folder, 0).remove()
+        whole, store = _opened(artifact, source, folder, alone=alone)
+        window, panel = window_of(whole), whole.only(source.only)
         found = check_panel(panel)
         refuse_errors(found)
         check_known(panel, artifact, window)
-        job = PartitionJob(str(folder.resolve()), window, panel.n_series, roles=source.roles)
+        job = PartitionJob(
+            str(folder.resolve()), window, panel.n_series, roles=source.roles, only=source.only
+        )
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
             rows = rows_of(forecast)
-            write_rows(rows, out)
+            write_rows(rows, out, panel.as_text)
             records, before = [PartRecord("", *counts_of(forecast), rows.height, "")], 0
         else:
 
@@ -160,7 +173,7 @@ def predict_to(
                 if not todo or (engine is None and len(names) == 1):
                     predictor = Predictor(artifact, names[0])
                     return ((block, write_part(predictor, panel, block, job)) for block in todo)
-                shared = _shared(artifact, source, panel, store, folder, job)
+                shared = _shared(artifact, source, whole, store, folder, job)
                 return engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
 
             blocks = range(number - 1, job.n_blocks, of)
@@ -171,7 +184,7 @@ def predict_to(
                 if parts:
                     partitions.leave(common, records)
                 else:
-                    partitions.merge(out)
+                    partitions.merge(out, panel.as_text)
     return BatchResult(
         path=out if alone and not parts else folder,
         whole=alone,
@@ -180,7 +193,7 @@ def predict_to(
         n_blocks=job.n_blocks,
         report=_report(panel, job, records, found),
         findings=tuple(found),
-        first=lambda: Predictor(artifact).forecast(panel.between(0, min(6, panel.n_series)), window),
+        first=lambda: Predictor(artifact).forecast(panel.some(panel.numbers()[:PANELS]), window),
     )
 
 
@@ -205,18 +218,12 @@ def _made(
 
 def _device_names(count: int | None) -> list[str]:
     """Returns one device per process: GPUs where the machine has any, else CPUs."""
-    import torch
-
-    if count is None:
-        return ["cpu"]
+    count = 1 if count is None else count
     if count < 1:
         raise ConfigError(f"devices {count}: expected 1 or more")
-    gpus = torch.cuda.device_count()
-    if not gpus:
-        return ["cpu"] * count
-    if count > gpus:
-        raise ConfigError(f"devices {count}: this machine has {gpus} GPUs")
-    return [f"cuda:{number}" for number in range(count)]
+    if 0 < cuda_count() < count:
+        raise ConfigError(f"devices {count}: this machine has {cuda_count()} GPUs")
+    return [device(number) for number in range(count)]
 
 
 def _made_by_processes(
@@ -312,7 +319,8 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
         return store
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(store, ignore_errors=True)
-    convert_table(source.data, store, reading, covariates=source.covariates, future=source.future)
+    others: Any = {"covariates": source.covariates, "future": source.future}
+    convert_table(source.data, store, reading, **others, decimals=artifact.schema.decimals)
     with atomic_file(stamp) as partial:
         partial.write_text(found, encoding="utf-8")
     return store
@@ -321,6 +329,8 @@ def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
 def _as_declared(schema: Schema, reading: DataConfig) -> DataConfig:
     """Returns how to read a table whose columns are known from a model."""
     declared = {name: getattr(schema, name) for name in _ROLES} | {"holidays": schema.holidays}
+    if reading.resample is not None:
+        declared["freq"] = None  # that of the periods
     return reading.model_copy(update={**declared, "time": schema.time or "row"})
 
 
@@ -341,8 +351,7 @@ def _file_memory(file: Path) -> float:
 
 def _stamps(source: Source) -> list[tuple[str, int, int]]:
     """Returns name, size and modification time of every file that a table is read from."""
-    tables = (source.data, source.future, source.covariates)
-    names = [file for table in tables for file in _files(table)]
+    names = [file for table in source.tables for file in _files(table)]
     return [(str(name.resolve()), name.stat().st_size, name.stat().st_mtime_ns) for name in names]
 
 

@@ -88,7 +88,23 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(visible(text), style=style, soft_wrap=True, markup=False, highlight=False)
 
 
-_MOST_LINES = 32  # of more cutoffs only the first and the last are listed
+def print_rows(console: Console, rows: Any, most: int = 10) -> None:
+    """Prints the first rows of a polars frame of forecasts: of the quantiles the outermost."""
+    inner = [name for name in rows.columns if name.startswith("q0.")][1:-1]
+    frame = rows.head(most).drop(inner)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in frame.columns:
+        table.add_column(cell(name), justify="right" if frame[name].dtype.is_numeric() else "left")
+    for row in frame.iter_rows():
+        words = (f"{one:.6g}" if isinstance(one, float) else str(one) for one in row)
+        table.add_row(*("-" if word == "None" else cell(word) for word in words))
+    console.print(table)
+    without = f", without {len(inner)} inner quantiles" if inner else ""
+    print_line(
+        console,
+        f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
+        "(.csv or .parquet)",
+    )
 
 
 def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None:
@@ -227,11 +243,8 @@ def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_a
     """Prints which cutoffs are forecast by which weights."""
     text = panel.calendar.text
     by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
-    if len(times) > _MOST_LINES:
-        print_line(console, f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}: {by}")
-        return
-    for time in times:
-        print_line(console, f"cutoff {text(time)}: {by}")
+    span = f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}"
+    print_line(console, f"{span if len(times) > 1 else f'cutoff {text(times[0])}'}: {by}")
 
 
 def print_summary(console: Console, backtest: Backtest) -> None:

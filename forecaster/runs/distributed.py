@@ -302,8 +302,9 @@ def _watch(ranks: list[Child], done: threading.Event) -> None:
 def _device(distributed: DistributedContext) -> torch.device:
     import torch
 
-    cuda = torch.cuda.is_available()
-    return torch.device("cuda", distributed.local_rank) if cuda else torch.device("cpu")
+    from forecaster.model.hardware import device
+
+    return torch.device(device(distributed.local_rank))
 
 
 def _number(name: str, default: int | None = None) -> int:
@@ -317,16 +318,14 @@ def _number(name: str, default: int | None = None) -> int:
 def _require_devices(distributed: DistributedContext) -> None:
     if distributed.world_size == 1:
         return
-    import torch
+    from forecaster.model.hardware import cuda_count
 
-    if not torch.cuda.is_available():
-        return
-    there = torch.cuda.device_count()
-    if there < distributed.devices:
+    there = cuda_count()
+    if 0 < there < distributed.devices:
         raise ConfigError(
             f"--devices {distributed.devices}: this machine has {there} CUDA "
-            f"device{'s' * (there != 1)}; ask for as many, or hide them "
-            "(CUDA_VISIBLE_DEVICES='') to train on the processor"
+            f"device{'s' * (there != 1)}; ask for as many, or train on the "
+            "processor (--device cpu)"
         )
 
 

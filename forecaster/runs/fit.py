@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.config import Config, Plan, parse_plan
+from forecaster.config import Config, Plan, parse_plan, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
@@ -25,9 +25,9 @@ from forecaster.forecast.calibrate import CalibrationSet, calibrate
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.hardware import spare_threads
 from forecaster.model.network import Network
 from forecaster.model.size import check_memory, check_work
-from forecaster.model.threads import spare_threads
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
@@ -75,8 +75,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         DataError: the table is too short.
     """
     config = started_config(config, start)
-    if config.horizon is None:
-        raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
+    horizon = required_horizon(config)
     model, fit, schema = config.model, config.fit, panel.schema
     data = {
         "time": schema.time or "row",
@@ -85,22 +84,22 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "known": schema.known,
         "past": schema.past,
         "static": schema.static,
-        "freq": schema.freq,
+        "freq": None if config.data.resample else schema.freq,
         "season_length": panel.calendar.season,
         "periods": panel.calendar.periods,
         "layout": schema.layout,
     }
-    context, patch = _lengths(config, config.horizon, panel)
+    context, patch = _lengths(config, horizon, panel)
     least_width, least_steps = SIZES[0][1:]
     settled = {
         "patch": patch,
-        "decoder_patch": min(patch, config.horizon),
+        "decoder_patch": min(patch, horizon),
         "width": model.width or least_width,
         **linear_settings(model, panel, context),
     }
     plan = parse_plan(
         {
-            "horizon": config.horizon,
+            "horizon": horizon,
             "data": config.data.model_dump() | data,
             "target": config.target.model_dump(),
             "model": model.model_dump() | settled,
@@ -140,7 +139,7 @@ def fit_panel(
         ConfigError: the weights to start from do not fit.
         FitError: the loss is not finite; names the series.
     """
-    fingerprint = panel.fingerprint()
+    fingerprint = panel.until(split.end).fingerprint()
     panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
     if parent is not None:
         panel = with_words_of(panel, parent)

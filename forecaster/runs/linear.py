@@ -98,7 +98,7 @@ def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
 
 def fit_linear(panel: Panel, plan: Plan, split: Split) -> Artifact:
     """Returns an artifact of the linear forecast alone; the plan has one."""
-    fingerprint = panel.fingerprint()
+    fingerprint = panel.until(split.end).fingerprint()
     panel, plan = with_categories(panel, split.train_end), _smallest(plan)
     if plan.fit.refit:
         split = split_panel(panel, plan.with_fit(validation=None))

@@ -81,6 +81,8 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
     loc, scale = found[:targets].scales()
     # Code 0 is a channel not seen in training: the moments of all channels together.
     pooled_loc, pooled_scale = found[:targets].pooled().scales()
+    unseen = found.count[:targets] == 0  # as code 0
+    loc[unseen], scale[unseen] = pooled_loc, pooled_scale
     network.scaler.loc.copy_(torch.from_numpy(np.concatenate([pooled_loc, loc])))
     network.scaler.scale.copy_(torch.from_numpy(np.concatenate([pooled_scale, scale])))
     if network.linear is not None and network.linear.spread is not None:

@@ -26,8 +26,9 @@ from forecaster.evaluation.backtest import (
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.artifact import FORECAST, LOSSES, REPORT, Artifact
+from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_figure, write_page
@@ -35,7 +36,7 @@ from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import (
     print_cutoffs,
     print_findings,
@@ -56,8 +57,7 @@ from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
-from forecaster.runs.warm_start import Start
-from forecaster.windows.split import split_panel
+from forecaster.runs.warm_start import Start, requested
 
 Drawn = TypeVar("Drawn")
 Refit = Literal["once", "each", "never"]
@@ -75,6 +75,8 @@ class BacktestOptions:
     """Steps between cutoffs; None = the horizon."""
     horizon: int | None = None
     """Leads; None = as the model was fitted."""
+    only: Only = None
+    """Series that are scored; refits read all."""
 
 
 def run_fit(
@@ -142,6 +144,7 @@ def run_fit(
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
         artifact = fit_panel(panel, plan, split, context, start=first)
+        artifact = replace(artifact, request=requested(config, artifact.plan, start))
         print_scores(console, artifact)
         saves = out is not None or run.recorded
         if saves or report is not None:
@@ -168,15 +171,17 @@ def run_backtest_pipeline(
     options: BacktestOptions,
     tracking: TrackingConfig,
     console: Console,
+    reopened: Callable[[int], Panel],
 ) -> Backtest:
-    """Returns the backtest of an artifact's plan on a panel, tracked.
+    """Returns the backtest of an artifact's request on a panel, tracked.
 
     Args:
-        artifact: gives the plan, and with `refit="never"` the weights.
+        artifact: gives the request, and with `refit="never"` the weights.
         panel: opened with the artifact's schema.
         options: cutoffs and refitting.
         tracking: where the run is recorded.
         console: receives what is printed.
+        reopened: returns the panel with the roles that the rows up to a time give.
 
     Raises:
         DataError: the audit finds errors.
@@ -189,7 +194,7 @@ def run_backtest_pipeline(
     refuse_errors(findings)
     print_findings(console, [finding for finding in findings if finding.severity == "warning"])
     horizon = options.horizon or artifact.horizon
-    cutoffs = rolling_cutoffs(panel, options.windows, horizon, options.stride)
+    cutoffs = rolling_cutoffs(panel.only(options.only), options.windows, horizon, options.stride)
     if options.refit == "never" and cutoffs[0] < artifact.trained_until:
         text = panel.calendar.text
         raise ConfigError(
@@ -206,10 +211,11 @@ def run_backtest_pipeline(
         )
     if artifact.parent is not None and options.refit != "never":
         print_fresh_refit(console, artifact.parent)
-    refits = _Refits(artifact, panel, cutoffs, horizon, options.refit, console)
+    refits = _Refits(artifact, panel, cutoffs, horizon, options, console, reopened)
     with open_run(tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.forecasts)
-        flags = asdict(options).items()
+        only = options.only if isinstance(options.only, str | None) else ",".join(options.only)
+        flags = (asdict(options) | {"only": only}).items()
         given = " ".join(f"--{name} {value}" for name, value in flags if value is not None)
         command = f"forecaster backtest MODEL {_table_name(panel)} {given}"
         report_context = ReportContext(refits.artifact, command, panel.fingerprint(), tuple(findings))
@@ -233,13 +239,18 @@ class _Refits:
         panel: Panel,
         cutoffs: Sequence[int],
         horizon: int,
-        refit: Refit,
+        options: BacktestOptions,
         console: Console,
+        reopened: Callable[[int], Panel],
     ):
         self.artifact = artifact
-        """The model that forecasts now; before any forecast, the one that gives the plan."""
-        self._plan, self._panel, self._cutoffs = artifact.plan, panel, cutoffs
-        self._horizon, self._refit, self._console = horizon, refit, console
+        """The model that forecasts now; before any forecast, the one that gives the request."""
+        # From random weights: those of a warm start are not kept, and may have seen more.
+        fit = {"freeze_encoder": False, "adapters": None}
+        self._config = artifact.requested.replaced(horizon=artifact.horizon, fit=fit)
+        self._panel, self._cutoffs, self._reopened = panel, cutoffs, reopened
+        self._refit, self._only = options.refit, options.only
+        self._horizon, self._console = horizon, console
         self._models: dict[str, tuple[Predictor, Panel]] = {}
 
     def forecasts(self, cutoffs: Sequence[int]) -> Iterator[ForecastsByModel]:
@@ -257,33 +268,34 @@ class _Refits:
             )
 
     def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
-        model = self._plan.model
-        num_samples = NUM_SAMPLES if model.decoder == "autoregressive" else None
+        decoder = self.artifact.plan.model.decoder
+        num_samples = NUM_SAMPLES if decoder == "autoregressive" else None
         return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
         served = [cutoff] if self._refit == "each" else self._cutoffs
         if self._refit == "never":
+            seen = self._panel.until(self.artifact.trained_until)
             print_cutoffs(self._console, self._panel, served, None)
-            linear = self._linear(self.artifact.trained_until)
         else:
-            self.artifact = self._fitted(cutoff)
+            panel = self._reopened(cutoff)
+            if panel.schema != self._panel.schema:  # else forecasts share its arrays
+                self._panel = panel
+            seen = with_found_cycles(self._panel.until(cutoff), self._config)
+            self.artifact = self._fitted(seen, cutoff)
             print_cutoffs(self._console, self._panel, served, cutoff)
-            linear = self._linear(cutoff)
+        linear = self._linear(seen)
         self._models = {
-            name: (Predictor(model), recoded(self._panel, model.schema.categories))
+            name: (Predictor(model), _coded(self._panel.only(self._only), model))
             for name, model in ((MODEL, self.artifact), (RIDGE, linear))
             if model is not None
         }
 
-    def _fitted(self, cutoff: int) -> Artifact:
-        """The same plan fitted to the rows up to a cutoff."""
-        seen = self._panel.until(cutoff)
-        # From random weights: those of a warm start are not kept, and may have seen more.
-        plan = self._plan.with_fit(freeze_encoder=False, adapters=None)
+    def _fitted(self, seen: Panel, cutoff: int) -> Artifact:
+        """The request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
         try:
-            split = split_panel(seen, plan)
+            plan, split = resolve(seen, self._config)
         except DataError as error:
             when = self._panel.calendar.text(cutoff)
             raise DataError(
@@ -292,24 +304,30 @@ class _Refits:
         context = TrainingContext(callbacks=(TrainingBar(self._console),))
         return fit_panel(seen, plan, split, context)
 
-    def _linear(self, until: int) -> Artifact | None:
+    def _linear(self, seen: Panel) -> Artifact | None:
         """The linear forecast of the model alone, or one fitted to the same rows."""
         own = self.artifact.ensemble.linear_only()
         if own is not None:
             return replace(self.artifact, ensemble=own)
-        seen, plan = self._panel.until(until), self._plan
+        asked = self._config
         config = Config(
             horizon=self._horizon,
-            data=plan.data,
-            target=plan.target,
-            model=ModelConfig(linear="blend", quantile_levels=plan.model.quantile_levels),
-            fit=FitConfig(validation=plan.fit.validation),
+            data=asked.data,
+            target=asked.target,
+            model=ModelConfig(linear="blend", quantile_levels=asked.model.quantile_levels),
+            fit=FitConfig(validation=asked.fit.validation),
         )
         try:
             return fit_linear(seen, *resolve(seen, config))
         except ForecasterError as error:
             print_notice(self._console, f"no {RIDGE} in the table: {error}")
             return None
+
+
+def _coded(panel: Panel, model: Artifact) -> Panel:
+    """Returns the panel with the categories and cycles of a model."""
+    cycles = model.schema.season_length, model.schema.periods
+    return recoded(panel, model.schema.categories).with_cycles(*cycles)
 
 
 @dataclass

@@ -106,11 +106,6 @@ def publish(folder: Path, name: str, tracking: TrackingConfig, run_id: str | Non
         return Published(name, version, wins, f"{became}: {reason}")
 
 
-def is_address(path: object) -> bool:
-    """Returns whether something names a registered model rather than a folder."""
-    return str(path).startswith(SCHEME)
-
-
 def load_registered(address: str, tracking: TrackingConfig) -> Artifact:
     """Returns a registered model; runs no code from there.
 

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from safetensors.torch import save as save_tensors
 
 from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
-from forecaster.files import atomic_file, linked, lock
+from forecaster.files import atomic_file, linked, only_writer
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
@@ -126,7 +126,8 @@ class FitRecord:
             hint = f"a resumed fit keeps what it was begun with: leave this out, or {_RESTART}"
             raise ConfigError("\n".join([*faults, hint]))
         # The number of steps that the budget allowed is not measured again.
-        settings = self.config | {"fit": self.resolved["fit"]}
+        budgeted = self.config["fit"]["budget_seconds"] is not None
+        settings = self.config | ({"fit": self.resolved["fit"]} if budgeted else {})
         config = parse_config(settings, "run.json")
         return FitRequest(config, until=self.until, **tables, **self.options)
 
@@ -212,32 +213,6 @@ class RunFolder:
                 shutil.rmtree(path)
             elif path.name != "lock":
                 path.unlink()
-
-    def lock(self, stack: ExitStack) -> None:
-        """Locks the folder until the stack closes or the process ends.
-
-        Raises:
-            OutputError: another fit has it.
-        """
-        path = self.path / "lock"
-        while True:
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(path.open("a+"))
-                if not lock(file.fileno()):
-                    file.seek(0)
-                    raise OutputError(
-                        f"{self.out}: another fit is writing it ({file.read() or 'just begun'}): "
-                        "wait for it, or choose another --out"
-                    )
-            except OSError as error:
-                raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
-            with suppress(FileNotFoundError):  # a fit that ended just now has removed the folder
-                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                    break
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {os.uname().nodename}")
-        file.flush()
 
     @contextmanager
     def opened(
@@ -355,10 +330,7 @@ def claimed(
     if not is_main:
         yield folder
         return
-    with ExitStack() as stack:
-        made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
-        stack.callback(_remove_empty, made)
-        folder.lock(stack)
+    with only_writer(folder.out, folder.path / "lock", "fit"):
         step = folder.step
         if step is not None and not resumes and not restarts:
             raise OutputError(
@@ -374,12 +346,6 @@ def claimed(
                 folder.remove()
             raise
         folder.remove()
-
-
-def _remove_empty(made: list[Path]) -> None:
-    for path in made:
-        with suppress(OSError):  # not empty
-            path.rmdir()
 
 
 def _version() -> str:

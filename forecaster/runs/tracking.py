@@ -53,6 +53,14 @@ _COPIED_TO = "forecaster.copied_to"  # id of the finished copy
 _COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
 _PROCESS = "forecaster.process"
 
+_NOTE = """Columns worth showing in the list of runs (Columns, then search):
+
+- metrics `validation/forecaster/WQL` and `validation/seasonal_naive/WQL`: lower is better
+- tags `kind` (fit, backtest, sweep, trial), `fingerprint` (of the table), `trials` and `best.trial` of a sweep
+- parameters `horizon`, `model.width`, `fit.steps`
+
+`forecaster runs` prints these for the newest runs."""
+"""Description of a new experiment."""
 _PROBE_SECONDS = 3
 _PARAM_LENGTH = 500  # some stores refuse longer values
 _TAG_LENGTH = 5000
@@ -153,7 +161,8 @@ def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
     file = database(uri)
     # MLflow's own default is relative to whatever directory a process happens to run in.
     location = None if file is None else str(file.parent / "mlartifacts")
-    return str(client.create_experiment(name, artifact_location=location))
+    tags = {"mlflow.note.content": _NOTE}
+    return str(client.create_experiment(name, artifact_location=location, tags=tags))
 
 
 def without_password(address: str) -> str:

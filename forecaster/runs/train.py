@@ -17,8 +17,8 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import FitPlan, Plan
 from forecaster.evaluation.backtest import Backtest
+from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
-from forecaster.model.threads import spare_threads
 from forecaster.panel.store import open_store
 from forecaster.runs.checkpoints import Checkpointing, Checkpoints
 from forecaster.runs.distributed import (
@@ -145,10 +145,11 @@ class _RunningRanks(DDPStrategy):
 
 
 def _hardware(distributed: DistributedContext) -> dict[str, Any]:
+    accelerator = "cuda" if cuda_count() else "cpu"
     if distributed.world_size == 1:
-        return {"accelerator": "auto", "devices": 1}
+        return {"accelerator": accelerator, "devices": 1}
     return {
-        "accelerator": "cuda" if torch.cuda.is_available() else "cpu",
+        "accelerator": accelerator,
         "devices": distributed.devices,
         "num_nodes": distributed.nodes,
         "use_distributed_sampler": False,  # the windows are divided already

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from forecaster.config import Config, ModelConfig, Plan
+from forecaster.config import Config, FitConfig, ModelConfig, Plan, TrackingConfig
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.embedding import Shape
@@ -88,6 +88,19 @@ def started_config(config: Config, start: Artifact | None) -> Config:
     if faults:
         raise ConfigError("\n".join(faults))
     return config.replaced(model=model, horizon=config.horizon or start.horizon)
+
+
+def requested(config: Config, plan: Plan, start: Artifact | None) -> Config:
+    """Returns a request as an artifact keeps it: with the network of its start, without tracking.
+
+    The steps that a time budget allowed stay, for they depend on the machine, not on the rows.
+    """
+    usual = ModelConfig()
+    model = {} if start is None else start.requested.model.model_dump()
+    model |= {name: value for name, value in config.model if value != getattr(usual, name)}
+    fit = config.fit if config.fit.budget_seconds is None else FitConfig(**plan.fit.model_dump())
+    update = {"model": ModelConfig(**model), "fit": fit, "tracking": TrackingConfig()}
+    return config.model_copy(update=update)
 
 
 def check_start(panel: Panel, plan: Plan, start: Artifact) -> None:

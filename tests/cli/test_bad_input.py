@@ -9,6 +9,8 @@ import yaml
 from cli.conftest import files_of_at_most
 from forecast import tiny
 
+import forecaster as fc
+
 FIT = ("--config", "tiny.yaml", "--out", "new")
 
 
@@ -41,8 +43,10 @@ def _bad_tables():
             {"horizn": 7, "model": {"widht": 8, "heads": 2}, "fit": {"steps": "few"}, "trackin": {}},
             file,
         )
-    with open("file", "w") as file:
-        file.write("not a folder")
+    for name in ("file", "file.html", "file.png"):
+        with open(name, "w") as file:
+            file.write("not a folder")
+    fc.convert(twice, "store", quiet=True)
     os.mkdir("other")
     with open("other/thesis.txt", "w") as file:
         file.write("years of work")
@@ -227,6 +231,42 @@ CATALOGUE = {
         ["predict", "plain_model", "plain.csv", "--out", "other.csv"],
         ["other.csv: cannot be written", "directory"],
     ),
+    "a model that is there": (
+        ["fit", "plain.csv", "--horizon", 7, "--out", "plain_model"],
+        ["plain_model: exists; replace it with --overwrite, or choose another name"],
+    ),
+    "a page that is there": (
+        ["fit", "shop.csv", "--horizon", 7, *FIT, "--report", "file.html"],
+        ["file.html: exists; replace it with --overwrite"],
+    ),
+    "a tuned model that is there": (
+        ["tune", "plain.csv", "--horizon", 7, "--out", "model"],
+        ["model: exists; replace it with --overwrite"],
+    ),
+    "a store that is there": (
+        ["convert", "plain.csv", "store"],
+        ["store: exists; replace it with --overwrite"],
+    ),
+    "forecasts that are there": (
+        ["predict", "plain_model", "plain.csv", "--out", "shop.csv"],
+        ["shop.csv: exists; replace it with --overwrite"],
+    ),
+    "a picture that is there": (
+        ["predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "file.png"],
+        ["file.png: exists; replace it with --overwrite"],
+    ),
+    "scores that are there": (
+        ["backtest", "plain_model", "plain.csv", "--out", "shop.csv"],
+        ["shop.csv: exists; replace it with --overwrite"],
+    ),
+    "labels that are there": (
+        ["detect", "plain_model", "plain.csv", "--out", "shop.csv"],
+        ["shop.csv: exists; replace it with --overwrite"],
+    ),
+    "an explanation that is there": (
+        ["explain", "plain_model", "plain.csv", "--out", "file.html"],
+        ["file.html: exists; replace it with --overwrite"],
+    ),
     "a suffix that is not known": (
         ["predict", "plain_model", "plain.csv", "--out", "new.xlsx"],
         ["new.xlsx: expected a name ending in .csv or .parquet"],
@@ -394,13 +434,14 @@ def test_a_full_disk_leaves_no_half_forecast_and_what_was_there(folder, shell, n
     (folder / name).write_text("before")
     before = tiny.tree(folder)
     with files_of_at_most(1024):
-        answer = shell("predict", "plain_model", "plain.csv", "--out", name)
+        answer = shell("predict", "plain_model", "plain.csv", "--out", name, "--overwrite")
     assert _is_refused(answer, [f"{name}: cannot be written: File too large"])
     assert tiny.tree(folder) == before
 
 
 def test_a_full_disk_leaves_no_half_picture(folder, shell):
     words = ["predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.png"]
+    words.append("--overwrite")
     assert shell(*words).code == 0
     before = tiny.tree(folder)
     with files_of_at_most(16 * 1024):
@@ -415,6 +456,6 @@ def test_a_full_disk_leaves_no_half_model_and_the_old_one(folder, shell, there_b
         tiny.model().save("new")
     before = tiny.tree(folder)
     with files_of_at_most(1024):
-        answer = shell("fit", "plain.csv", "--horizon", 7, *FIT)
+        answer = shell("fit", "plain.csv", "--horizon", 7, *FIT, "--overwrite")
     assert _is_refused(answer, ["new.run", "cannot be written: File too large"])
     assert tiny.tree(folder) == before

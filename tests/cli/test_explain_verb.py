@@ -8,7 +8,7 @@ EXPLAIN = ("explain", "model", "shop.csv", "--future", "prices.csv")
 
 @pytest.mark.parametrize("suffix, opening", [("html", b"<!doctype html>"), ("png", b"\x89PNG")])
 def test_explain_writes_a_page_or_a_picture_and_says_what_matters(folder, shell, suffix, opening):
-    answer = shell(*EXPLAIN, "--series", "b", "--out", f"deep/attention.{suffix}")
+    answer = shell(*EXPLAIN, "--only", "b", "--out", f"deep/attention.{suffix}")
     assert answer.code == 0, answer.err
     said, wrote = answer.out.splitlines()
     assert said.startswith("b · sales: the forecast moves most without ")
@@ -17,7 +17,7 @@ def test_explain_writes_a_page_or_a_picture_and_says_what_matters(folder, shell,
 
 
 def test_explain_at_a_past_date_shows_the_truth(folder, shell):
-    words = ["--cutoff", "2024-03-20", "--series", "a", "--channel", "sales", "--out", "a.html"]
+    words = ["--cutoff", "2024-03-20", "--only", "a", "--channel", "sales", "--out", "a.html"]
     assert shell("explain", "plain_model", "plain.csv", *words).code == 0
     page = (folder / "a.html").read_text(encoding="utf-8")
     assert "Cutoff 2024-03-20; horizon of 7 steps, until 2024-03-27." in page and "loss +" in page
@@ -26,12 +26,12 @@ def test_explain_at_a_past_date_shows_the_truth(folder, shell):
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["--series", "bb", "--out", "a.html"], "no series 'bb' among 3; did you mean 'b'?"),
-        (["--out", "a.html"], "3 series; name one, as --series 'a'"),
-        (["--series", "b", "--channel", "sale", "--out", "a.html"], "did you mean 'sales'?"),
-        (["--series", "b", "--out", "a.txt"], "a.txt: expected a name ending in .html, .png"),
-        (["--series", "b", "--out", "plain.csv"], "plain.csv: is an input of this command"),
-        (["--series", "b", "--cutoff", "never", "--out", "a.html"], "never"),
+        (["--only", "bb", "--out", "a.html"], "no series 'bb' among 3; did you mean 'b'?"),
+        (["--out", "a.html"], "3 series; name one, as --only 'a'"),
+        (["--only", "b", "--channel", "sale", "--out", "a.html"], "did you mean 'sales'?"),
+        (["--only", "b", "--out", "a.txt"], "a.txt: expected a name ending in .html, .png"),
+        (["--only", "b", "--out", "plain.csv"], "plain.csv: is an input of this command"),
+        (["--only", "b", "--cutoff", "never", "--out", "a.html"], "never"),
     ],
 )
 def test_explain_refuses_in_one_line_and_writes_nothing(folder, shell, words, expected):
@@ -51,6 +51,6 @@ def test_another_suffix_is_refused_before_anything_is_read(folder, shell):
 def test_columns_may_be_called_otherwise_in_the_table_to_explain(folder, shell):
     other = tiny.plain().rename({"store": "branch", "date": "day"})
     other.write_csv("other.csv")
-    words = ["--series", "c", "--keys", "branch", "--time", "day", "--out", "a.html"]
+    words = ["--only", "c", "--series", "branch", "--time", "day", "--out", "a.html"]
     answer = shell("explain", "plain_model", "other.csv", *words)
     assert answer.code == 0 and answer.out.startswith("c · sales"), answer.err

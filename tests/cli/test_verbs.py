@@ -101,7 +101,7 @@ def test_fit_until_a_date_keeps_that_date_and_leaves_a_holdout_for_an_honest_bac
     assert np.int64(fc.load("new").artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-26")
     answer = shell("backtest", "new", "plain.csv", "--windows", 2, "--refit", "never")
     assert answer.code == 0, answer.err
-    assert "cutoff 2024-03-26: the model as it is" in answer.out
+    assert "2 cutoffs from 2024-03-26 to 2024-04-02: the model as it is" in answer.out
     answer = shell("backtest", "new", "plain.csv", "--windows", 3, "--refit", "never")
     assert answer.code == 2
     assert "trained until 2024-03-26" in answer.err and "first cutoff is 2024-03-19" in answer.err
@@ -125,6 +125,28 @@ def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, she
     assert found.select("store", "date", "lead").rows() == keys
 
 
+def test_predict_without_a_file_prints_the_first_rows(folder, shell):
+    answer = shell(*PREDICT, "--only", "c,b", "--plot", "new.png")
+    assert answer.code == 0, answer.err
+    heading, *lines = answer.out.splitlines()
+    assert heading.split() == ["store", "cutoff", "date", "lead", "channel", "forecast", "q0.1", "q0.9",
+                               "status"]  # fmt: skip
+    first = tiny.ahead().rows.filter(pl.col("store") == "b").row(0, named=True)
+    assert lines[0].split()[:5] == ["b", "2024-04-09", "2024-04-10", "1", "sales"]
+    assert [float(word) for word in lines[0].split()[5:8]] == pytest.approx(
+        [first[name] for name in ("forecast", "q0.1", "q0.9")], rel=1e-5
+    )
+    assert lines[10:] == [
+        "10 of 14 rows, without 7 inner quantiles; all are written by --out FILE (.csv or .parquet)",
+        "2 series, 14 rows, from 2024-04-09",
+        "drew new.png",
+    ]
+    before = tiny.tree(folder)
+    answer = shell(*PREDICT, "--shard", "1/2", "--devices", 2)
+    assert answer.code == 2 and tiny.tree(folder) == before
+    assert answer.err == "error: --devices, --shard: give --out, a file for the forecasts\n"
+
+
 def test_predict_starts_where_the_cutoff_says(folder, shell):
     # Store c ends ten days before the others.
     early = tiny.day(89)
@@ -138,6 +160,7 @@ def test_predict_starts_where_the_cutoff_says(folder, shell):
     }
     for cutoff, dates in wanted.items():
         words = ["predict", "plain_model", "ragged.csv", "--cutoff", cutoff, "--out", "new.parquet"]
+        words.append("--overwrite")
         answer = shell(*words)
         assert answer.code == 0, answer.err
         assert ("1 series end earlier and are forecast from their own end" in answer.out) == (
@@ -179,8 +202,7 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
     answer = shell("backtest", "plain_model", "plain.csv", "--windows", 2, "--out", "scores.parquet")
     assert answer.code == 0, answer.err
     said = _words(answer.out)
-    assert "cutoff 2024-03-26: weights fitted until 2024-03-26" in said
-    assert "cutoff 2024-04-02: weights fitted until 2024-03-26" in said
+    assert "2 cutoffs from 2024-03-26 to 2024-04-02: weights fitted until 2024-03-26" in said
     assert re.search(r"model MAE RMSE MASE sMAPE WQL coverage_80 skill", said)
     assert re.search(r"seasonal naive( \S+){6} 0 ", said)
     for name in ("naive", "drift", "ETS", "ridge"):
@@ -190,7 +212,8 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
         r"forecaster (beats|loses to|cannot be told apart from) seasonal naive: its WQL is ", said
     )
     rows = pl.read_parquet("scores.parquet")
-    assert rows.height == 2 * 3 * 7
+    assert rows["model"].unique(maintain_order=True)[0] == "forecaster"
+    assert rows.height == 6 * 2 * 3 * 7
     truth = tiny.plain().select("store", "date", "sales")
     joined = rows.join(truth, on=["store", "date"], how="left")
     assert joined["actual"].to_list() == joined["sales"].to_list()

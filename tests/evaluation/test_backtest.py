@@ -139,9 +139,10 @@ def test_a_meter_at_23_million_is_scored_by_its_own_values():
 def test_every_cell_is_counted_once_and_has_its_truth():
     backtest, horizon = _backtest(), 7
     assert (backtest.scored, backtest.unscored) == (3 * 3 * horizon, 0)
-    rows = backtest.frame
-    assert rows.height == 3 * 3 * horizon
-    assert rows.select("store", "cutoff", "lead").is_unique().all()
+    every = backtest.frame
+    assert every.height == 6 * 3 * 3 * horizon
+    assert every.select("model", "store", "cutoff", "lead").is_unique().all()
+    rows = every.filter(model=MODEL)
     assert rows["cutoff"].unique().sort().to_list() == [tiny.day(82), tiny.day(87), tiny.day(92)]
     truth = {(store, day): sales for store, day, sales in tiny.plain().rows()}
     for store, cutoff, day, lead, actual in rows.select(
@@ -149,6 +150,11 @@ def test_every_cell_is_counted_once_and_has_its_truth():
     ).rows():
         assert (day - cutoff).days == lead
         assert actual == truth[store, day]
+    # The rows of each model give its score.
+    for (name,), own in every.group_by("model"):
+        error = (own["actual"] - own["forecast"]).cast(pl.Float64).abs().mean()
+        assert error == pytest.approx(backtest.scores[name]["MAE"], rel=1e-5), name
+        assert own["actual"].equals(rows["actual"]) and set(own["status"]) == {"ok"}
 
 
 def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
@@ -175,7 +181,7 @@ def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores(
     table = tiny.plain().filter(~gone & ~late)
     backtest = tiny.plain_model().backtest(table, windows=1, quiet=True)
     assert (backtest.scored, backtest.unscored) == (7 + 5, 2 + 7)
-    rows = backtest.frame
+    rows = backtest.frame.filter(model=MODEL)
     assert rows.height == 21
     b = rows.filter(pl.col("store") == "b")
     assert b["actual"].is_null().to_list() == [False, True, True] + [False] * 4
@@ -190,9 +196,9 @@ def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores(
 
 
 def test_a_history_too_short_to_refit_on_is_refused_with_the_cutoff():
-    expected = "refit before the cutoff 2024-01-09: .* horizon 7 is longer .*or use fewer --windows"
+    expected = "refit before the cutoff 2024-01-02: .* horizon 7 is longer .*or use fewer --windows"
     with pytest.raises(fc.DataError, match=expected):
-        tiny.plain_model().backtest(tiny.plain(), windows=13, quiet=True)
+        tiny.plain_model().backtest(tiny.plain(), windows=14, quiet=True)
 
 
 def _scored_by(forecast_at, windows=2, baselines=CHEAP_BASELINES):
@@ -316,7 +322,7 @@ def test_a_backtest_that_cannot_be_honest_is_refused(options, said):
 )
 def test_metrics_by_an_axis_are_those_of_its_rows_keyed_as_the_caller_does(axis, key, count):
     backtest = _backtest()
-    found, rows = backtest.by(axis), backtest.frame
+    found, rows = backtest.by(axis), backtest.frame.filter(model=MODEL)
     assert found.columns[:3] == [key, "model", "cells"]
     assert found.height == count * len(backtest.scores)
     mine = found.filter(pl.col("model") == MODEL)

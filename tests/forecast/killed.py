@@ -89,8 +89,8 @@ def half_merged():
     """Killed with half of the merged file written."""
     merge = parts.merge_parts
 
-    def half(files, out, suffix):
-        merge(files, out, suffix)
+    def half(files, out, suffix, as_text):
+        merge(files, out, suffix, as_text)
         os.truncate(out, out.stat().st_size // 2)
         die()
 

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import save
 
 import forecaster as fc
+from forecaster.config import Config
 from forecaster.forecast.artifact import FORMAT, load_artifact
 from forecaster.forecast.predictor import Predictor
 
@@ -49,6 +50,8 @@ def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
     assert contract["columns"]["categories"] == {"city": ["north", "south"]}
     assert contract["columns"]["freq"] == "1d"
     assert contract["trained_until"] == int(np.datetime64(tiny.day(99), "us").astype(int))
+    assert set(contract["request"]) == set(Config.model_fields) - {"tracking"}
+    assert contract["request"]["model"]["context_length"] is None  # as requested
     assert contract["calibration"] is None and contract["weights"] == [1.0]  # few windows
     assert {"torch", "attention-forecaster"} <= set(contract["versions"])
     plan = json.loads((saved / "plan.json").read_text())
@@ -62,6 +65,7 @@ def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
 def test_a_loaded_model_is_the_saved_one_bit_for_bit(saved):
     loaded, own = load_artifact(saved), tiny.model().artifact
     assert (loaded.schema, loaded.plan, loaded.shape) == (own.schema, own.plan, own.shape)
+    assert loaded.request == own.request
     assert (loaded.trained_until, loaded.fingerprint) == (own.trained_until, own.fingerprint)
     assert loaded.versions == own.versions and loaded.metrics == own.metrics
     weights = own.ensemble.state_dict()

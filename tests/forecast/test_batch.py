@@ -1,6 +1,7 @@
 """Forecasts of many series in parts: bit-equal however they are shared out, nothing mixed or lost."""
 
 import json
+import os
 from dataclasses import replace
 from functools import cache
 
@@ -10,7 +11,8 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.errors import ConfigError, OutputError
+from forecaster.errors import ConfigError, DataError, OutputError
+from forecaster.files import only_writer
 from forecaster.forecast.predictor import Predictor
 from forecaster.runs import batch_predict
 
@@ -279,3 +281,17 @@ def test_a_device_whose_process_dies_is_told_in_one_line(tmp_path, table, monkey
     with pytest.raises(OutputError, match=r"the process of device [01] ended with .*no_such_module"):
         predict_to(tmp_path / "out.parquet", table, devices=2)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_second_predict_to_the_same_file_is_refused_with_the_process_of_the_first(tmp_path, table):
+    out = tmp_path / "new" / "out.csv"
+    with only_writer(out, out.with_name(".out.csv.1-of-1.lock"), "predict"):
+        with pytest.raises(
+            OutputError, match=rf"out.csv: another predict is writing it \(process {os.getpid()} "
+        ):
+            predict_to(out, table)
+        predict_to(out, table, shard=(1, 2))
+    with pytest.raises(DataError):
+        predict_to(tmp_path / "other" / "out.csv", tmp_path / "missing.csv")
+    assert {path.name for path in tmp_path.iterdir()} == {"new"}
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.csv.parts"]

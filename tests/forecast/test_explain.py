@@ -19,7 +19,7 @@ from forecaster.forecast.plots import figure_svg
 
 @cache
 def explained() -> fc.Explanation:
-    return tiny.model().explain(tiny.shop(), series="b", future=tiny.prices())
+    return tiny.model().explain(tiny.shop(), only="b", future=tiny.prices())
 
 
 def shares(rng, *axes):
@@ -81,7 +81,7 @@ def test_tokens_lie_at_their_true_times():
 
 def test_a_series_shorter_than_the_context_has_masked_tokens_that_nobody_takes_from():
     short = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(88)))
-    found = tiny.plain_model().explain(short, series="c")
+    found = tiny.plain_model().explain(short, only="c")
     assert [token.seen for token in found.context] == [False, False, True, True]
     assert found.span(0, 1) == str(tiny.day(72)), "steps before the first row have times too"
     masked = [n for n, token in enumerate(found.context) if not token.seen]
@@ -139,7 +139,7 @@ def test_the_covariate_that_the_target_is_made_of_matters_most():
         "fit": {"steps": 40, "batch_size": 64, "learning_rate": 0.02}
     }
     model = fc.fit(table, horizon=5, known=["x", "other"], config=settings, quiet=True)
-    found = model.explain(table, series="v", cutoff=str(tiny.day(150)), future=known)
+    found = model.explain(table, only="v", cutoff=str(tiny.day(150)), future=known)
     first = found.importance[0]
     assert first.name == "x" and found.report.startswith("v · y: the forecast moves most without x (")
     rest = [one for one in found.importance if one.cells is None][1:]
@@ -149,14 +149,14 @@ def test_the_covariate_that_the_target_is_made_of_matters_most():
 
 def test_the_truth_is_shown_where_the_table_has_it_and_raises_no_forecast():
     cutoff = str(tiny.day(80))
-    found = tiny.plain_model().explain(tiny.plain(), series="a", cutoff=cutoff)
+    found = tiny.plain_model().explain(tiny.plain(), only="a", cutoff=cutoff)
     sales = tiny.plain().filter(pl.col("store") == "a")["sales"].to_numpy()
     np.testing.assert_allclose(found.forecast.actual[0, :, 0], sales[81:88], rtol=1e-6)
     assert all(one.loss is not None for one in found.importance)
     later = tiny.plain().with_columns(
         sales=pl.when(pl.col("date") > tiny.day(80)).then(-77.0).otherwise(pl.col("sales"))
     )
-    other = tiny.plain_model().explain(later, series="a", cutoff=cutoff)
+    other = tiny.plain_model().explain(later, only="a", cutoff=cutoff)
     for one, twin in zip(found.maps, other.maps, strict=True):
         assert tiny.bits(one.weights) == tiny.bits(twin.weights)
     assert [one.change for one in found.importance] == [one.change for one in other.importance]
@@ -173,7 +173,7 @@ VARIANTS = {
 def test_every_kind_of_model_can_be_explained(settings):
     config = tiny.config_with(**settings)
     model = fc.fit(tiny.shop(60), horizon=7, known="price", config=config, quiet=True)
-    found = model.explain(tiny.shop(60), series="a", future=tiny.prices(60))
+    found = model.explain(tiny.shop(60), only="a", future=tiny.prices(60))
     expected = model.predict(tiny.shop(60), future=tiny.prices(60)).median[0]
     np.testing.assert_allclose(found.forecast.median[0], expected, rtol=1e-4)
     page = explanation_page(found)
@@ -220,13 +220,13 @@ def test_the_page_needs_nothing_but_itself(tmp_path):
 
 def test_names_cannot_break_the_page():
     table = tiny.plain().with_columns(pl.col("store").replace({"a": "<b>&\"x'"}))
-    page = explanation_page(tiny.plain_model().explain(table, series="<b>&\"x'"))
+    page = explanation_page(tiny.plain_model().explain(table, only="<b>&\"x'"))
     assert "<b>&\"x'" not in page and "&lt;b&gt;&amp;&quot;x&#x27;" in page
 
 
 def test_dollars_in_names_are_no_mathematics():
     table = tiny.plain().with_columns(pl.col("store").replace({"a": "$5 of_$x^2$"}))
-    found = tiny.plain_model().explain(table, series="$5 of_$x^2$")
+    found = tiny.plain_model().explain(table, only="$5 of_$x^2$")
     assert found.plot().subfigs[0].get_suptitle().endswith("$5 of_$x^2$ · sales")
     figure = tiny.plain_model().predict(table).plot("$5 of_$x^2$")
     assert "$5 of_$x^2$ · sales" in figure_svg(figure)
@@ -236,16 +236,16 @@ def test_a_series_that_is_not_there_or_not_named_is_refused():
     model, table = tiny.plain_model(), tiny.plain()
     long = table.with_columns(store="store_" + pl.col("store"))
     with pytest.raises(fc.DataError, match=r"no series 'stor_b' among 3; did you mean 'store_b'\?"):
-        model.explain(long, series="stor_b")
+        model.explain(long, only="stor_b")
     with pytest.raises(fc.DataError, match="no series 'zzz' among 3; the first is 'a'"):
-        model.explain(table, series="zzz")
-    with pytest.raises(fc.DataError, match="3 series; name one, as --series 'a'"):
+        model.explain(table, only="zzz")
+    with pytest.raises(fc.DataError, match="3 series; name one, as --only 'a'"):
         model.explain(table)
     alone = table.filter(pl.col("store") == "b")
     assert model.explain(alone).title == "b · sales"
     with pytest.raises(fc.DataError, match="series c: no target observed before the cutoff"):
         late = table.filter((pl.col("store") != "c") | (pl.col("date") > tiny.day(90)))
-        model.explain(late, series="c", cutoff=str(tiny.day(80)))
+        model.explain(late, only="c", cutoff=str(tiny.day(80)))
 
 
 def test_of_several_members_the_weightiest_is_looked_into():
@@ -253,8 +253,8 @@ def test_of_several_members_the_weightiest_is_looked_into():
     members = [first.ensemble.members[0], second.ensemble.members[0]]
     ensemble = type(first.ensemble)(members, [0.3, 0.7]).eval()
     both: Artifact = replace(first, ensemble=ensemble)
-    found = fc.Forecaster(both).explain(tiny.plain(), series="a")
-    alone = fc.Forecaster(second).explain(tiny.plain(), series="a")
+    found = fc.Forecaster(both).explain(tiny.plain(), only="a")
+    alone = fc.Forecaster(second).explain(tiny.plain(), only="a")
     assert tiny.bits(found.maps[0].weights) == tiny.bits(alone.maps[0].weights)
 
 
@@ -271,7 +271,7 @@ def test_paths_share_their_random_numbers_among_variants():
         config=tiny.config_with(decoder="autoregressive", patch=1),
         quiet=True,
     )
-    found = model.explain(tiny.plain(60), series="a")
+    found = model.explain(tiny.plain(60), only="a")
     (network,) = model.artifact.ensemble.members
     panel = found.forecast.panel.reaching(found.forecast.cutoff, 3)
     from forecaster.windows.store import WindowStore

@@ -286,6 +286,45 @@ def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
     assert shown == ["series · load", "series · wind"]
 
 
+def test_some_series_are_chosen_by_their_labels_and_forecast_as_among_all(tmp_path):
+    model, table = tiny.plain_model(), tiny.plain()
+    # Store c ends early: the latest observation is one of the others.
+    table = table.filter((pl.col("store") != "c") | (pl.col("date") <= tiny.day(89)))
+    for only in (["c", "a"], ("c",), "c"):
+        chosen, every = (model.predict(table, cutoff="last", only=some).rows for some in (only, None))
+        expected = every.filter(pl.col("store").is_in(list(only)))
+        assert_frame_equal(chosen, expected, rel_tol=1e-6)
+        model.predict_to(
+            tmp_path / f"{len(only)}.parquet", table, cutoff="last", only=only, overwrite=True
+        )
+        assert_frame_equal(pl.read_parquet(tmp_path / f"{len(only)}.parquet"), chosen)
+    scores = model.backtest(table, windows=2, only=["b"], quiet=True)
+    whole = model.backtest(table, windows=2, quiet=True)
+    assert_frame_equal(scores.rows, whole.rows.filter(pl.col("store") == "b"), rel_tol=1e-6)
+    assert set(model.detect(table, only="b").rows["store"]) == {"b"}
+    with pytest.raises(fc.DataError) as refused:
+        model.predict(table, only=["aa", "b", "zzz"])
+    assert str(refused.value).splitlines() == [
+        "the polars frame: no series 'aa' among 3; did you mean 'a'?",
+        "the polars frame: no series 'zzz' among 3; the first is 'a'",
+    ]
+
+
+def test_series_are_listed_by_the_numbers_in_their_labels():
+    names = {"a": "store_10", "b": "store_9", "c": "store_1"}
+    table = tiny.plain().with_columns(pl.col("store").replace(names))
+    forecast, backtest = (
+        tiny.plain_model().predict(table),
+        tiny.plain_model().backtest(table, windows=1, quiet=True),
+    )
+    natural = ["store_1", "store_9", "store_10"]
+    titles = [axis.get_title(loc="left").split(" ")[0] for axis in forecast.plot().axes]
+    assert titles[:3] == natural
+    assert backtest.by("series")["store"].unique(maintain_order=True).to_list() == natural
+    (axis,) = forecast.plot(["store_9"]).axes
+    assert axis.get_title(loc="left") == "store_9 · sales"
+
+
 def test_a_plot_shows_the_forecast_at_its_times():
     (axis,) = tiny.ahead().plot("b").axes
     lines = {line.get_label(): line for line in axis.lines}
@@ -349,3 +388,43 @@ def test_a_forecast_that_is_not_finite_is_empty_with_the_reason():
     forecast = model.predict(tiny.shop().with_columns(dear), future=tiny.prices())
     assert forecast.status == ("ok", "the forecast is not finite", "ok")
     assert np.isnan(forecast.quantiles[1]).all() and np.isfinite(forecast.quantiles[[0, 2]]).all()
+
+
+def test_a_channel_without_an_observation_has_the_same_answer_in_a_wide_and_a_melted_table(tmp_path):
+    rng, row, names = np.random.default_rng(0), pl.int_range(140), ["y", "late", "ended", "dead"]
+    cells = {name: 10 + rng.normal(size=140) for name in names}
+    table = pl.DataFrame({"date": [tiny.day(n) for n in range(140)]} | cells).with_columns(
+        late=pl.when(row >= 90).then("late"),
+        ended=pl.when(row < 70).then("ended"),
+        dead=pl.lit(None, pl.Float64),
+    )
+    config = tiny.config_with(context_length=14, linear="none")
+    options = {"horizon": 3, "target": names, "until": tiny.day(133), "config": config, "quiet": True}
+    wide, melted = (fc.fit(table, layout=layout, **options) for layout in ("wide", "long"))
+    never, gone = (
+        f"no target observed {when} the cutoff" for when in ("before", "in the 14 steps before")
+    )
+    for cutoff, expected in (
+        ("last", {"dead": never, "ended": gone}),
+        (tiny.day(110).isoformat(), {"dead": never, "ended": gone}),
+        (tiny.day(60).isoformat(), {"dead": never, "late": never}),
+    ):
+        one, two = (model.predict(table, cutoff=cutoff) for model in (wide, melted))
+        statuses = {(name, expected.get(name, "ok")) for name in names}
+        for forecast in (one, two):
+            rows = forecast.frame
+            assert set(rows.select("channel", "status").rows()) == statuses and rows.height == 12
+            assert (rows["forecast"].is_null() == (rows["status"] != "ok")).all()
+            assert "; 2 without a forecast: no target observed" in forecast.report
+        done = wide.predict_to(
+            tmp_path / "wide.parquet", table, cutoff=cutoff, parts=True, restart=True
+        )
+        assert done.report == one.report
+        assert_frame_equal(pl.read_parquet(done.path / "part-*.parquet"), one.rows)
+    one, two = (model.backtest(table, windows=2, refit="never", quiet=True) for model in (wide, melted))
+    assert (one.scored, one.unscored) == (two.scored, two.unscored) == (2 * 2 * 3, 2 * 2 * 3)
+    keys = ["model", "channel", "date", "status"]
+    assert_frame_equal(one.rows.select(keys), two.rows.select(keys), check_row_order=False)
+    keys = ["channel", "date", "status"]
+    one, two = (model.detect(table).rows.select(keys) for model in (wide, melted))
+    assert_frame_equal(one.join(two, on=keys[:2]).select(keys), two, check_row_order=False)

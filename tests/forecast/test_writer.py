@@ -130,9 +130,9 @@ def test_a_folder_without_permission_is_known_before(tmp_path):
 
 
 def test_rows_are_read_back_as_written(tmp_path):
-    writer.write_rows(ROWS, tmp_path / "deep" / "rows.csv")
-    writer.write_rows(ROWS, tmp_path / "rows.parquet")
+    writer.write_rows(ROWS, tmp_path / "deep" / "rows.csv", pl.DataFrame.clone)
+    writer.write_rows(ROWS, tmp_path / "rows.parquet", pl.DataFrame.clone)
     assert pl.read_csv(tmp_path / "deep" / "rows.csv").equals(ROWS)
     assert pl.read_parquet(tmp_path / "rows.parquet").equals(ROWS)
     with pytest.raises(OutputError, match=r"rows.xlsx: expected a name ending in .csv or .parquet"):
-        writer.write_rows(ROWS, tmp_path / "rows.xlsx")
+        writer.write_rows(ROWS, tmp_path / "rows.xlsx", pl.DataFrame.clone)

@@ -20,11 +20,11 @@ VERBS = {
         1024,
     ),
     "explain as a page": (
-        ("explain", "model", "shop.csv", *PAST, "--series", "a", "--out", "OUT.html"),
+        ("explain", "model", "shop.csv", *PAST, "--only", "a", "--out", "OUT.html"),
         1024,
     ),
     "explain as a picture": (
-        ("explain", "model", "shop.csv", *PAST, "--series", "a", "--out", "OUT.png"),
+        ("explain", "model", "shop.csv", *PAST, "--only", "a", "--out", "OUT.png"),
         1024,
     ),
     "convert": (("convert", "shop.csv", "OUT"), 1024),

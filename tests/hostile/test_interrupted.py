@@ -21,7 +21,7 @@ VERBS = {
     "convert": ("convert", "table.csv", "new.store"),
     "predict": ("predict", "model", "table.csv", *FUTURE, "--out", "new.csv", "--plot", "new.png"),
     "backtest": ("backtest", "model", "table.csv", "--windows", "2", "--out", "new.csv"),
-    "explain": ("explain", "model", "table.csv", *FUTURE, "--series", "store_1", "--out", "new.html"),
+    "explain": ("explain", "model", "table.csv", *FUTURE, "--only", "store_1", "--out", "new.html"),
 }
 SHARES = ((0.02, 0.45), (0.45, 0.95))
 """Of what a process does; the signal comes at a moment drawn from each."""

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from forecast import tiny
 from panel.panel_tables import days, table
 
 from forecaster.config import DataConfig
@@ -250,6 +251,39 @@ def test_columns_that_are_copies_are_named():
     assert finding.severity == "note" and "'x' and 'x2' are the same" in finding.text
     near = daily(x=x, x2=x + noisy(7, level=10))
     assert found(near, rule="twins", target=("y",)) == []
+
+
+def test_joins_that_miss_are_named_with_their_series():
+    shop = tiny.shop(40).drop("price")
+    weather = tiny.shop(47).select("store", "date", temp="price", size=pl.lit(2.0))
+    data = DataConfig(target=("sales",), known=("temp",), past=("visitors",), static=("size",))
+
+    def joined(covariates, covered=True):
+        kept = pl.when(covered).then("temp").alias("temp")
+        panel = open_panel(shop, data, covariates=covariates.with_columns(kept))
+        return {
+            (one.where, one.count, one.series): one.text
+            for one in check_panel(panel)
+            if one.rule == "empty"
+        }
+
+    assert joined(weather) == {}
+    missed = joined(weather.filter(pl.col("store") != "b"))
+    assert missed.keys() == {("temp", 1, "b"), ("size", 1, "b")}
+    assert missed["temp", 1, "b"] == "'temp' has no value up to the last target of 1 of 3 series"
+    ahead = joined(weather, (pl.col("date") >= tiny.day(40)) | (pl.col("store") == "a"))
+    assert ahead.keys() == {("temp", 2, "b")}
+    assert joined(weather, pl.lit(False)).keys() == {("temp", 1, "")}
+
+
+def test_a_static_column_that_changes_within_a_series_is_named():
+    shop = tiny.shop(40).with_columns(
+        size=pl.when(pl.col("date") > tiny.day(30), pl.col("store") != "a").then(2.0).otherwise(1.0)
+    )
+    finding = only(shop, "static", static=("size", "city"))
+    assert finding.text == "'size' is static, but changes within 2 of 3 series"
+    assert (finding.severity, finding.series, finding.where) == ("warning", "b", "size")
+    assert found(tiny.shop(40), rule="static", static=("city",)) == []
 
 
 def test_categories_unknown_to_a_model_are_counted():

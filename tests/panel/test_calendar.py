@@ -29,7 +29,8 @@ def find(*indexes, time_zone=None):
 @pytest.mark.parametrize(
     ("text", "freq"),
     [("D", "1d"), ("H", "1h"), ("h", "1h"), ("30min", "30min"), ("15T", "15min"), ("W", "1w"),
-     ("W-SUN", "1w"), ("MS", "1mo"), ("ME", "1moe"), ("M", "1moe"), ("QS", "1q"), ("QE", "1qe"),
+     ("W-SUN", "1w-sun"), ("QS-FEB", "1q-feb"),
+     ("MS", "1mo"), ("ME", "1moe"), ("M", "1moe"), ("QS", "1q"), ("QE", "1qe"),
      ("Q", "1qe"), ("YS", "1y"), ("YE", "1ye"), ("A", "1ye"), ("B", "1b"), ("hourly", "1h"),
      ("Daily", "1d"), ("1mo", "1mo"), ("2", "2i"), ("m", "1min")],
 )  # fmt: skip
@@ -37,7 +38,9 @@ def test_spellings_of_a_frequency_are_parsed(text, freq):
     assert parse_freq(text) == freq
 
 
-@pytest.mark.parametrize("text", ["", "fortnight", "0h", "h1", "-1d", "1.5h"])
+@pytest.mark.parametrize(
+    "text", ["", "fortnight", "0h", "h1", "-1d", "1.5h", "D-SUN", "W-JAN", "MS-JAN"]
+)
 def test_other_spellings_are_refused_with_the_units(text):
     with pytest.raises(DataError, match=r"units are us, ms, s, min, h, d"):
         parse_freq(text)

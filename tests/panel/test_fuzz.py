@@ -7,6 +7,8 @@ import shutil
 import signal
 from datetime import date, timedelta
 
+import numpy as np
+import polars as pl
 import pytest
 from panel.panel_tables import same
 
@@ -179,10 +181,10 @@ def _written(value: float, style: str) -> str:
 
 
 def _split(tmp_path, rng: random.Random) -> bool:
-    """Whether a table and its rows, shuffled into a folder of files, were both read: to one panel."""
+    """Whether a table, its rows shuffled into a folder of files and a frame were read: to one panel."""
     ids, style = rng.choice(ODD_IDS), rng.choice(STYLES)
     size, whole = rng.choice((1, 1, 1000, 1e6, 2**23)), rng.random() < 0.4
-    rows = []
+    rows, typed = [], []
     for each in ids:
         for k in range(24):
             value = size + rng.randrange(5000) / (1 if whole and rng.random() < 0.8 else 1000)
@@ -193,6 +195,7 @@ def _split(tmp_path, rng: random.Random) -> bool:
                 str(k % 3),
             )
             rows.append(";".join(f'"{cell}"' if rng.random() < 0.02 else cell for cell in cells))
+            typed.append((each, date.fromisoformat(cells[1]), float(f"{value:.3f}"), k % 3))
     header, last, end = "id;day;y;flag", rng.choice(("", ";NA")), rng.choice(("\n", "\r\n"))
     header, rows = header + (";empty" if last else ""), [row + last for row in rows]
     (tmp_path / "one.csv").write_text(end.join([header, *rows]))
@@ -200,13 +203,17 @@ def _split(tmp_path, rng: random.Random) -> bool:
     folder = tmp_path / "many"
     for number in range(parts := rng.choice((2, 3, 12))):
         (folder / f"{number}.csv").write_text(end.join([header, *rows[number::parts]]))
-    data = DataConfig(series=("id",), target=("y",), categorical=())
+    rng.shuffle(typed)
+    frame = pl.DataFrame(typed, schema=["id", "day", "y", "flag"], orient="row")
+    frame = frame.to_pandas() if rng.random() < 0.5 else frame
+    data = DataConfig(series=("id",), target=("y",), past=("flag",), categorical=())
+    typed_panel = open_panel(frame, data)
+    assert set(typed_panel.labels) == set(ids)
     try:
         one, many = (open_panel(path, data) for path in (tmp_path / "one.csv", folder))
     except ForecasterError:
         return False
-    assert set(one.labels) == set(ids)
-    assert same(one, many)
+    assert same(one, many) and np.array_equal(one.values, typed_panel.values)
     return True
 
 
@@ -223,10 +230,10 @@ def _split_often(tmp_path, seeds: range) -> None:
     assert panels > 0.5 * len(seeds)
 
 
-def test_a_table_in_one_file_or_many_is_one_panel(tmp_path):
+def test_a_table_in_one_file_in_many_or_in_a_frame_is_one_panel(tmp_path):
     _split_often(tmp_path, range(40))
 
 
 @pytest.mark.slow
-def test_a_thousand_folders_are_read_as_one_file(tmp_path):
-    _split_often(tmp_path, range(40, 1040))
+def test_two_thousand_folders_and_frames_are_read_as_one_file(tmp_path):
+    _split_often(tmp_path, range(40, 2040))

@@ -59,7 +59,9 @@ def test_every_hour_of_a_holiday_counts_on_the_wall_clock():
     assert panel.values[:, 1].astype(bool).tolist() == expected and sum(expected) == 48
 
 
-@pytest.mark.parametrize("freq", ["1d", "2d", "1b", "1w", "1mo", "1q", "1y", "1moe", "1qe", "1ye"])
+@pytest.mark.parametrize(
+    "freq", ["1d", "2d", "1b", "1w", "1w-sun", "1mo", "1q", "1y", "1moe", "1qe", "1ye"]
+)
 def test_longer_steps_count_the_holidays_in_them_as_a_loop_does(freq):
     calendar = Calendar(freq, None, False)
     time = calendar.grid(calendar.parse("2020-12-31"), calendar.parse("2026-12-31"))
@@ -74,6 +76,8 @@ def test_longer_steps_count_the_holidays_in_them_as_a_loop_does(freq):
             begin, end = stamps[k - 1] + timedelta(days=1), stamps[k] + timedelta(days=1)
         elif freq[1:] in ("mo", "q", "y"):
             begin, end = begin.replace(day=1), end.replace(day=1)
+        elif "-" in freq:
+            begin, end = begin - timedelta(days=6), begin + timedelta(days=1)
         span = [begin + timedelta(days=d) for d in range((end - begin).days)]
         assert found[k] == sum(day in GERMAN for day in span)
 

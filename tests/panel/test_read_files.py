@@ -159,6 +159,33 @@ def test_the_decimal_mark_is_decided_over_all_files(tmp_path):
     assert frame["n"].to_list() == [1000.0, 2000.0, 1000.0, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "numbers"),
+    [
+        ("1,234;7", "0,125;8", [1.234, 0.125]),
+        ("1,234;7", "1,234,567;8", [1234, 1234567]),
+        ("1,234;7", "5,678;2,5", [1.234, 5.678]),
+        ("1,234;7", "5,678;2.5", [1234, 5678]),
+        ("1,234;7", "678;7", None),
+        ("1,234;7", "5,678;8", None),
+    ],
+)
+def test_numbers_of_two_readings_are_decided_over_all_files(tmp_path, a, b, numbers):
+    for first, second in ((a, b), (b, a)):
+        write(tmp_path, a__csv=f"v;w\n{first}\n", b__csv=f"v;w\n{second}\n")
+        if numbers is None:
+            value = first.partition(";")[0] if "," in first else "1,234"
+            either = f"may be {value.replace(',', '.')} or {value.replace(',', '')}"
+            place = f"{tmp_path}/{'a' if ',' in first else 'b'}.csv row 1"
+            refused(
+                tmp_path, f"column 'v': '{value}' in {place} {either}; pass --decimal , or --decimal ."
+            )
+            assert read_table(tmp_path, DataConfig(decimal=",")).frame["v"].max() > 1.2
+        else:
+            read = read_table(tmp_path).frame["v"].to_list()
+            assert read == (numbers if first is a else numbers[::-1])
+
+
 def test_a_file_of_its_own_decimal_mark_is_read_by_it_and_refused_where_that_leaves_two_readings(
     tmp_path,
 ):

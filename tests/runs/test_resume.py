@@ -323,7 +323,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(place, monkeyp
     before = tiny.tree(place)
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(OutputError, match=r"model\.run: cannot be written: Permission denied"):
-        _fit("missing.csv")
+        _fit()
     monkeypatch.undo()
     os.chdir(place)
     assert tiny.tree(place) == before

@@ -262,8 +262,10 @@ def test_rows_without_times_are_scored_by_refit_never_only_in_the_table_of_the_f
     assert held.backtest(table, windows=3, refit="never", quiet=True).scored == 3 * 7 * 3
     # Numbered from their own end, the rows of this table begin again at 0, although all were trained on.
     shorter = table.group_by("store", maintain_order=True).head(79)
-    with pytest.raises(ConfigError, match="it cannot be known which rows the model has seen"):
-        held.backtest(shorter, windows=3, refit="never", quiet=True)
+    appended, prepended = pl.concat([table, shorter]), pl.concat([shorter, table])
+    for other in (shorter, appended, prepended):
+        with pytest.raises(ConfigError, match="it cannot be known which rows the model has seen"):
+            held.backtest(other, windows=3, refit="never", quiet=True)
 
 
 def test_times_of_another_kind_are_not_compared():

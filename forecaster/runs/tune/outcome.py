@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 import warnings
 from collections import Counter
@@ -34,6 +35,7 @@ STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING
 _SHOWN = 5  # of the best trials
 _SILENCE_SECONDS = 10.0
 _AXES = 8  # settings side by side that can be read
+_COMPARED = 8  # trials, at least, that say which settings matter
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,15 @@ class Outcome:
         table["note"] = [_note(trial) for trial in self.trials]
         return table
 
+    def fit_command(self, best: Path) -> str:
+        """Returns the command that fits the best config, for the working directory of the search."""
+        plan, here = self.plan, Path.cwd()
+        best = best.relative_to(here) if best.is_relative_to(here) else best
+        words = ["forecaster", "fit", plan.source or "DATA"]
+        for name in ("future", "covariates"):
+            words += [f"--{name}", file] if (file := getattr(plan, name)) else []
+        return shlex.join([*words, "--config", str(best), "--out", "MODEL"])
+
     def write_best(self, command: str) -> Path:
         """Writes the best config as YAML, beside the journal or in the working directory.
 
@@ -140,7 +151,7 @@ class Outcome:
             lines.append(f"# The preset, trial {preset.number}: {preset.values[0]:.6g}{gain}.")
         lines += [
             "#",
-            f"#   forecaster fit {plan.source or 'DATA'} --config {path.name} --out MODEL",
+            f"#   {self.fit_command(path)}",
             "",
             "",
         ]
@@ -249,6 +260,12 @@ def print_results(console: Console, outcome: Outcome) -> None:
         line += f" · {plan.metrics[0]} {outcome.best.values[0]:.5g}: {improvement(outcome.gain)}"
         line += "" if outcome.gain == 0 else " than the preset's"
     print_line(console, line)
+    if linear := sum(map(_is_linear, outcome.finished)):
+        print_line(
+            console,
+            f"in {linear} of {len(outcome.finished)} finished trials the network has weight 0 %: the linear "
+            "forecast alone, which settings of the network do not change",
+        )
 
 
 def log_study(run: TrackedRun, study: Study, outcome: Outcome) -> None:
@@ -287,6 +304,9 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
     def first(trial: FrozenTrial) -> float:
         return float(trial.values[0])
 
+    def where_it_matters(trial: FrozenTrial) -> float:
+        return float("nan") if _is_linear(trial) else first(trial)
+
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     if not complete:
         return
@@ -294,9 +314,11 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
     named = {"target": first, "target_name": metrics[0]}
     plots: dict[str, Any] = {
         "history.png": lambda: optuna_plots.plot_optimization_history(study, **named),
-        "importance.png": lambda: optuna_plots.plot_param_importances(study, **named),
         "settings.png": lambda: optuna_plots.plot_parallel_coordinate(study, names, **named),
     }
+    if sum(not _is_linear(trial) for trial in complete) >= _COMPARED:
+        own = named | {"target": where_it_matters}
+        plots["importance.png"] = lambda: optuna_plots.plot_param_importances(study, **own)
     if len(metrics) > 1:
         plots["pareto.png"] = lambda: optuna_plots.plot_pareto_front(study, target_names=[*metrics])
     for name, plot in plots.items():
@@ -335,9 +357,16 @@ def _note(trial: FrozenTrial) -> str | None:
     if attributes.get("preset"):
         return "the preset"
     note: str | None = attributes.get("error") or attributes.get("refused")
+    if note is None and trial.state.name == "COMPLETE" and _is_linear(trial):
+        return "network weight 0 %: the linear forecast alone"
     if note is None and trial.state.name == "FAIL":
         return "its process ended"
     return note
+
+
+def _is_linear(trial: FrozenTrial) -> bool:
+    """Whether the network had no weight: its settings cannot have changed the score."""
+    return bool(trial.user_attrs.get("network_weight") == 0)
 
 
 def _column(values: list[Any]) -> list[Any]:

@@ -118,6 +118,7 @@ def run_search(
     print_tracked(console, run)
     print_line(console, f"wrote {best}")
     if not fits and out is None and register is None:
+        print_line(console, f"fit it: {outcome.fit_command(best)}")
         return outcome, None
     return outcome, _fit_best(panel, outcome, out, register, console)
 

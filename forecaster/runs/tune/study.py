@@ -8,6 +8,7 @@
 | `retry_of` | number of the lost trial whose settings it repeats |
 | `deaths` | worker processes that have died with these settings |
 | `error`, `refused` | why it failed; why its settings were not fitted |
+| `network_weight` | weight of the network beside the linear forecast; 0: its settings changed nothing |
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from forecaster.config import Config, FitConfig, parse_duration
+from forecaster.config import Config, FitConfig, parse_duration, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.runs.tracking import database, first_line, tracking_uri, without_password
 from forecaster.runs.tune.space import Space, load_space
@@ -110,8 +111,7 @@ def plan_search(
     Raises:
         ConfigError: options contradict each other or the space; all faults at once.
     """
-    if config.horizon is None:
-        raise ConfigError("a horizon is required: how many steps to forecast (--horizon 28)")
+    horizon = required_horizon(config)
     searched = load_space(space)
     measured: Any = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     _check(trials, workers, sampler, pruner, measured, searched)
@@ -120,7 +120,7 @@ def plan_search(
     source = _address(data)
     if study is None:
         stem = re.sub(r"[^\w.+-]+", "-", Path(panel.name).stem).strip(".-+") or "table"
-        study = f"{'frame' if source is None else stem}-{config.horizon}"
+        study = f"{'frame' if source is None else stem}-{horizon}"
     if not _NAME.fullmatch(study):  # it names files
         raise ConfigError(
             f"--study {study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytorch_lightning as pl
 
@@ -75,7 +74,7 @@ class Evaluator:
         pruning = StopPruned(report, request.prunable)
         logger = BufferedLogger(run) if run.recorded else None
         artifact = fit_panel(self._seen, plan, split, TrainingContext(logger, (pruning,)))
-        attributes: dict[str, Any] = {"steps": artifact.metrics["steps"]}
+        attributes = {name: artifact.metrics.get(name) for name in ("steps", "network_weight")}
         if pruning.step is not None:
             reason = f"behind others at step {pruning.step}"
             return TrialResult("PRUNED", None, reason, attributes)

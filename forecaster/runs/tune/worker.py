@@ -65,19 +65,15 @@ def start_worker(plan: SweepPlan, factory: str, number: int) -> Child:
 
 def worker_environment(number: int, workers: int) -> dict[str, str]:
     """Returns the variables that give one of several workers its part of the cores, and its GPU."""
-    import torch
-
-    from forecaster.model.threads import cores
+    from forecaster.model.hardware import cores, cuda_count
 
     threads = str(max(1, cores() // workers))
     variables = {
         name: os.environ.get(name, threads) for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS")
     }
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    every = range(torch.cuda.device_count()) if visible is None else visible.split(",")
-    gpus = [name for gpu in every if (name := str(gpu).strip())]
-    if gpus:
-        variables["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    if gpus := cuda_count():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+        variables["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % gpus].strip()
     return variables
 
 

@@ -13,7 +13,7 @@ from runs.registry.conftest import fitted
 
 import forecaster as fc
 from forecaster.config import TrackingConfig
-from forecaster.runs.registry import is_address, parse_address, publish
+from forecaster.runs.registry import parse_address, publish
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 
@@ -79,8 +79,6 @@ def test_a_registered_model_is_the_model(client, address):
 def test_what_names_a_version_is_read_or_refused():
     assert parse_address("models:/shop@champion") == ("shop", "champion", None)
     assert parse_address("models:/my shop/12") == ("my shop", None, "12")
-    # As a path, which is what the command line makes of it.
-    assert is_address(Path("models:/shop/latest")) and not is_address("models/shop")
     for wrong in ("models:/shop", "models:/", "models:/shop/../x", "models:/a/b@c", "models:/shop/v1"):
         with pytest.raises(
             fc.ConfigError, match="expected models:/NAME@champion, models:/NAME/VERSION"

@@ -2,9 +2,11 @@
 
 import re
 import shutil
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pandas as pd
 import polars as pl
@@ -13,11 +15,12 @@ import yaml
 from forecast import tiny
 from mlflow.tracking import MlflowClient
 from rich.console import Console
+from sweeps import make_plan
 
 import forecaster as fc
 from forecaster.config import parse_duration
 from forecaster.errors import ConfigError
-from forecaster.runs.tune.outcome import print_results, study_figures
+from forecaster.runs.tune.outcome import Outcome, print_results, study_figures
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -62,7 +65,9 @@ def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(searched):
     trials = study.trials
     assert isinstance(trials, pl.DataFrame)
     assert trials["trial"].to_list() == [0, 1, 2, 3]
-    assert trials["note"].to_list() == ["the preset", None, None, None]
+    first, *others = trials["note"].to_list()
+    assert first == "the preset"
+    assert set(others) <= {None, "network weight 0 %: the linear forecast alone"}
     assert study.preset_value == trials["WQL"][0]
     assert study.best_value == trials["WQL"].min() <= study.preset_value
     best = trials.filter(pl.col("WQL") == study.best_value).row(0, named=True)
@@ -84,7 +89,11 @@ def test_the_file_of_the_best_settings_is_a_config_that_says_where_it_is_from(se
         r"# Trial [0-3] of 4 in study shop: WQL [\d.]+ on the validation span\.", lines[1]
     )
     assert lines[2].startswith(f"# The preset, trial 0: {study.preset_value:.6g} (the ")
-    assert "forecaster fit plain.csv --config shop.best.yaml --out MODEL" in lines[4]
+    command = "forecaster fit plain.csv --config studies/shop.best.yaml --out MODEL"
+    assert lines[4] == f"#   {command}"
+    elsewhere = replace(study._outcome.plan, source="a b.csv", future="f.csv")
+    command = replace(study._outcome, plan=elsewhere).fit_command(Path("/x.yaml"))
+    assert command == "forecaster fit 'a b.csv' --future f.csv --config /x.yaml --out MODEL"
 
 
 def test_results_are_printed_with_the_preset_beside_them(searched):
@@ -216,7 +225,35 @@ def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty
         assert run.data.metrics["validation/forecaster/WQL"] == pytest.approx(row["WQL"])
         assert client.get_metric_history(run.info.run_id, "train_loss")
     names = [file.path for file in client.list_artifacts(parent.info.run_id)]
-    assert names == ["best.yaml", "history.png", "importance.png", "settings.png"]
+    assert names == ["best.yaml", "history.png", "settings.png"]
+
+
+def test_pruned_trials_and_unused_settings_are_not_drawn_as_results():
+    """A pruned trial's last loss is in another unit; a linear forecast ignores the network's settings."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+
+    def value(trial):
+        width = trial.suggest_categorical("model.width", [32, 64])
+        trial.set_user_attr("network_weight", float(trial.number % 2))
+        if trial.number % 4 == 0:
+            trial.report(1e6, 1)
+            raise optuna.TrialPruned
+        return width / 100 if trial.number % 2 else 0.3
+
+    study.optimize(value, n_trials=20)
+    figures = dict(study_figures(study, ("WQL",)))
+    assert set(figures) == {"history.png", "importance.png", "settings.png"}
+    drawn = np.concatenate(
+        [part.get_offsets()[:, 1] for part in figures["history.png"].axes[0].collections]
+    )
+    assert len(drawn) == 15 and drawn.max() < 1
+    outcome = Outcome(make_plan(Path(), trials=20), tuple(study.trials))
+    notes = outcome.columns()["note"]
+    assert notes[:3] == [None, None, "network weight 0 %: the linear forecast alone"]
+    console = Console(width=200, record=True, file=StringIO())
+    print_results(console, outcome)
+    assert "in 5 of 15 finished trials the network has weight 0 %" in console.export_text()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
+import torch
 from cheap_evaluators import bowl
 from sweeps import (
     assert_nothing_lost,
@@ -33,6 +34,7 @@ def _run(plan, evaluator, on_trial=lambda trial: None):
 
 def test_each_worker_has_its_gpu_and_its_part_of_the_cores(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 7")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
     made = [worker_environment(number, 3) for number in range(3)]

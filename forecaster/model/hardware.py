@@ -1,4 +1,8 @@
-"""How many cores torch uses: fewer threads for one task, or one thread for each of many tasks."""
+"""The GPUs and the cores that torch uses.
+
+A CUDA GPU computes wherever there is one, unless `on_device("cpu")` holds. The choice is kept in the
+environment, so that child processes make the same.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,49 @@ from typing import TypeVar
 
 import torch
 
+from forecaster.errors import ConfigError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+DEVICES = ("cpu", "cuda")
+_DEVICE = "FORECASTER_DEVICE"
+
+
+@contextmanager
+def on_device(name: str | None) -> Iterator[None]:
+    """Computes on the processor ("cpu") or on a GPU ("cuda"); None = as without it.
+
+    Raises:
+        ConfigError: another name, or this machine has no CUDA GPU.
+    """
+    if name is None:
+        yield
+        return
+    if name not in DEVICES:
+        raise ConfigError(f"device {name!r}: expected one of {', '.join(DEVICES)}")
+    if name == "cuda" and not torch.cuda.device_count():
+        raise ConfigError("device cuda: torch finds no CUDA GPU on this machine; take cpu, or none")
+    before = os.environ.get(_DEVICE)
+    os.environ[_DEVICE] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_DEVICE]
+        else:
+            os.environ[_DEVICE] = before
+
+
+def cuda_count() -> int:
+    """Returns the number of GPUs to compute on; 0 = the processor computes."""
+    return 0 if os.environ.get(_DEVICE) == "cpu" else torch.cuda.device_count()
+
+
+def device(rank: int = 0) -> str:
+    """Returns the device of a process: "cuda:0", "cuda:1", … or "cpu"."""
+    return f"cuda:{rank}" if cuda_count() else "cpu"
 
 
 @contextmanager

@@ -1,0 +1,264 @@
+"""Defects of reading and writing tables that were met in use."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.config import DataConfig
+from forecaster.panel.build import open_panel
+from forecaster.panel.schema import Schema
+from forecaster.panel.store import write_store
+
+DAYS = [f"{day:02d}.01.2024" for day in range(1, 31)]
+ROLES = {"time": "day", "target": ("y",), "known": ("price",)}
+
+
+def text(y=lambda k: f"{3 + k}.000,5", price=lambda k: f"{1 + k % 3},5", days=DAYS):
+    """A table of text as a German program writes it."""
+    rows = [(day, y(k), price(k)) for k, day in enumerate(days)]
+    return pl.DataFrame(rows, schema=["day", "y", "price"], orient="row")
+
+
+def written(path, frame):
+    frame.write_csv(path, separator=";")
+    return path
+
+
+def values(source, schema=None, **options):
+    roles = {} if schema else ROLES
+    tables = {name: options.pop(name) for name in ("future", "covariates") if name in options}
+    return open_panel(source, DataConfig(**roles, **options), schema=schema, **tables)
+
+
+AHEAD = text(y=lambda k: "", price=lambda k: "2.000", days=["31.01.2024", "01.02.2024"])
+WHOLE = text(y=lambda k: f"{3 + k}.000", price=lambda k: "1.000")
+
+
+@pytest.mark.parametrize("kind", ["file", "pandas", "polars", "store"])
+def test_further_tables_are_read_as_the_one_of_the_fit_was(tmp_path, kind):
+    def given(name, frame):
+        path = written(tmp_path / f"{name}.csv", frame)
+        return {"file": path, "pandas": frame.to_pandas(), "polars": frame}.get(kind, path)
+
+    fitted = values(written(tmp_path / "fit.csv", text()))
+    if kind == "store":
+        fitted = write_store(fitted, tmp_path / "store", DataConfig())
+    schema = Schema.from_dict(json.loads(json.dumps(fitted.schema.to_dict())))
+    assert schema.decimal == {"y": ",", "price": ","} and schema.time_format == "%d.%m.%Y"
+    assert fitted.values[:2].tolist() == [[3000.5, 1.5], [4000.5, 2.5]]
+    later = values(given("later", WHOLE), schema, future=given("ahead", AHEAD))
+    assert later.values[:2].tolist() == [[3000, 1000], [4000, 1000]]
+    assert later.values[-1].tolist()[1] == 2000 and later.calendar.text(later.time[-1]) == "2024-02-01"
+    missing = values(given("none", text(y=lambda k: "1,5", price=lambda k: "NA")), schema)
+    assert np.isnan(missing.values[:, 1]).all()
+    for y, cell in (
+        (lambda k: f"{k}.5", "'0.5' in row 1"),
+        (lambda k: f"{3 + k},000.5", "'3,000.5' in row 1"),
+    ):
+        with pytest.raises(
+            fc.DataError, match=r"column 'y': expected ',' as decimal mark, as the model"
+        ) as e:
+            values(given("other", text(y)), schema)
+        assert cell in str(e.value) and str(e.value).endswith(
+            "; correct the values, or pass --decimal ."
+        )
+    with pytest.raises(fc.DataError, match=r"column 'y': expected numbers, found '3.5,1' in row 1"):
+        values(given("odd", text(lambda k: "3.5,1")), schema)
+    own = values(given("own", text(lambda k: f"{3 + k}.000", lambda k: "1.5")), schema, decimal=".")
+    assert own.values[0].tolist() == [3, 1.5]
+    with pytest.raises(
+        fc.DataError, match=r"expected dates written like '%d\.%m\.%Y', found '01\.31\.2024'"
+    ):
+        american = [f"01.{day:02d}.2024" for day in range(2, 32)]
+        values(given("american", text(days=american[::-1])), schema)
+
+
+def test_a_column_that_is_no_part_of_the_model_may_have_another_mark(tmp_path):
+    frame = text().with_columns(version=pl.lit("1.5"))
+    path = written(tmp_path / "a.csv", frame)
+    options = DataConfig(**ROLES, past=())
+    schema = open_panel(path, options).schema
+    assert schema.decimal == {"y": ",", "price": ","}
+    assert open_panel(path, DataConfig(), schema=schema).values[0].tolist() == [3000.5, 1.5]
+    # Where both marks are in use each column keeps its own.
+    mixed = values(written(tmp_path / "b.csv", text(price=lambda k: f"{k}.25"))).schema
+    assert mixed.decimal == {"y": ",", "price": "."}
+    later = values(
+        written(tmp_path / "c.csv", text(lambda k: f"{3 + k}.000", lambda k: "1,250")), mixed
+    )
+    assert later.values[0].tolist() == [3000, 1250]
+
+
+def test_tables_of_one_call_have_one_decimal_mark_or_are_refused(tmp_path):
+    whole, exact = written(tmp_path / "whole.csv", WHOLE), written(tmp_path / "exact.csv", text())
+    ahead = written(tmp_path / "ahead.csv", AHEAD)
+    assert values(exact, future=ahead).values[-1, 1] == 2000
+    shows = written(tmp_path / "shows.csv", AHEAD.with_columns(price=pl.lit("2.000,5")))
+    assert values(whole, future=shows).values[0].tolist() == [3000, 1000]
+    weather = text().select("day", temp=pl.lit("1.000"))
+    cold = written(tmp_path / "cold.csv", weather)
+    assert values(exact, covariates=cold).values[0].tolist() == [3000.5, 1000, 1.5]
+    points = written(tmp_path / "points.csv", text(lambda k: f"{k}.5", lambda k: "1"))
+    for main, future, odd, cell in (
+        (
+            exact,
+            written(tmp_path / "p.csv", AHEAD.with_columns(price=pl.lit("2.5"))),
+            "p.csv",
+            "'2.5' in row 1",
+        ),
+        (points, shows, "points.csv", "'0.5' in row 1"),
+    ):
+        with pytest.raises(fc.DataError) as error:
+            values(main, future=future)
+        other = (exact if odd == "p.csv" else shows).name
+        column = "price" if odd == "p.csv" else "y"
+        message = (
+            f"{odd}: column '{column}': expected ',' as decimal mark as in {tmp_path}/{other}, not '.'"
+        )
+        assert message in str(error.value) and cell in str(error.value)
+
+
+def test_a_model_without_conventions_reads_as_before(tmp_path):
+    panel = values(written(tmp_path / "a.csv", text()))
+    old = panel.schema.to_dict()
+    del old["decimal"]
+    schema = Schema.from_dict(old)
+    assert schema.decimal == {} and values(tmp_path / "a.csv", schema).values[0, 0] == 3000.5
+    with pytest.raises(ValueError, match="decimal"):
+        Schema.from_dict(old | {"decimal": {"y": "x"}})
+
+
+def test_a_large_table_is_converted_as_the_model_reads(tmp_path, monkeypatch):
+    from forecaster.runs import batch_predict
+
+    fitted = tiny.plain_model().artifact
+    model = fc.Forecaster(replace(fitted, schema=replace(fitted.schema, decimal={"sales": ","})))
+    points = tiny.plain().with_columns(pl.col("sales").round().cast(pl.Int64).cast(pl.String) + ".000")
+    expected = model.predict(written(tmp_path / "points.csv", points)).rows
+    assert expected["forecast"].min() > 1000
+    monkeypatch.setattr(batch_predict, "free_memory", lambda: 0.0)
+    model.predict_to(tmp_path / "rows.parquet", tmp_path / "points.csv")
+    assert pl.read_parquet(tmp_path / "rows.parquet").equals(expected)
+
+
+def test_a_target_that_a_frame_holds_as_text_is_read_as_that_of_a_file():
+    for frame in (text(), text().to_pandas(), text().to_pandas().astype({"y": "category"})):
+        panel = values(frame)
+        assert panel.values[0, 0] == 3000.5 and panel.schema.decimal == {"y": ","}
+        assert values(WHOLE.to_pandas(), panel.schema).values[0, 0] == 3000
+    with pytest.raises(fc.DataError, match=r"'1,234' in row 1 may be 1\.234 or 1234; pass --decimal"):
+        values(text(y=lambda k: "1,234"))
+    assert values(text(y=lambda k: "1,234"), decimal=",").values[0, 0] == 1.234
+
+
+def test_missing_words_are_missing_among_numbers_and_names_of_series_elsewhere(tmp_path):
+    rows = [
+        f"{code},{number},{day},{day % 7 or 'NA'}"
+        for code, number in (("NA", 1), ("DE", 2))
+        for day in range(40)
+    ]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["country,shop,step,y", *rows]))
+    for series in ((), ("country",)):
+        panel = open_panel(
+            path, DataConfig(time="step", **({"series": series} if series else {}), target=("y",))
+        )
+        assert panel.labels == ["DE", "NA"] and np.isnan(panel.values).sum() == 10
+    path.write_text(path.read_text().replace("DE,2", "DE,NA"))
+    for declared in (
+        DataConfig(time="step", series=("shop",)),
+        DataConfig(time="step", target=("y",), series=("shop",)),
+    ):
+        with pytest.raises(
+            fc.DataError, match=r"column 'shop': expected a series in every row, found none in row 41"
+        ):
+            open_panel(path, declared)
+
+
+@pytest.mark.parametrize(
+    ("times", "last"),
+    [
+        ("%Y-%m-%d", "2024-04-16"),
+        ("%d.%m.%Y", "16.04.2024"),
+        ("%d.%m.%Y %H:%M", "16.04.2024 00:00"),
+        ("%-m/%-d/%Y", "4/16/2024"),
+        ("%Y%m%d", "20240416"),
+        ("%Y-%m-%dT%H:%M:%SZ", "2024-04-16T00:00:00Z"),
+        ("dates", "2024-04-16"),
+        ("stamps", "2024-04-16"),
+        ("evenings", "2024-04-16 20:30:00"),
+        ("zone", "2024-04-16"),
+    ],
+)
+def test_times_of_a_csv_file_are_written_as_the_table_has_them(tmp_path, times, last):
+    stamps = pl.col("date").cast(pl.Datetime("us"))
+    zone = {"zone": "Europe/Berlin", "%Y-%m-%dT%H:%M:%SZ": "UTC"}.get(times)
+    columns = {
+        "dates": "date",
+        "stamps": stamps,
+        "evenings": stamps + pl.duration(hours=20, minutes=30),
+        "zone": stamps.dt.replace_time_zone(zone),
+    }
+    source = tiny.plain().with_columns(date=columns.get(times, stamps.dt.strftime(times)))
+    if "%" in times:
+        source = written(tmp_path / "a.csv", source)
+    fitted = tiny.plain_model().artifact
+    model = fc.Forecaster(replace(fitted, schema=replace(fitted.schema, time_zone=zone)))
+    forecast = model.predict(source)
+    forecast.write(tmp_path / "rows.csv")
+    model.detect(source).write(tmp_path / "labels.csv")
+    for name, shard in (("one", None), ("parts", (1, 1)), ("parts", None)):
+        model.predict_to(tmp_path / f"{name}.csv", source, shard=shard)
+    rows = (tmp_path / "rows.csv").read_text()
+    for name in ("rows", "labels"):
+        table = pl.read_csv(tmp_path / f"{name}.csv", infer_schema=False)
+        assert table["date"][-1] == (
+            last if name == "rows" else last.replace("16", "09").replace("4/09", "4/9")
+        )
+    assert forecast.rows["date"].dtype.is_temporal() and rows.count(last) == 3
+    assert all((tmp_path / f"{name}.csv").read_text() == rows for name in ("one", "parts"))
+
+
+@pytest.mark.parametrize("kind", ["file", "frame"])
+def test_rows_that_repeat_name_the_missing_key_columns(tmp_path, kind):
+    days = [f"2024-01-{day:02d}" for day in range(1, 21)]
+    cells = [
+        (s, i, c, d, n + 7 * k)
+        for s in "ab"
+        for k, (i, c) in enumerate(("xr", "xg", "yr", "yg"))
+        for n, d in enumerate(days)
+    ]
+    frame = pl.DataFrame(cells, schema=["store", "item", "colour", "day", "sales"], orient="row")
+    one = frame.filter(pl.col("colour") == "r").drop("colour")
+    path = tmp_path / "a.csv"
+
+    def refused(frame, **options):
+        frame.write_csv(path)
+        with pytest.raises(fc.DataError) as error:
+            open_panel(frame if kind == "frame" else path, DataConfig(**options))
+        return str(error.value)
+
+    message = refused(one, series=("store",))
+    assert (
+        "expected one row per series and time, found 2 that disagree at 2024-01-01 in series 'a'"
+        in message
+    )
+    assert (
+        "; they differ in column 'item': add --series store,item, or settle it with --on-dup" in message
+    )
+    both = "they differ in column 'item' and 'colour': add --series store,item,colour, or"
+    assert both in refused(frame, series=("store",))
+    assert "column 'store': add --series store, or" in refused(one.filter(item="x"), series=())
+    assert "; name the series with --series COLUMN" in refused(
+        pl.concat([one, one.with_columns(pl.col("sales") + 1)]), series=("store", "item")
+    )
+    same = one.with_columns(sales=pl.lit(1.5), past=pl.col("sales"))
+    same.write_csv(path)
+    panel = open_panel(path, DataConfig(series=("store",), target=("sales",), past=()))
+    (note,) = [note for note in panel.notes if note.rule == "duplicates"]
+    assert note.advice == "they differ in column 'item': add --series store,item"
