@@ -30,7 +30,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.writer import check_suffix
 from forecaster.windows.batch import Inputs
 
-METADATA_FORMAT = 1
+METADATA_FORMAT = 2
 _MASKS = {"observed": "context", "past_observed": "past", "known_observed": "known"}
 _TOLERANCE = 1e-4  # of the window's scale
 
@@ -59,6 +59,7 @@ class OnnxGraph(nn.Module):
             "phase": (whole, shape.cycles),
             "elapsed": (whole,),
             "channel": (shape.channels,),
+            "spread": (shape.channels,),
         }
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
@@ -72,7 +73,7 @@ class OnnxGraph(nn.Module):
         read = dict(zip(self.names, given, strict=True))
         batch = read["context"].shape[0]
         for name in self.sizes.keys() - read.keys():
-            dtype = torch.int64 if name.endswith("_category") else torch.float32
+            dtype = torch.int64 if name.endswith("_category") else torch.float64
             read[name] = torch.zeros(batch, *self.sizes[name], dtype=dtype)
         return Inputs(**read, **{mask: ~read[values].isnan() for mask, values in _MASKS.items()})
 
@@ -95,7 +96,7 @@ class OnnxGraph(nn.Module):
             elif name == "phase":
                 cells = torch.rand(size, generator=random)
             else:
-                cells = torch.randn(size, generator=random)
+                cells = torch.randn(size, generator=random, dtype=torch.float64)
                 if name == "context":
                     cells = cells * scaler.scale[1:] + scaler.loc[1:]  # type: ignore[union-attr, index]
                 cells = cells.masked_fill(torch.rand(size, generator=random) < 0.1, torch.nan)

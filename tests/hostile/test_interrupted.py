@@ -77,6 +77,28 @@ def _there(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+def test_sigterm_ends_a_prediction_in_seconds_whatever_it_computes(folder):
+    """A single operation on a large tensor may take minutes; here it sleeps, as that would, in C."""
+    endless = "from forecaster.model.ensemble import Ensemble as E; import time; "
+    endless += "E.predict = lambda *_: print('computing', flush=True) or time.sleep(99); "
+    process = subprocess.Popen(
+        [sys.executable, "-c", endless + PROGRAM, *VERBS["predict"]],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert [process.stdout.readline() for _ in range(2)] == ["begun\n", "computing\n"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=5) == 143
+    finally:
+        process.kill()
+        process.wait()
+    assert _there(folder) == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_ctrl_c_at_any_moment_gives_130_and_leaves_nothing_half_done(folder, verb):
     begins, spent, whole = 0.0, 0.0, _begun(folder, VERBS[verb])
