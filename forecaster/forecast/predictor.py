@@ -30,6 +30,7 @@ from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
+from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
@@ -321,6 +322,24 @@ class Predictor:
             window.seed,
         )
         return replace(self._keyed(leads, window, chosen, predicted), panel=panel)
+
+    def inputs(self, panel: Panel, cutoff: str = "own") -> tuple[list[str], Inputs]:
+        """Returns the labels of the series that can be forecast, and what the network reads of each.
+
+        Args:
+            panel: opened with the artifact's schema.
+            cutoff: as in `predict`.
+
+        Raises:
+            DataError: a covariate known in advance is missing after the cutoff.
+        """
+        window = resolve_window(self.artifact, panel, cutoff, None)
+        check_known(panel, self.artifact, window)
+        leads = _locate_leads(panel, self.artifact, window)
+        chosen = np.flatnonzero(leads.usable.any(axis=1))
+        store = self._store(leads.panel, self.artifact.horizon)
+        batch = store.batch(chosen, None, leads.cutoff[chosen])
+        return [panel.labels[number] for number in chosen], batch.inputs
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
         """Returns the forecast of every series at one past cutoff (a time), with the truth."""

@@ -139,7 +139,12 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
         "context, past, known, static_category, phase, elapsed, channel, spread → quantiles"
     )
     assert capfd.readouterr() == ("", "")
-    stored = onnxruntime.InferenceSession(tmp_path / "shop.onnx").get_modelmeta().custom_metadata_map
+    session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
+    labels, inputs = tiny.model().onnx_inputs(tiny.shop(), tiny.prices())
+    (quantiles,) = session.run(["quantiles"], inputs)
+    assert labels == list(tiny.ahead().panel.labels)
+    assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
+    stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
     assert found["forecaster.format"] == 2
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
