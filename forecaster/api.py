@@ -1,4 +1,4 @@
-"""The Python interface: fit, tune, check, convert, load; the classes Forecaster and Study.
+"""The Python interface: fit, tune, backtest, check, convert, load; the classes Forecaster and Study.
 
 Tables go in as a path, a glob, or a pandas, polars or Arrow frame; forecasts and scores come out as
 the same kind of frame. The command line takes its options, their defaults and their help from the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy import datetime64
 
-    from forecaster.config import Config, TrackingConfig
+    from forecaster.config import Config, DataConfig, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.detect import Labels
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
     from forecaster.runs.batch_predict import BatchResult, Engine
+    from forecaster.runs.pipeline import BacktestOptions
     from forecaster.runs.registry import Published
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.outcome import Outcome
@@ -52,6 +53,8 @@ _COMMON = {
     "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
     "date.",
     "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
+    "name": "Name of the run in MLflow.",
+    "tracking": "Record the run in MLflow.",
     "overwrite": "Replace outputs that are there.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
@@ -79,6 +82,7 @@ def data_options() -> dict[str, tuple[Parameter, str]]:
             annotation = ast.unparse(field.annotation).replace("tuple[str, ...]", "str | Sequence[str]")
             annotation = re.sub(r"tuple\[Annotated\[int.*?\], \.\.\.\]", "Sequence[int]", annotation)
             name = field.target.id
+            annotation = "str | Sequence[str] | None" if name == "time" else annotation
             parameter = Parameter(
                 name,
                 Parameter.KEYWORD_ONLY,
@@ -157,7 +161,12 @@ def fit(
     precision: Literal["full", "bf16"] | None = None,
     compile: bool = False,
     budget: str | float | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+    integer: bool = False,
     report: str | Path | None = None,
+    tracking: bool = True,
+    name: str | None = None,
     quiet: bool = False,
     **data_options: Any,
 ) -> Forecaster:
@@ -175,7 +184,11 @@ def fit(
         precision: Matrix products in training: full (float32) or bf16. None = full.
         compile: Compile the training loss with torch; pays on a GPU in a long fit.
         budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
+        lower: Smallest value of a forecast.
+        upper: Largest value of a forecast.
+        integer: Round forecasts to whole numbers.
         report: HTML page about the validation windows; `out` has one anyway.
+        name: Name of the run in MLflow. None = that of the folder or the table.
         data_options: fields of `DataConfig`.
 
     Raises:
@@ -194,6 +207,11 @@ def fit(
     from forecaster.panel.findings import check_paths
 
     settings = config_from(config, horizon, data_options)
+    bounds = {"lower": lower, "upper": upper, "integer": integer or None}
+    settings = settings.replaced(
+        target={key: bound for key, bound in bounds.items() if bound is not None}
+    )
+    settings = _tracked(settings, tracking)
     if budget is not None:
         settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
     if precision not in (None, "full", "bf16"):
@@ -244,7 +262,19 @@ def fit(
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
-        artifact = run_fit(panel, settings, folder, console, start, run, context, report=page)
+        command = "fc.fit(...)" if folder is None else request.command(folder)
+        artifact = run_fit(
+            panel,
+            settings,
+            folder,
+            console,
+            start,
+            run,
+            context,
+            report=page,
+            name=name,
+            command=command,
+        )
         return Forecaster(artifact, settings.tracking)
 
 
@@ -273,6 +303,7 @@ def tune(
     register: str | None = None,
     refit: bool = True,
     command: str = "fc.tune(...)",
+    tracking: bool = True,
     quiet: bool = False,
     **data_options: Any,
 ) -> Study:
@@ -317,7 +348,7 @@ def tune(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
-    settings = config_from(config, horizon, data_options)
+    settings = _tracked(config_from(config, horizon, data_options), tracking)
     required_horizon(settings)
     check_paths(data, future, covariates)
 
@@ -406,6 +437,91 @@ def convert(
 
 
 @_described
+@_on_device
+def backtest(
+    data: object,
+    horizon: int | None = None,
+    windows: int = 8,
+    refit: Literal["once", "each"] = "once",
+    *,
+    config: Settings | None = None,
+    stride: int | None = None,
+    covariates: object = None,
+    only: str | Sequence[str] | None = None,
+    quiet: bool = False,
+    tracking: bool = True,
+    name: str | None = None,
+    command: str = "fc.backtest(...)",
+    **data_options: Any,
+) -> Backtest:
+    """Returns forecasts at past cutoffs with the truth beside them, and scores: of a config, not a model.
+
+    Args:
+        windows: Number of cutoffs.
+        refit: Fit before the first cutoff (once), or before each.
+        stride: Steps between cutoffs. None = the horizon.
+        only: Labels of the series to score; fits read all. None = all.
+        command: Command that is written into the report.
+        data_options: fields of `DataConfig`.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        DataError: the table cannot be understood, or has too little history for so many windows.
+
+    Example:
+        >>> backtest("sales.csv", horizon=28, windows=8).summary   # doctest: +SKIP
+    """
+    from forecaster.config import config_from, required_horizon
+    from forecaster.panel.findings import check_paths
+
+    if refit not in ("once", "each"):
+        raise ConfigError(f"refit {refit!r}: expected once or each; never is for a model as it is")
+    options = _backtest_options(windows, refit, stride, None, only)
+    settings = _tracked(config_from(config, horizon, data_options), tracking)
+    required_horizon(settings)
+    check_paths(data, covariates)
+
+    from forecaster.runs.resume import FitRequest
+
+    settings, panel = _open(FitRequest(settings, data, covariates=covariates))
+    source = (data, settings.data, covariates)
+    return _backtest(settings, panel, source, options, settings.tracking, quiet, name, command)
+
+
+def _backtest_options(
+    windows: int, refit: Any, stride: int | None, horizon: int | None, only: str | Sequence[str] | None
+) -> BacktestOptions:
+    from forecaster.runs.pipeline import BacktestOptions
+
+    if refit not in ("once", "each", "never"):
+        raise ConfigError(f"refit {refit!r}: expected once, each or never")
+    for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+        check_count(count, name)
+    return BacktestOptions(windows, refit, stride, horizon, only)
+
+
+def _backtest(
+    model: Artifact | Config,
+    panel: Panel,
+    source: tuple[object, DataConfig, object],
+    options: BacktestOptions,
+    tracking: TrackingConfig,
+    quiet: bool,
+    name: str | None,
+    command: str,
+) -> Backtest:
+    """Scores a model, or a config; `source`: table, how it was to be read, second table."""
+    from rich.console import Console
+
+    from forecaster.panel.build import with_roles_until
+    from forecaster.runs.pipeline import run_backtest_pipeline
+
+    reopened = partial(with_roles_until, panel, *source)
+    console = Console(quiet=quiet)
+    return run_backtest_pipeline(model, panel, options, tracking, console, reopened, command, name)
+
+
+@_described
 def check(
     data: object,
     horizon: int | None = None,
@@ -436,7 +552,7 @@ def load(path: str | Path) -> Forecaster:
 
     Args:
         path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
-            store that MLFLOW_TRACKING_URI names, or the one in this folder.
+            store that MLFLOW_TRACKING_URI names, or your own.
 
     Raises:
         ArtifactError: there is none, it is damaged, or a newer version wrote it.
@@ -460,6 +576,10 @@ def _check_model(path: str | Path) -> bool:
     if not registered:
         check_saved(Path(path))
     return registered
+
+
+def _tracked(config: Config, tracking: bool) -> Config:
+    return config if tracking else config.replaced(tracking={"enabled": False})
 
 
 def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path | None:
@@ -660,6 +780,9 @@ class Forecaster:
         quiet: bool = False,
         horizon: int | None = None,
         only: str | Sequence[str] | None = None,
+        tracking: bool = True,
+        name: str | None = None,
+        command: str = "model.backtest(...)",
         **data_options: Any,
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -671,30 +794,23 @@ class Forecaster:
             stride: Steps between cutoffs. None = the horizon.
             horizon: Leads to score. None = as fitted.
             only: Labels of the series to score; fits read all. None = all.
+            command: Command that is written into the report.
             data_options: fields of `DataConfig`.
 
         Raises:
             ConfigError: `refit` is unknown or dishonest, or the horizon is too long for the model.
             DataError: the table has too little history for so many windows.
         """
-        from rich.console import Console
-
         from forecaster.config import config_from
-        from forecaster.panel.build import with_roles_until
-        from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
-        if refit not in ("once", "each", "never"):
-            raise ConfigError(f"refit {refit!r}: expected once, each or never")
-        for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
-            check_count(count, name)
-        plan = BacktestOptions(windows, refit, stride, horizon, only)
+        options = _backtest_options(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
         declared = config_from(None, None, data_options).data
         given = {name: getattr(declared, name) for name in data_options}
         reading = self.artifact.requested.data.model_copy(update=given)
-        reopened = partial(with_roles_until, panel, data, reading, covariates)
-        console = Console(quiet=quiet)
-        return run_backtest_pipeline(self.artifact, panel, plan, self.tracking, console, reopened)
+        source = (data, reading, covariates)
+        store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
+        return _backtest(self.artifact, panel, source, options, store, quiet, name, command)
 
     @_described
     @_on_device

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from forecaster.errors import ConfigError, nearest
@@ -51,7 +51,8 @@ class DataConfig(Section):
     """
 
     time: str | None = None
-    """Column of timestamps; row: no timestamps, the rows are numbered. Null = inferred."""
+    """Column of timestamps, or those of their parts, as year,month,day,hour; row: no timestamps, the rows
+    are numbered. Null = inferred."""
     series: tuple[str, ...] | None = None
     """Columns that together identify a series. Null = inferred."""
     target: tuple[str, ...] | None = None
@@ -89,6 +90,11 @@ class DataConfig(Section):
     """Rows that share series and time but differ: an error, their mean, or the last one."""
     holidays: str | None = None
     """Country, as DE or US-CA, whose public holidays become a known covariate; null = none."""
+
+    @field_validator("time", mode="before")
+    @classmethod
+    def _one_name(cls, time: object) -> object:
+        return ",".join(map(str, time)) if isinstance(time, list | tuple) else time
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -279,7 +285,7 @@ class TrackingConfig(Section):
     enabled: bool = True
     """Record the run in MLflow."""
     uri: str | None = None
-    """MLflow store; null = MLFLOW_TRACKING_URI, else SQLite in the working directory."""
+    """MLflow store; null = MLFLOW_TRACKING_URI, else SQLite in your data folder."""
     experiment: str = "forecaster"
     """MLflow experiment."""
 

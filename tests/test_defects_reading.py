@@ -2,8 +2,11 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime
+from inspect import signature
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from forecast import tiny
@@ -262,3 +265,188 @@ def test_rows_that_repeat_name_the_missing_key_columns(tmp_path, kind):
     panel = open_panel(path, DataConfig(series=("store",), target=("sales",), past=()))
     (note,) = [note for note in panel.notes if note.rule == "duplicates"]
     assert note.advice == "they differ in column 'item': add --series store,item"
+
+
+POLLUTION = ["2010,1,1,0,NA,NW", "2010,1,1,1,NA,NW", "2010,1,1,2,129,cv"]
+
+
+def parts(rows=48, dtype=pl.Int64):
+    """Hours of a series, a column for each part of the time."""
+    times = pl.Series(np.arange(rows) * 3_600_000_000 + 1_709_164_800_000_000).cast(pl.Datetime("us"))
+    columns = {name: getattr(times.dt, name)().cast(dtype) for name in ("year", "month", "day", "hour")}
+    return pl.DataFrame(columns).with_columns(y=pl.int_range(rows) % 24 + 0.5), times
+
+
+@pytest.mark.parametrize("kind", ["file", "parquet", "pandas", "polars", "store", "text"])
+def test_a_time_in_several_columns_comes_back_in_them(tmp_path, kind):
+    from forecaster.panel.convert import convert_table
+
+    frame, times = parts(dtype=pl.Int32)
+    plain = open_panel(frame.select("y", time=times), DataConfig(freq="1h"))
+    if kind == "text":  # as 02 and 07
+        frame = frame.with_columns(pl.col("month", "day", "hour").cast(pl.String).str.zfill(2))
+    frame.write_csv(tmp_path / "a.csv")
+    frame.write_parquet(tmp_path / "a.parquet")
+    files = {"file": tmp_path / "a.csv", "parquet": tmp_path / "a.parquet", "text": tmp_path / "a.csv"}
+    source = {"pandas": frame.to_pandas(), "polars": frame}.get(
+        kind, files.get(kind, tmp_path / "a.csv")
+    )
+    data = DataConfig(time=["year", "month", "day", "hour"], target=("y",))
+    if kind == "store":
+        convert_table(source, tmp_path / "store", data)
+        source = tmp_path / "store"
+    panel = open_panel(source, data)
+    assert panel.time.tolist() == plain.time.tolist() and panel.calendar.freq == "1h"
+    schema = Schema.from_dict(json.loads(json.dumps(panel.schema.to_dict())))
+    later = open_panel(source, DataConfig(), schema=schema)
+    rows = later.frame(np.zeros(48, int), later.time, cutoff=later.time[[0] * 48], lead=np.arange(48))
+    assert rows.columns == ["cutoff", "year", "month", "day", "hour", "lead"]
+    expected = frame.cast(pl.Int64) if kind in ("file", "store") else frame
+    assert rows.select("year", "month", "day", "hour").equals(
+        expected.drop("y").cast({"year": rows["year"].dtype})
+    )
+    assert rows["year"].dtype == (pl.Int32 if kind in ("parquet", "pandas", "polars") else pl.Int64)
+    assert rows["cutoff"].dtype == pl.Datetime("us")
+    assert later.as_text(rows)["cutoff"][0] == "2024-02-29 00"
+
+
+def test_parts_of_a_time_are_known_by_name_or_by_their_place(tmp_path):
+    frame, times = parts()
+    plain = open_panel(frame.select("y", time=times), DataConfig(freq="1h")).time.tolist()
+    renamed = frame.rename({"year": "yy", "month": "mo", "day": "dd", "hour": "obs_hour"})
+    for table, names in (
+        (renamed, ["yy", "mo", "dd", "obs_hour"]),
+        (frame, ["hour", "day", "month", "year"]),
+        (frame.with_columns(pl.col("hour").cast(pl.Float64)), "year,month,day,hour"),
+        (frame.with_columns(minute=0), "year,month,day,hour,minute"),
+    ):
+        assert open_panel(table, DataConfig(time=names, target=("y",))).time.tolist() == plain
+    weeks = pl.DataFrame(
+        {"year": [2020, 2020, 2021, 2021], "week": [52, 53, 1, 2], "y": [1.0, 2, 3, 4]}
+    )
+    quarters = pl.DataFrame(
+        {"year": [2020, 2020, 2021, 2021], "quarter": [3, 4, 1, 2], "y": [1.0, 2, 3, 4]}
+    )
+    for table, freq in ((weeks, "1w"), (quarters, "1q")):
+        panel = open_panel(table, DataConfig(time=table.columns[:2], target=("y",)))
+        assert panel.calendar.freq == freq
+        assert panel.frame(np.zeros(4, int), panel.time).equals(table.drop("y"))
+
+    def refused(message, table=frame, **options):
+        with pytest.raises(fc.DataError, match=message):
+            open_panel(
+                table,
+                DataConfig(**({"time": ["year", "month", "day", "hour"], "target": ("y",)} | options)),
+            )
+
+    hour = pl.col("hour")
+    refused(
+        r"expected dates written like '.*', found '2024-02-29 24' in row 1 \(2 such",
+        frame.with_columns(hour.replace(0, 24)),
+    )
+    refused(r"found '2024-02-30 00' in row 1", frame.with_columns(day=pl.col("day") + 1))
+    refused(r"found '2024-02-29 0\.5' in row 1", frame.with_columns(hour + 0.5))
+    refused(
+        "expected a time in every row, found none in row 1 ", frame.with_columns(hour.replace(0, None))
+    )
+    refused("no column 'hours' .--time.; did you mean 'hour'", time=["year", "month", "day", "hours"])
+    refused(
+        "expected the columns of a time's parts, each once; name them in this order: year, month",
+        time=["month", "day"],
+    )
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["year,month,day,hour,pm,wind", *POLLUTION]))
+    panel = open_panel(path, DataConfig(time="year,month,day,hour", target=("pm",), static=(), past=()))
+    assert panel.values[:, 0].tolist() == [129] and panel.schema.past == ()
+
+
+def test_tables_with_times_in_several_columns_are_joined_and_forecast(tmp_path):
+    frame = (
+        tiny.plain()
+        .with_columns(
+            year=pl.col("date").dt.year(), month=pl.col("date").dt.month(), day=pl.col("date").dt.day()
+        )
+        .drop("date")
+    )
+    names = ["year", "month", "day"]
+    fitted = tiny.plain_model().artifact
+    parts = {name: (name, "Int32") for name in names}
+    model = fc.Forecaster(
+        replace(fitted, schema=replace(fitted.schema, time=",".join(names), time_parts=parts))
+    )
+    forecast = model.predict(frame.to_pandas())
+    expected = tiny.plain_model().predict(tiny.plain()).rows
+    assert forecast.rows["forecast"].equals(expected["forecast"])
+    assert forecast.frame[names].iloc[-1].tolist() == [2024, 4, 16]
+    assert forecast.wide().columns.tolist()[:3] == names
+    forecast.write(tmp_path / "rows.csv")
+    assert pl.read_csv(tmp_path / "rows.csv")["cutoff"][0] == "2024-04-09"
+    assert model.detect(frame).frame.select(names).equals(frame.select(names))
+
+
+@pytest.mark.parametrize("ids", [["a", "b"], [1, 2]])
+@pytest.mark.parametrize("ds", ["date", "text", "integer"])
+@pytest.mark.parametrize("kind", ["file", "frame"])
+def test_the_names_unique_id_ds_and_y_are_inferred(tmp_path, ids, ds, kind):
+    times = {"date": [tiny.day(n) for n in range(30)], "text": DAYS, "integer": [*range(1, 31)]}[ds]
+    rows = [(i, t, float(n % 7)) for i in ids for n, t in enumerate(times)]
+    frame = pl.DataFrame(rows, schema=["unique_id", "ds", "y"], orient="row")
+    if ds != "integer":
+        frame = frame.select(pl.lit(tiny.day(3)).alias("published"), pl.all())
+    frame = frame.with_columns(ex=pl.col("y") * 2)
+    frame.write_csv(tmp_path / "a.csv")
+    schema = open_panel(frame if kind == "frame" else tmp_path / "a.csv", DataConfig()).schema
+    assert (schema.series, schema.time, schema.target) == (("unique_id",), "ds", ("y",))
+    assert schema.past == ("ex",)
+
+
+INSTANT = datetime(2024, 3, 1, 12, 30)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("2024-03-01 12:30", "2024-03-01 12:30"),
+        (np.str_("own"), "own"),
+        (INSTANT.date(), "2024-03-01"),
+        (INSTANT, "2024-03-01T12:30:00"),
+        (pd.Timestamp(INSTANT), "2024-03-01T12:30:00"),
+        (pd.Timestamp(INSTANT, tz="Europe/Berlin"), "2024-03-01T12:30:00+01:00"),
+        *((np.datetime64(INSTANT, unit), "2024-03-01T12:30:00") for unit in ("s", "ms", "us", "ns")),
+        (np.datetime64("2024-03-01"), "2024-03-01T00:00:00"),
+        (np.datetime64("2024-03"), "2024-03-01T00:00:00"),
+        (17, "17"),
+        (np.int64(17), "17"),
+        *((bad, None) for bad in (2.5, pd.NaT, np.datetime64("NaT"), [INSTANT], True, ())),
+    ],
+)
+def test_every_date_option_takes_every_kind_of_date(tmp_path, given, text):
+    from forecaster.panel.timestamps import date_text
+
+    if text is not None:
+        assert date_text(given, "until") == text
+        return
+    model, table, out = tiny.plain_model(), tiny.plain(), tmp_path / "rows.csv"
+    for name, call in (
+        ("until", lambda: fc.fit(table, horizon=7, until=given)),
+        ("until", lambda: fc.tune(table, horizon=7, until=given)),
+        ("cutoff", lambda: model.predict(table, cutoff=given)),
+        ("cutoff", lambda: model.predict_to(out, table, cutoff=given)),
+        ("cutoff", lambda: model.explain(table, series="a", cutoff=given)),
+    ):
+        with pytest.raises(
+            fc.ConfigError, match=f"^{name} .*: expected a date: text, a date, datetime, Timestamp"
+        ):
+            call()
+    options = {
+        option
+        for f in (fc.fit, fc.tune, fc.convert, fc.check, *vars(fc.Forecaster).values())
+        if callable(f)
+        for option in signature(f).parameters
+    }
+    dates = {
+        name
+        for name in options
+        if name in ("until", "cutoff", "since", "start", "end", "after", "before", "date")
+    }
+    assert dates == {"until", "cutoff"}

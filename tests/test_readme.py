@@ -50,6 +50,7 @@ def in_a_fresh_folder(tmp_path, monkeypatch):
     """A working directory with nothing but data/, and trainings of two steps."""
     shutil.copytree(ROOT / "data", tmp_path / "data")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "of the user"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
     def prepare_tiny(panel, config, start=None):
@@ -101,7 +102,7 @@ def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch)
     shown = set(re.findall(r"^[├└]── (\S+\.\w+) ", _block_of("models/sales/"), re.MULTILINE))
     # After two steps no width may help.
     assert shown - {"calibration.safetensors"} <= files <= shown
-    assert Path("mlflow.db").exists()
+    assert Path("of the user/forecaster/mlflow.db").exists() and not Path("mlflow.db").exists()
 
 
 @tracked
@@ -115,7 +116,11 @@ def test_the_demo_runs_and_leaves_what_the_readme_shows(in_a_fresh_folder, monke
     keys = [line.split(",")[:5] for line in shown[1:]]
     assert keys == [line.split(",")[:5] for line in made[1 : len(shown)]]
     assert Path("demo/forecast.png").stat().st_size > 10_000
-    assert "forecaster ui\n" in capsys.readouterr().out
+    assert Path("demo/mlflow.db").exists() and not Path("of the user").exists()
+    assert (
+        f"forecaster ui --uri sqlite:///{Path('demo').absolute()}/mlflow.db\n"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.slow

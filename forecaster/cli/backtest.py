@@ -1,7 +1,9 @@
-"""`forecaster backtest`: a model and a table → scores at past cutoffs."""
+"""`forecaster backtest`: a model and a table, or a table alone → scores at past cutoffs."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,30 +11,54 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options, results
+from forecaster.errors import ConfigError
+from forecaster.forecast.model_folder import CONTRACT
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 
 
-@options.flags_of(api.Forecaster.backtest)
+@options.flags_of(api.Forecaster.backtest, "command")
 def backtest(
-    model: options.Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|DATA",
+            help="Folder written by forecaster fit, or models:/NAME@champion; or a table to fit and score.",
+        ),
+    ],
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="Table to score the model on.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
     overwrite: options.Overwrite = False,
+    config: options.ConfigFile = None,
+    sets: options.Sets = None,
     **given: Any,
 ) -> None:
-    """Score a model at past cutoffs, beside baselines.
+    """Score a model at past cutoffs, beside baselines; or a table alone, by the defaults or a config.
 
     By default the model's settings are fitted again to the rows before the first cutoff, so that no
     scored row has been seen.
     """
+    saved = model.startswith("models:/") or (Path(model) / CONTRACT).exists()
+    if saved and data is None:
+        raise ConfigError(f"Missing argument DATA: the table to score {model} on")
+    if data is not None and (config or sets):
+        raise ConfigError("--config and --set: a model has its own; leave them out, or the model")
+    table = model if data is None else data
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
-    results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
+    results.check_files(outputs, (table, given["covariates"]), overwrite)
     from rich.console import Console
 
+    from forecaster.config import load_config
     from forecaster.runs.console import print_summary
 
-    result = api.load(model).backtest(**given)
+    given["command"] = shlex.join(["forecaster", *sys.argv[1:]])
+    if data is None:
+        result = api.backtest(table, config=load_config(config, sets or ()), **given)
+    else:
+        result = api.load(model).backtest(table, **given)
     print_summary(Console(), result)
     results.put(result, out, plot)
     if report is not None:

@@ -13,21 +13,22 @@ def demo(
 ) -> None:
     """Fit, forecast and score the demo data.
 
-    Everything lands in one folder; the runs in the MLflow store of this one.
+    Everything lands in one folder, an MLflow store of the runs too.
     """
     from rich.console import Console
 
     from forecaster import api
-    from forecaster.config import TrackingConfig
     from forecaster.forecast.writer import write_figure
     from forecaster.runs.console import print_summary
-    from forecaster.runs.tracking import tracking_uri, where_to_look
+    from forecaster.runs.tracking import where_to_look
 
     console = Console()
     data, future = (_demo_file(name) for name in ("demo.csv", "demo_future.csv"))
     known = ["price", "promo"]
     console.rule(f"fit {data.name}: 28 days ahead", align="left")
-    model = api.fit(data, horizon=28, known=known, out=out / "model", overwrite=True)
+    out.mkdir(parents=True, exist_ok=True)
+    store = {"tracking": {"uri": f"sqlite:///{out.absolute() / 'mlflow.db'}"}}
+    model = api.fit(data, 28, config=store, known=known, out=out / "model", overwrite=True)
 
     console.rule("predict the next 28 days", align="left")
     forecast = model.predict(data, future=future)
@@ -46,7 +47,7 @@ def demo(
     console.print(f"forecasts  {out / 'forecasts.csv'}", soft_wrap=True)
     console.print(f"picture    {picture.absolute()}", soft_wrap=True)
     console.print(f"report     {(out / 'report.html').absolute()}", soft_wrap=True)
-    console.print(f"runs       {where_to_look(tracking_uri(TrackingConfig()))}", soft_wrap=True)
+    console.print(f"runs       {where_to_look(store['tracking']['uri'])}", soft_wrap=True)
 
 
 def _demo_file(name: str) -> Path:

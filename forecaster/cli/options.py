@@ -23,7 +23,7 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, as model.width=64; repeatable."),
 ]
 Store = Annotated[
-    str | None, typer.Option(help="MLflow store. Default: MLFLOW_TRACKING_URI, else a local one.")
+    str | None, typer.Option(help="MLflow store. Default: MLFLOW_TRACKING_URI, else your own.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that are there.")]
 _METAVARS = {
@@ -99,6 +99,7 @@ def _flag(option: Parameter, text: str) -> Parameter:
         more["metavar"] = "N,M" if "int" in declared else "A,B"
     elif declared.startswith("bool"):
         kind = bool
+        words = [f"{words[0]}/--no-{name}"] if default else words
     elif declared.startswith("int"):
         kind = int
         if name not in data_options():  # the config checks these, and names the value

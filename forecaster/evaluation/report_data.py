@@ -47,7 +47,7 @@ class ReportContext:
     artifact: Artifact
     """The model; of several refits, the last."""
     command: str
-    """Repeats the scores, with MODEL and DATA for paths."""
+    """Makes the page again."""
     fingerprint: str
     """Of the table that was scored."""
     findings: tuple[Finding, ...] = ()

@@ -134,12 +134,12 @@ class Forecast:
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
-        time = self.panel.schema.time or "time"
+        times = [*self.panel.schema.time_parts] or [self.panel.schema.time or "time"]
         keys = [*self.panel.schema.series, *(["channel"] if self.panel.n_channels > 1 else [])]
         # Times may be text in the caller's format, which does not sort as time does.
         at = np.repeat(self.time, self.panel.n_channels, axis=0).reshape(-1)
         rows = self.rows.with_columns(**{"\0at": at})
-        wide = rows.pivot(on=keys or ["channel"], index=["\0at", time], values="forecast")
+        wide = rows.pivot(on=keys or ["channel"], index=["\0at", *times], values="forecast")
         return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
 
     def write(self, path: str | Path) -> None:

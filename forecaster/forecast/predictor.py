@@ -159,12 +159,15 @@ def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Non
     names = (*schema.known_numeric, *schema.known_category)
     first: dict[str, str] = {}
     lacking = np.zeros(len(names), np.int64)
+    # A lead reads its whole horizon patch: without it a shorter forecast would be another one.
+    model = artifact.plan.model
+    patch = artifact.horizon if model.decoder_mask == "full" else model.decoder_patch
+    horizon = -(-window.horizon // patch) * patch
     for start in range(0, panel.n_series if names else 0, BLOCK):
         part = panel.between(start, min(start + BLOCK, panel.n_series))
         leads = _locate_leads(part, artifact, window)
-        # A shorter forecast is the beginning of the trained one: the last patch is read whole.
-        usable = leads.usable.any(axis=1)
-        rows = leads.rows[usable, : window.horizon, None]
+        horizon, usable = min(horizon, leads.rows.shape[1]), leads.usable.any(axis=1)
+        rows = leads.rows[usable, :horizon, None]
         empty = np.concatenate(  # [series, H, known]
             [
                 np.isnan(leads.panel.values[rows, numbers]),
@@ -180,10 +183,14 @@ def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Non
             first.setdefault(names[place], f"series {part.labels[number]} at {time} (lead {lead + 1}")
     for name in schema.known:
         if name in first:
+            advice = "give them with --future FILE, or shorten --horizon"
+            if horizon > window.horizon:
+                advice = (
+                    f"--horizon {window.horizon} reads all of them: {advice} to a multiple of {patch}"
+                )
             raise DataError(
                 f"{panel.name}: '{name}' is known in advance, but has no value for {first[name]} of "
-                f"{window.horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: "
-                "give them with --future FILE, or shorten --horizon"
+                f"{horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: {advice}"
             )
 
 
@@ -290,7 +297,7 @@ class Predictor:
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
         panel = panel.only(only)
-        found = check_panel(panel)
+        found = check_panel(panel, target=self.artifact.plan.target)
         refuse_errors(found)
         check_known(panel, self.artifact, window)
         forecasts, total = [], panel.n_series

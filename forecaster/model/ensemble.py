@@ -145,7 +145,7 @@ class Ensemble(nn.Module):
         if not self.target.integer:
             return values
         lower, upper = self.target.lower, self.target.upper
-        values = values.round()
+        values = values.round() + 0.0  # -0.3 would be rounded to -0.0
         # Rounding may cross a bound that is no whole number.
         values = values if lower is None else values.clamp(min=math.ceil(lower))
         return values if upper is None else values.clamp(max=math.floor(upper))

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from forecaster.config import TargetConfig
 from forecaster.panel.audit_facts import Facts, facts_of
 from forecaster.panel.findings import Finding, Severity, worst_first
 from forecaster.panel.panel import MISSING, Panel
@@ -53,14 +54,17 @@ _SHOWN = 5
 """Names listed in a message."""
 
 
-def check_panel(panel: Panel, horizon: int | None = None) -> list[Finding]:
+def check_panel(
+    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None
+) -> list[Finding]:
     """Returns the findings on a panel, worst first, including those made while it was built.
 
     Args:
         panel: any panel.
         horizon: steps that will be forecast; None skips rules that depend on it.
+        target: bounds that forecasts are held to already.
     """
-    facts, found = facts_of(panel, horizon), [*panel.notes]
+    facts, found = facts_of(panel, horizon, target or TargetConfig()), [*panel.notes]
     for rule in TARGET_RULES:
         for channel, name in enumerate(panel.schema.target):
             found += rule(facts, channel, name)
@@ -196,7 +200,7 @@ def _changing(
         which, counts = np.unique(number[1:][changed], return_counts=True)
         # What stays so distinguishes the last value from the first, too.
         first = np.flatnonzero(np.diff(number, prepend=-1))
-        last = np.append(first[1:], len(number)) - 1
+        last = np.append(first, len(number))[1:] - 1
         lasting = number[first[changes(values[first], values[last])]]
         yield from part[np.intersect1d(which[counts <= most], lasting)]
 
@@ -292,9 +296,13 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
     whole = facts.whole[targets].all() and np.nanmax(span) > 0
     found = {}
     # Where zero is far below all values of a series no forecast comes near it.
-    if np.nanmin(low) >= 0 and (low <= (1 if whole else _NEAR_ZERO) * span).any():
+    if (
+        facts.target.lower is None
+        and np.nanmin(low) >= 0
+        and (low <= (1 if whole else _NEAR_ZERO) * span).any()
+    ):
         found["lower: 0"] = "0 or more"
-    if whole:
+    if whole and not facts.target.integer:
         found["integer: true"] = "whole numbers"
     if found:
         names, count = ", ".join(panel.schema.target), int(facts.count[:, targets].sum())

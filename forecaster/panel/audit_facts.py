@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.config import TargetConfig
 from forecaster.panel.arrays import PART_CELLS
 from forecaster.panel.panel import MISSING, Panel
 
@@ -33,6 +34,8 @@ class Facts:
     panel: Panel
     horizon: int | None
     """Steps that will be forecast, where that is known."""
+    target: TargetConfig
+    """Bounds that forecasts are held to."""
     count: Ints
     """Observed cells."""
     first: Ints
@@ -97,13 +100,14 @@ class Facts:
         return self.panel.calendar.text(int(self.panel.time[row]))
 
 
-def facts_of(panel: Panel, horizon: int | None = None) -> Facts:
-    """Returns the statistics of every series and column; `horizon`: steps that will be forecast."""
+def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
+    """Returns the statistics of every series and column."""
     numbers, codes = panel.values.shape[1], panel.codes.shape[1]
     shape, narrow = (panel.n_series, numbers + codes), (panel.n_series, numbers)
     facts = Facts(
         panel=panel,
         horizon=horizon,
+        target=target,
         count=np.zeros(shape, np.int64),
         first=np.full(shape, -1, np.int64),
         last=np.full(shape, -1, np.int64),
@@ -178,7 +182,7 @@ def _measure_gaps(facts: Facts, series: slice, column: int, rows: Ints, ptr: Int
 def _describe(facts: Facts, series: slice, column: int, values: NDArray[np.float64], ptr: Ints) -> None:
     low = segments(np.minimum, values, ptr, np.nan)
     high = segments(np.maximum, values, ptr, np.nan)
-    facts.low[series, column], facts.high[series, column] = low, high
+    facts.low[series, column], facts.high[series, column] = low + 0.0, high + 0.0  # no -0.0
     sums = segments(np.add, np.abs(values), ptr, 0.0)
     facts.size[series, column] = sums / np.maximum(np.diff(ptr), 1)
     if facts.whole[column]:

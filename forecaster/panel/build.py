@@ -161,6 +161,9 @@ def build_panel(
         holidays = data.holidays if schema is None else schema.holidays
         if holidays is not None:
             check_holidays(holidays, given)
+        time = (data if schema is None else schema).time
+        table = table.with_joined_times(time)
+        covariates, future = (t and t.with_joined_times(time) for t in (covariates, future))
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
@@ -173,7 +176,7 @@ def build_panel(
                 why = rows_reasons(schema.time, schema.series, schema.target)
                 schema = replace(schema, reasons=schema.reasons | why)
         # Made from the calendar, holidays are no column of any table.
-        schema = replace(schema, holidays=None)
+        schema = replace(schema, holidays=None, time_parts={**table.time_parts})
         check_schema(schema, table, covariates)
         faults = Faults()
         rows = main_rows(table, schema, data, order)

@@ -27,7 +27,15 @@ from forecaster.panel.build import build_panel, check_density, find_calendar, jo
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.csv import check_names, first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
-from forecaster.panel.frames import Table, TableFile, find_files, format_of, read_tables, unreadable
+from forecaster.panel.frames import (
+    Table,
+    TableFile,
+    find_files,
+    format_of,
+    join_times,
+    read_tables,
+    unreadable,
+)
 from forecaster.panel.holidays import check_holidays
 from forecaster.panel.numbers import Decimals
 from forecaster.panel.panel import Panel
@@ -113,12 +121,17 @@ def convert_table(
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
     scan = _scan(source, data)
+    if scan is not None:
+        frame, parts = join_times(scan.frame, data.time, scan.name)
+        scan = replace(scan, frame=frame)
     sources = {"covariates": covariates, "future": future}
     if scan is not None and scan.n_rows * len(scan.frame.collect_schema()) > WHOLE:
         with _reading(scan.name):
             sample = sample_of(scan, PART)
         tables = read_tables(sources, data, decimals)
+        tables = {name: table.with_joined_times(data.time) for name, table in tables.items()}
         schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
+        schema = replace(schema, time_parts=parts)
         covariates, future = (
             None if name not in tables else tables[name].with_ids(schema.series) for name in sources
         )

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from forecaster.panel.schema import Schema
-from forecaster.panel.timestamps import write_times
+from forecaster.panel.timestamps import split_times, write_times
 
 _START = datetime(2024, 1, 31)  # a month's end, so that steps of month ends are what they are called
 
@@ -20,7 +20,7 @@ def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
     for name in () if schema.melted else schema.series:
         columns[name] = [1 if "Int" in schema.dtypes.get(name, "") else "A"] * rows
     if schema.time is not None:
-        columns[schema.time] = _times(schema, rows)
+        columns |= _times(schema, rows)
     level = np.round(100 + 10 * np.sin(np.arange(history))).tolist()
     for name in schema.melted or schema.target:
         columns[name] = [*level, *[None] * horizon]
@@ -32,14 +32,17 @@ def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _times(schema: Schema, rows: int) -> list[Any]:
-    """Returns times in the format of the table that the model was fitted on."""
+def _times(schema: Schema, rows: int) -> dict[str, Any]:
+    """Returns the columns of times in the format of the table that the model was fitted on."""
+    name = schema.time or "time"
     if schema.time_dtype == "integer":
-        return list(range(1, rows + 1))
+        return {name: list(range(1, rows + 1))}
     calendar = schema.calendar
     start = int(pl.Series([_START]).cast(pl.Datetime("us")).cast(pl.Int64)[0])
     times = calendar.shift(start, np.arange(rows))
+    stamps = pl.Series(times).cast(pl.Datetime("us", schema.time_zone))
+    if schema.time_parts:
+        return {part.name: part.to_list() for part in split_times(stamps, schema.time_parts)}
     if schema.time_format is not None:
-        stamps = pl.Series(times).cast(pl.Datetime("us", schema.time_zone))
-        return write_times(stamps, schema.time_format).to_list()
-    return [calendar.text(int(time)) for time in times]
+        return {name: write_times(stamps, schema.time_format).to_list()}
+    return {name: [calendar.text(int(time)) for time in times]}

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -35,9 +35,10 @@ from forecaster.panel.findings import (
     fault,
     listing,
     one_line,
+    refuse_errors,
 )
 from forecaster.panel.numbers import Decimals, as_ids, as_numbers
-from forecaster.panel.timestamps import WrittenTimes, parse_times
+from forecaster.panel.timestamps import PARTS, WrittenTimes, parse_times, parts_of
 
 URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
@@ -67,6 +68,8 @@ _BAD_FILE = (
 )
 
 
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 """Kinds of columns that hold text."""
 
@@ -89,6 +92,8 @@ class Table:
     """Each row's number in the table that this one is a part of; None = it is whole."""
     times: WrittenTimes | None = None
     """How the column of times was written, once it is parsed; None = not parsed."""
+    time_parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Part and dtype of each column that was joined to the column of times."""
     text: Callable[[Collection[str]], pl.DataFrame] | None = None
     """Reads columns again as text; None = the table is not from CSV."""
     marks: Mapping[str, str] = field(default_factory=dict)
@@ -124,6 +129,11 @@ class Table:
         ids = [as_ids(text, self.frame[text.name]) for text in texts]
         return replace(self, frame=self.frame.with_columns(ids))
 
+    def with_joined_times(self, time: str | None) -> Table:
+        """Returns the table with the columns of a time's parts as one: see `join_times`."""
+        frame, parts = join_times(self.frame, time, self.name)
+        return replace(self, frame=frame, time_parts=parts)
+
     def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
@@ -143,6 +153,30 @@ class Table:
         found = f"times in '{text.name}' are written with {len(kinds)} offsets from UTC: {shown}"
         advice, where = "nothing to do: all are read as UTC", self.place(int(others[0]) + 1)
         return (Finding("note", "zones", found, advice, where=where, count=len(others)),)
+
+
+def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, dict[str, tuple[str, str]]]:
+    """Returns rows with the columns of a time's parts as one column of text, and part and dtype of each.
+
+    Args:
+        frame: unchanged where `time` is one column, or where it has none of several.
+        time: names of the columns, with commas between them.
+        where: table, for messages.
+
+    Raises:
+        DataError: some of the columns are missing, or no columns of parts.
+    """
+    kinds: Mapping[str, pl.DataType] = frame.collect_schema()
+    names: list[str] = [] if time is None or time in kinds else time.split(",")
+    if len(names) < 2 or not {*names} & {*kinds}:
+        return frame, {}
+    refuse_errors(missing_columns(names, [*kinds], where, "--time"))
+    parts = parts_of(names, where)
+    texts = {name: pl.col(name).cast(pl.String).str.replace(r"\.0$", "") for name in parts}
+    pieces = (pl.lit(PARTS[part][1]) + texts[name].str.zfill(2) for name, part in parts.items())
+    text = pl.concat_str(pieces).str.replace("Q0", "Q")
+    joined = frame.with_columns(text.alias(str(time))).drop(names)
+    return joined, {name: (part, str(kinds[name])) for name, part in parts.items()}
 
 
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:

@@ -28,7 +28,7 @@ from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.findings import Faults, Finding
 from forecaster.panel.holidays import count_holidays
 from forecaster.panel.schema import Schema
-from forecaster.panel.timestamps import write_times
+from forecaster.panel.timestamps import split_times, write_times
 
 NO_TIME = -(2**63)
 """Stands for "no time" in int64 arrays; becomes null in frames."""
@@ -327,7 +327,8 @@ class Panel:
         made: list[pl.Series] = list(self.keys[series]) if self.keys.width else []
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
-        made.append(self.stamps(time, self.schema.time or "time"))
+        stamps = self.stamps(time, self.schema.time or "time")
+        made += split_times(stamps, self.schema.time_parts) if self.schema.time_parts else [stamps]
         if self.schema.melted:
             columns.pop("channel", None)
         for name, values in columns.items():
@@ -347,7 +348,7 @@ class Panel:
         stamps = column.cast(pl.Datetime("us", schema.time_zone))
         if schema.time_dtype == "date":
             return stamps.dt.date()
-        if schema.time_dtype in ("string", "digits") and schema.time_format:
+        if schema.time_dtype in ("string", "digits") and schema.time_format and not schema.time_parts:
             text = write_times(stamps, schema.time_format)
             return text.cast(pl.Int64) if schema.time_dtype == "digits" else text
         unit: Any = schema.time_unit or "us"

@@ -6,6 +6,7 @@ JSON. Old files keep loading: unknown keys are ignored and absent ones have defa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -18,9 +19,11 @@ from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.numbers import Decimals
+from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
 HOLIDAY = "holiday"
+_PLAIN = re.compile(r"U?Int\d+|Float\d\d|String")
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Schema:
     """Roles, kinds and time axis of a table's columns."""
 
     time: str | None
-    """Column of times; None = rows are numbered."""
+    """Column of times, or those of their parts with commas between them; None = rows are numbered."""
     time_dtype: str = "datetime"
     """"date", "datetime", "integer" (steps), or "string" and "digits": dates of a frame as text or as
     whole numbers, which are returned so."""
@@ -38,6 +41,8 @@ class Schema:
     """Zone of the wall clock; "UTC" where text carried offsets."""
     time_format: str | None = None
     """strftime format of times written as text or whole numbers; s, ms, us or ns since 1970."""
+    time_parts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Part, as "hour", and dtype of each column of parts; empty where times are one column."""
     decimal: dict[str, Literal["", ".", ","]] = field(default_factory=dict)
     """Decimal marks of columns of numbers that were text; "" where files had both."""
     season_length: int | None = None
@@ -229,6 +234,10 @@ def _check_sound(schema: Schema) -> None:
         or len(set(schema.series)) < len(schema.series)
     ):
         raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
+    if odd_parts := [
+        p for p in schema.time_parts.values() if p[0] not in PARTS or not _PLAIN.fullmatch(p[1])
+    ]:
+        raise ValueError(f"time_parts holds {odd_parts[0]}")
     if any("\0" in name for name in (*names, *schema.series)):
         raise ValueError("a column's name holds a NUL")
     odd = set(schema.categorical) - set(names[len(schema.target) :])

@@ -84,6 +84,12 @@ def date_text(date: object, name: str) -> str:
 EPOCHS = {"s": 10**6, "%s": 10**6, "ms": 10**3, "us": 1, "ns": 0}
 """Formats of counts since 1970, with the microseconds in one; nanoseconds are divided."""
 
+PARTS = {
+    "year": ("%Y", ""), "quarter": ("%q", "Q"), "month": ("%m", "-"), "week": ("%V", "-W"), "day": ("%d", "-"),
+    "hour": ("%H", " "), "minute": ("%M", ":"), "second": ("%S", ":"),
+}  # fmt: skip
+"""Parts of a time that may have a column each: their format, and the mark before them."""
+
 _TIME_WORDS = {
     "date", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
     "ts", "epoch",
@@ -200,6 +206,28 @@ def check_format(time_format: str) -> None:
             f"--time-format '{time_format}': expected how a date is written, from its year on",
             "write it as '%d.%m.%Y %H:%M', or s, ms, us or ns for counts since 1970",
         )
+
+
+def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
+    """Returns which part of a time each column holds, in the order of `PARTS`: by its name, else its place."""
+    places = [part for part in PARTS if part not in ("quarter", "week")]
+    words = [re.split("[^a-z]+", name.lower()) for name in names]
+    named = (next((part for part in PARTS if part in own), None) for own in words)
+    parts = [part or place for part, place in zip(named, places, strict=False)]
+    if len(parts) < len(names) or len(set(parts)) < len(parts) or "year" not in parts:
+        text = f"{where}: --time {','.join(names)}: expected the columns of a time's parts, each once"
+        raise fault("time", text, f"name them in this order: {', '.join(places)}")
+    return dict(sorted(zip(names, parts, strict=True), key=lambda pair: [*PARTS].index(pair[1])))
+
+
+def split_times(stamps: pl.Series, parts: Mapping[str, tuple[str, str]]) -> list[pl.Series]:
+    """Returns timestamps as columns of their parts; `parts`: part and dtype of each."""
+    iso = any(part == "week" for part, _ in parts.values())
+    formats = {
+        name: "%G" if iso and part == "year" else PARTS[part][0] for name, (part, _) in parts.items()
+    }
+    texts = {name: write_times(stamps, time_format) for name, time_format in formats.items()}
+    return [text.cast(getattr(pl, parts[name][1])).alias(name) for name, text in texts.items()]
 
 
 def has_clock(time_format: str) -> bool:

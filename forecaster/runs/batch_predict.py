@@ -155,7 +155,7 @@ def predict_to(
             Partitions(folder, 0).remove()
         whole, store = _opened(artifact, source, folder, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
-        found = check_panel(panel)
+        found = check_panel(panel, target=artifact.plan.target)
         refuse_errors(found)
         check_known(panel, artifact, window)
         job = PartitionJob(

@@ -237,6 +237,12 @@ def print_tracked(console: Console, run: TrackedRun) -> None:
         )
     elif run.recorded:
         print_line(console, f"tracked, see it with: {where_to_look(run.uri)}")
+    if run.founded and not run.lost:
+        print_line(
+            console,
+            f"runs are recorded in {run.uri.removeprefix('sqlite:///')}: MLFLOW_TRACKING_URI names another "
+            "store, --no-tracking (tracking=False) records none",
+        )
 
 
 def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 from rich.console import Console
 
-from forecaster.config import Config, FitConfig, ModelConfig, TrackingConfig
+from forecaster.config import Config, FitConfig, ModelConfig, TrackingConfig, required_horizon
 from forecaster.errors import ConfigError, DataError, ForecasterError
 from forecaster.evaluation.backtest import (
     Backtest,
@@ -89,6 +89,8 @@ def run_fit(
     context: TrainingContext = NO_CONTEXT,
     introduced: bool = False,
     report: Path | None = None,
+    name: str | None = None,
+    command: str = "fc.fit(...)",
 ) -> Artifact:
     """Returns the fitted artifact, saved and tracked.
 
@@ -102,6 +104,8 @@ def run_fit(
         context: devices and precision; rank 0 alone prints and writes.
         introduced: roles and findings have been printed.
         report: path of the page about the validation windows, beside the artifact's own copy.
+        name: of the tracked run; None = of the folder or the table.
+        command: makes that page again.
 
     Raises:
         DataError: the audit finds errors, or a resumed fit finds another table.
@@ -113,7 +117,7 @@ def run_fit(
     if start is not None and config.horizon is None:
         config = config.model_copy(update={"horizon": start.horizon})
     panel = with_found_cycles(panel, config)
-    findings = check_panel(panel, config.horizon)
+    findings = check_panel(panel, config.horizon, config.target)
     refuse_errors(findings)
     if not introduced:
         print_roles(console, panel)
@@ -124,7 +128,7 @@ def run_fit(
     first = None
     if start is not None:
         first = Start(start, partial(print_start, console, panel, split, start))
-    name = out.name if out else Path(panel.name).stem
+    name = name or (out.name if out else Path(panel.name).stem)
     validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
         update={"enabled": config.tracking.enabled and distributed.is_main}
@@ -139,7 +143,7 @@ def run_fit(
         if resumable is None:
             run = stack.enter_context(open_run(tracking, name))
         else:
-            opening = resumable.opened(plan, tracking, panel, start, context)
+            opening = resumable.opened(plan, tracking, name, panel, start, context)
             run, context = stack.enter_context(opening)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
@@ -150,7 +154,7 @@ def run_fit(
         if saves or report is not None:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
             artifact.save(folder)
-            drawings = _Drawings(artifact, panel, folder, console)
+            drawings = _Drawings(artifact, panel, folder, command, console)
             if saves:
                 drawings.attempt(LOSSES, drawings.losses)
                 drawings.attempt(FORECAST, drawings.forecast)
@@ -166,59 +170,51 @@ def run_fit(
 
 
 def run_backtest_pipeline(
-    artifact: Artifact,
+    model: Artifact | Config,
     panel: Panel,
     options: BacktestOptions,
     tracking: TrackingConfig,
     console: Console,
     reopened: Callable[[int], Panel],
+    command: str,
+    name: str | None = None,
 ) -> Backtest:
-    """Returns the backtest of an artifact's request on a panel, tracked.
+    """Returns the backtest of a request on a panel, tracked.
 
     Args:
-        artifact: gives the request, and with `refit="never"` the weights.
-        panel: opened with the artifact's schema.
+        model: the request, or an artifact that has one and, with `refit="never"`, the weights.
+        panel: opened with the schema of the artifact.
         options: cutoffs and refitting.
         tracking: where the run is recorded.
         console: receives what is printed.
         reopened: returns the panel with the roles that the rows up to a time give.
+        command: makes the report again.
+        name: of the run; None = after the table.
 
     Raises:
         DataError: the audit finds errors.
         ConfigError: the model cannot forecast that many leads, or `refit="never"` would score rows
             that the artifact has seen.
     """
-    if options.horizon is not None:
-        check_horizon(artifact, options.horizon)
-    findings = check_panel(panel)
+    findings = check_panel(panel, target=(model if isinstance(model, Config) else model.plan).target)
     refuse_errors(findings)
+    if isinstance(model, Config):
+        horizon = required_horizon(model)
+        print_roles(console, panel)
+    else:
+        horizon = options.horizon or model.horizon
+        check_horizon(model, horizon)
     print_findings(console, [finding for finding in findings if finding.severity == "warning"])
-    horizon = options.horizon or artifact.horizon
     cutoffs = rolling_cutoffs(panel.only(options.only), options.windows, horizon, options.stride)
-    if options.refit == "never" and cutoffs[0] < artifact.trained_until:
-        text = panel.calendar.text
-        raise ConfigError(
-            f"--refit never: the model was trained until {text(artifact.trained_until)}, the first "
-            f"cutoff is {text(cutoffs[0])}: it would be scored on what it has seen; "
-            "use --refit once, or fit with --until that cutoff"
-        )
-    rows_only = options.refit == "never" and panel.schema.time is None
-    if rows_only and panel.until(artifact.trained_until).fingerprint() != artifact.fingerprint:
-        raise ConfigError(
-            "--refit never: rows without times are numbered from the end of each table, and this is not "
-            f"the table of the fit ({artifact.data}): it cannot be known which rows the model has seen; "
-            "use --refit once, or give the rows times"
-        )
-    if artifact.parent is not None and options.refit != "never":
-        print_fresh_refit(console, artifact.parent)
-    refits = _Refits(artifact, panel, cutoffs, horizon, options, console, reopened)
-    with open_run(tracking, f"backtest {Path(panel.name).stem}", kind="backtest") as run:
+    if isinstance(model, Artifact):
+        _check_unseen(model, panel, options.refit, cutoffs)
+        if model.parent is not None and options.refit != "never":
+            print_fresh_refit(console, model.parent)
+    refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened)
+    with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         backtest = run_backtest(cutoffs, refits.forecasts)
-        only = options.only if isinstance(options.only, str | None) else ",".join(options.only)
-        flags = (asdict(options) | {"only": only}).items()
-        given = " ".join(f"--{name} {value}" for name, value in flags if value is not None)
-        command = f"forecaster backtest MODEL {_table_name(panel)} {given}"
-        report_context = ReportContext(refits.artifact, command, panel.fingerprint(), tuple(findings))
+        artifact = refits.artifact
+        report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
         backtest = replace(backtest, report_context=report_context)
         if run.recorded:
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
@@ -230,12 +226,32 @@ def run_backtest_pipeline(
     return backtest
 
 
+def _check_unseen(artifact: Artifact, panel: Panel, refit: Refit, cutoffs: Sequence[int]) -> None:
+    """Refuses `refit="never"` where it would score rows that the artifact has seen."""
+    if refit != "never":
+        return
+    if cutoffs[0] < artifact.trained_until:
+        text = panel.calendar.text
+        raise ConfigError(
+            f"--refit never: the model was trained until {text(artifact.trained_until)}, the first "
+            f"cutoff is {text(cutoffs[0])}: it would be scored on what it has seen; "
+            "use --refit once, or fit with --until that cutoff"
+        )
+    rows_only = panel.schema.time is None
+    if rows_only and panel.until(artifact.trained_until).fingerprint() != artifact.fingerprint:
+        raise ConfigError(
+            "--refit never: rows without times are numbered from the end of each table, and this is not "
+            f"the table of the fit ({artifact.data}): it cannot be known which rows the model has seen; "
+            "use --refit once, or give the rows times"
+        )
+
+
 class _Refits:
     """Forecasts of a model and of its linear part, by weights fitted before each cutoff."""
 
     def __init__(
         self,
-        artifact: Artifact,
+        model: Artifact | Config,
         panel: Panel,
         cutoffs: Sequence[int],
         horizon: int,
@@ -243,11 +259,14 @@ class _Refits:
         console: Console,
         reopened: Callable[[int], Panel],
     ):
-        self.artifact = artifact
-        """The model that forecasts now; before any forecast, the one that gives the request."""
-        # From random weights: those of a warm start are not kept, and may have seen more.
-        fit = {"freeze_encoder": False, "adapters": None}
-        self._config = artifact.requested.replaced(horizon=artifact.horizon, fit=fit)
+        self.artifact: Artifact
+        """The model that forecasts now."""
+        self._config = model if isinstance(model, Config) else model.requested
+        if isinstance(model, Artifact):
+            self.artifact = model
+            # From random weights: those of a warm start are not kept, and may have seen more.
+            fit = {"freeze_encoder": False, "adapters": None}
+            self._config = self._config.replaced(horizon=model.horizon, fit=fit)
         self._panel, self._cutoffs, self._reopened = panel, cutoffs, reopened
         self._refit, self._only = options.refit, options.only
         self._horizon, self._console = horizon, console
@@ -337,6 +356,7 @@ class _Drawings:
     artifact: Artifact
     panel: Panel
     folder: Path
+    command: str
     console: Console
     failed: bool = False
 
@@ -372,11 +392,10 @@ class _Drawings:
         """Writes the page about the validation windows, also to `report`; None where there were none."""
         if not validated:
             return None
-        command = f"forecaster fit {_table_name(self.panel)} --config config.yaml --out MODEL"
         # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
         report_context = ReportContext(
             self.artifact,
-            command,
+            self.command,
             self.panel.fingerprint(),
             tuple(findings),
             validation=True,
@@ -386,7 +405,3 @@ class _Drawings:
         for path in {self.folder / REPORT, report or self.folder / REPORT}:
             write_page(page, path)
         return page
-
-
-def _table_name(panel: Panel) -> str:
-    return Path(panel.name).name if panel.kind == "file" else "DATA"

@@ -236,7 +236,8 @@ def signature_of(artifact: Artifact) -> Any:
         return whole if dtype.startswith(("Int", "UInt")) else text if dtype == "String" else AnyType()
 
     keys = [] if schema.melted else [(name, key(name)) for name in schema.series]
-    time = [] if schema.time is None else [(schema.time, clock)]
+    times = [(name, clock) for name in ([*schema.time_parts] or [schema.time or "time"])]
+    time = [] if schema.time is None else times
     values = (*(schema.melted or schema.target), *schema.known, *schema.past, *schema.static)
     read = [(name, AnyType() if name in schema.categorical else number) for name in values]
     params = [ParamSpec("horizon", whole, artifact.horizon), ParamSpec("cutoff", text, "own")]
@@ -244,7 +245,7 @@ def signature_of(artifact: Artifact) -> Any:
     if model.decoder == "autoregressive":
         params, has_mean = [*params, ParamSpec("seed", whole, 0)], True
     levels = ["forecast", *["mean"] * has_mean, *(f"q{level:g}" for level in model.quantile_levels)]
-    given = [*keys, ("cutoff", clock), (schema.time or "time", clock), ("lead", DataType.integer)]
+    given = [*keys, ("cutoff", clock), *times, ("lead", DataType.integer)]
     given += [("channel", text), *((name, number) for name in levels), ("status", text)]
 
     def columns(named: list[tuple[str, Any]]) -> Columns:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,7 +31,7 @@ from forecaster.runs.versions import versions
 
 _SUFFIX = ".run"
 _IN_MEMORY = "(in memory)"
-_NOT_IDENTITY = ("resolved", "folder", "uri", "run")  # may differ between ranks
+_NOT_IDENTITY = ("resolved", "folder", "run")  # may differ between ranks
 _SOURCES = {"data": "DATA", "future": "--future", "covariates": "--covariates", "start": "--from"}
 _OPTIONS = ("precision", "compile", "checkpoint_every")
 _RESTART = "begin anew with --restart"
@@ -58,6 +59,19 @@ class FitRequest:
     checkpoint_every: int | None = None
     """Steps between checkpoints; None = a fixed number of minutes."""
 
+    def command(self, out: Path) -> str:
+        """Returns the words of the shell for this fit: tables, options, settings that are no defaults."""
+        words = ["forecaster", "fit", _source(self.data) or ""]
+        given = [(flag, _source(getattr(self, name))) for name, flag in _SOURCES.items()][1:]
+        settings = self.config.model_dump(mode="json", exclude_defaults=True, exclude={"tracking"})
+        own = {f"--{name.replace('_', '-')}": getattr(self, name) for name in _OPTIONS}
+        horizon = settings.pop("horizon", None)
+        for flag, value in (("--horizon", horizon), *given, ("--until", self.until), *own.items()):
+            words += [] if value in (None, False) else [flag] if value is True else [flag, str(value)]
+        for name, value in flatten(settings).items():
+            words += ["--set", f"{name}={json.dumps(value, ensure_ascii=False)}"]
+        return shlex.join([*words, "--out", str(out)])
+
 
 @dataclass(frozen=True)
 class FitRecord:
@@ -79,10 +93,8 @@ class FitRecord:
     """Digest of the model it started from."""
     options: dict[str, Any]
     """Precision, compilation and interval of checkpoints."""
-    uri: str = ""
-    """Of the MLflow store."""
     run: str = ""
-    """Id of the MLflow run."""
+    """Id of the MLflow run; its store is that of the call that resumes."""
 
     @property
     def identity(self) -> str:
@@ -105,7 +117,7 @@ class FitRecord:
         faults = [
             f"{name} {value}: the fit to resume has {had[name]}"
             for name, value in flatten(now.config.model_dump(mode="json", exclude_unset=True)).items()
-            if had[name] != value
+            if not name.startswith("tracking.") and had[name] != value
         ]
         tables: dict[str, Any] = {}
         for name, flag in _SOURCES.items():
@@ -129,6 +141,10 @@ class FitRecord:
         budgeted = self.config["fit"]["budget_seconds"] is not None
         settings = self.config | ({"fit": self.resolved["fit"]} if budgeted else {})
         config = parse_config(settings, "run.json")
+        # Where it is recorded is up to this call; the folder may be anybody's.
+        tracking = now.config.tracking.model_dump()
+        tracking["enabled"] = tracking["enabled"] and config.tracking.enabled
+        config = config.replaced(tracking=tracking)
         return FitRequest(config, until=self.until, **tables, **self.options)
 
     def check(self, now: FitRecord) -> None:
@@ -219,6 +235,7 @@ class RunFolder:
         self,
         plan: Plan,
         tracking: TrackingConfig,
+        name: str,
         panel: Panel,
         start: Artifact | None,
         context: TrainingContext,
@@ -234,7 +251,7 @@ class RunFolder:
         weights = None if start is None else save_tensors(start.ensemble.state_dict())
         record = FitRecord(
             version=_version(),
-            config=request.config.model_dump(mode="json"),
+            config=request.config.model_dump(mode="json", exclude={"tracking": {"uri", "experiment"}}),
             resolved=plan.model_dump(mode="json"),
             sources={name: _source(getattr(request, name)) for name in _SOURCES},
             until=request.until,
@@ -246,13 +263,10 @@ class RunFolder:
         if self.interrupted is not None:
             self.interrupted.check(record)
             record = self.interrupted
-        # The default store is a file in the working folder, which may be another one now.
-        tracking = tracking.model_copy(update={"uri": record.uri} if record.uri else {})
         files = Checkpoints(self.path, record.identity, request.checkpoint_every, context.say)
         try:
-            with open_run(tracking, self.out.name, record.run) as run:
-                uri = run.uri if run.uri.startswith("sqlite:") else ""  # others may hold a password
-                record = replace(record, uri=uri, run=run.run_id)
+            with open_run(tracking, name, record.run) as run:
+                record = replace(record, run=run.run_id)
                 self.write(record)
 
                 def settle(fit: FitPlan) -> None:

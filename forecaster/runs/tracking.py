@@ -1,8 +1,8 @@
 """Record work in MLflow: the store, one run per piece of work, what a run holds.
 
 A store that fails never stops or delays the work: it is probed once, for three seconds. If it does not
-answer, or fails later, the run is logged with the same client to a SQLite store in the working
-directory, from which `forecaster runs sync` copies it.
+answer, or fails later, the run is logged with the same client to a SQLite store in the
+data folder of the user, from which `forecaster runs sync` copies it.
 
 Only this file, `tracked_runs` and `registry` use MLflow.
 """
@@ -69,12 +69,16 @@ _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"
 
 
 def local_store() -> str:
-    """Returns the SQLite store of the working directory."""
-    return f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+    """Returns the SQLite store in the data folder of this user."""
+    if sys.platform == "darwin":
+        data = Path.home() / "Library" / "Application Support"
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return f"sqlite:///{data / 'forecaster' / 'mlflow.db'}"
 
 
 def tracking_uri(config: TrackingConfig) -> str:
-    """Returns the store of the config, of MLFLOW_TRACKING_URI, or of the working directory."""
+    """Returns the store of the config, of MLFLOW_TRACKING_URI, or of this user."""
     return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or local_store()
 
 
@@ -143,6 +147,8 @@ def probe(uri: str) -> str | None:
 
 def connect(uri: str) -> MlflowClient:
     """Returns a client without MLflow's telemetry, migration logs and progress bars."""
+    if uri == local_store():
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     from mlflow.tracking import MlflowClient
@@ -211,12 +217,14 @@ class TrackedRun:
         self.run_id = ""
         self.recorded = False
         """Whether the run is logged, to whichever store."""
+        self.founded = False
+        """Whether it is the first of its store."""
         self.lost: str | None = None
         """Why the run, or the rest of it, is not in the store that was asked for."""
         self._wanted, self._experiment, self._name = uri, experiment, name
         self._tags: dict[str, str] = dict(tags or {})
         self._known: frozenset[tuple[str, int]] = frozenset()  # names and steps already in the store
-        self._local = local_store()  # before the work can change the directory
+        self._local = local_store()
         self._client: MlflowClient | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -332,6 +340,8 @@ class TrackedRun:
 
     def _begin(self, run_id: str) -> None:
         """Creates or reopens the run in the store `uri`."""
+        file = database(self.uri)
+        self.founded = file is not None and not file.exists()
         client = self._client = self._client or connect(self.uri)
         experiment = experiment_id(client, self._experiment, self.uri)
         key = self._tags.get(_KEY)

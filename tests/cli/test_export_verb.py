@@ -14,7 +14,7 @@ pytestmark = [
 
 
 def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
     done = shell("export", "plain_model", "--mlflow", "plain")
     assert done.code == 0 and done.err == ""
     assert done.out.splitlines() == [

@@ -13,7 +13,8 @@ def test_backtest_writes_a_page(folder, shell):
     assert "wrote pages/report.html" in answer.out
     read = Read(Path("pages/report.html").read_text(encoding="utf-8"))
     assert "Backtest: plain.csv" in read.text
-    assert "forecaster backtest MODEL plain.csv --windows 2" in read.sections["environment"]
+    command = "forecaster backtest plain_model plain.csv --windows 2 --report pages/report.html"
+    assert command in read.sections["environment"]
     assert "ridge" in read.sections["scores"] or "no ridge" in answer.out
 
 

@@ -220,6 +220,30 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
     assert (rows["date"] > rows["cutoff"]).all()
 
 
+def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(folder, shell):
+    words = ["--windows", 1, "--horizon", 7]
+    answer = shell("backtest", "plain.csv", *words, "--config", "tiny.yaml", "--out", "alone.csv")
+    assert answer.code == 0, answer.err
+    assert "cutoff 2024-04-02: weights fitted until 2024-04-02" in _words(answer.out)
+    assert shell("backtest", "plain_model", "plain.csv", *words, "--out", "model.csv").code == 0
+    assert_frame_equal(pl.read_csv("alone.csv"), pl.read_csv("model.csv"), check_exact=True)
+    table = fc.backtest("plain.csv", 7, windows=1, config="tiny.yaml", quiet=True)
+    assert table.rows["model"].unique().len() == len(table.scores) == 6
+    for given, said in (
+        (["plain_model"], "Missing argument DATA: the table to score plain_model on"),
+        (["plain.csv"], "a horizon is required: how many steps to forecast (--horizon 28)"),
+        (["plain.csv", "--horizon", 7, "--refit", "never"], "refit 'never': expected once or each"),
+        (
+            ["plain_model", "plain.csv", "--set", "model.width=8"],
+            "--config and --set: a model has its own",
+        ),
+        (["none", "plain.csv"], "none: not a saved model: there is no such folder"),
+        (["none.csv", "--horizon", 7], "none.csv"),
+    ):
+        answer = shell("backtest", *given)
+        assert answer.code == 2 and said in answer.err, answer.err
+
+
 def test_backtest_refits_before_every_cutoff_when_told(folder, shell):
     words = ["--windows", 2, "--refit", "each", "--stride", 3]
     answer = shell("backtest", "plain_model", "plain.csv", *words)
@@ -249,7 +273,7 @@ def test_the_demo_ends_well_with_a_picture_a_run_and_a_model_better_than_seasona
     row = dict(re.findall(r"^(forecaster|seasonal naive) (.*)$", done.stdout, flags=re.MULTILINE))
     wql = {name: float(values.split()[4]) for name, values in row.items()}
     assert wql["forecaster"] < wql["seasonal naive"]
-    with sqlite3.connect(tmp_path / "mlflow.db") as store:
+    with sqlite3.connect(tmp_path / "demo" / "mlflow.db") as store:
         statuses = store.execute("select status from runs").fetchall()
     assert statuses == [("FINISHED",)] * 2
     shutil.rmtree(tmp_path / "demo")

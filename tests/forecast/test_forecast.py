@@ -204,8 +204,6 @@ def test_a_missing_known_value_is_named_with_series_column_time_and_lead():
     )
     with pytest.raises(fc.DataError, match=expected):
         tiny.model().predict(tiny.shop(), future=holes)
-    shorter = tiny.model().predict(tiny.shop(), future=holes, horizon=4)
-    assert shorter.quantiles.shape == (3, 4, 1, 9) and np.isfinite(shorter.quantiles).all()
 
 
 def test_a_hole_in_a_known_category_is_named_and_an_unseen_word_is_not():
@@ -272,6 +270,25 @@ def test_a_shorter_horizon_is_an_exact_prefix():
             fc.ConfigError, match=f"horizon {horizon}: this model forecasts 1 to 7 steps"
         ):
             model.predict(tiny.plain(), horizon=horizon)
+
+
+@pytest.mark.parametrize("minutes", [0, 37], ids=["regular", "irregular"])
+def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(minutes):
+    later = pl.duration(minutes=pl.col("date").dt.ordinal_day() ** 2 * minutes % 900)
+    shop, prices = (
+        table.with_columns(pl.col("date").cast(pl.Datetime) + later)
+        for table in (tiny.shop(), tiny.prices())
+    )
+    model = fc.fit(shop, horizon=7, known="price", config=tiny.config_with(patch=2), quiet=True)
+    assert model.artifact.schema.regular == (minutes == 0)
+    full = model.predict(shop, future=prices)
+    for horizon, read in ((1, 2), (2, 2), (3, 4), (7, 7)):
+        part = model.predict(shop, future=prices.group_by("store").head(read), horizon=horizon)
+        assert tiny.bits(part.quantiles) == tiny.bits(full.quantiles[:, :horizon])
+        message = rf"\(lead {read} of {read}\); 3 of 3 series lack some: "
+        message += f"--horizon {horizon} reads all of them: " if read > horizon else "give them with"
+        with pytest.raises(fc.DataError, match=message):
+            model.predict(shop, future=prices.group_by("store").head(read - 1), horizon=horizon)
 
 
 def test_a_plot_has_a_panel_per_series_and_channel_with_labels():

@@ -54,6 +54,7 @@ def test_nothing_is_said_beyond_the_bounds_of_the_target_and_whole_numbers_are_w
         assert torch.equal(said.quantiles, free.quantiles.clamp(lower, upper))
         whole = Ensemble([network], [1.0], target=TargetConfig(integer=True)).predict(inputs)
         assert torch.equal(whole.quantiles, free.quantiles.round())
+        assert not torch.signbit(whole.quantiles[whole.quantiles == 0]).any()
         if free.mean is not None:
             assert torch.equal(said.mean, free.mean.clamp(lower, upper))
             assert torch.equal(whole.mean, free.mean)  # a mean of whole numbers is none

@@ -6,7 +6,7 @@ import pytest
 from forecast import tiny
 from panel.panel_tables import days, table
 
-from forecaster.config import DataConfig
+from forecaster.config import DataConfig, TargetConfig
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
@@ -340,3 +340,13 @@ def test_bounds_that_all_targets_keep_are_suggested(values, advice):
     if said:
         assert f"'target: {{{advice}}}' in the config" in said[0].advice
         assert said[0].text.startswith("all 40 values of y are ") and said[0].count == 40
+    panel, obeyed = open_panel(daily(y=np.array(values)), DataConfig()), {"lower": 0, "integer": True}
+    assert all(one.rule != "bounds" for one in check_panel(panel, target=TargetConfig(**obeyed)))
+    part = check_panel(panel, target=TargetConfig(lower=0))
+    part = [one.advice for one in part if one.rule == "bounds"]
+    assert ["'target: {integer: true}' in" in advice for advice in part] == [True] * len(part)
+
+
+def test_a_table_of_zeros_is_constant_and_zeros_have_no_sign():
+    finding = only(daily(y=np.full(40, -0.0)), "constant")
+    assert finding.text.endswith("(the first holds 0)")

@@ -27,8 +27,11 @@ def undrawn(undrawn) -> None:
 
 @pytest.fixture
 def place(tmp_path, monkeypatch, empty_store) -> Path:
-    """A working folder whose default store is there already, and nothing else points elsewhere."""
-    monkeypatch.chdir(tmp_path)
+    """A working folder that is the user's data folder too, with a store; nothing points elsewhere."""
+    folder = tmp_path / "forecaster"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    shutil.copy(empty_store, tmp_path / "mlflow.db")
-    return tmp_path
+    shutil.copy(empty_store, folder / "mlflow.db")
+    return folder

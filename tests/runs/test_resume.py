@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from forecast import tiny
 from mlflow.tracking import MlflowClient
 
 import forecaster as fc
+from forecaster.config import config_from, load_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, FitError, OutputError
 from forecaster.model.learner import Learner
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.resume import claimed
+from forecaster.runs.resume import FitRequest, claimed
 
 STEPS = 8
 FIT = {"steps": STEPS, "batch_size": 32}
@@ -91,6 +93,20 @@ def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys
     for name in first.data.metrics:
         whole, resumed = (client.get_metric_history(run.info.run_id, name) for run in (first, second))
         assert [(p.step, p.value) for p in resumed] == [(p.step, p.value) for p in whole], name
+
+
+def test_a_resumed_fit_is_recorded_where_its_own_environment_says(place, stops, monkeypatch):
+    config = _config() | {"tracking": {"enabled": True, "uri": f"sqlite:///{place}/then.db"}}
+    (place / "then.db").write_bytes((place / "mlflow.db").read_bytes())
+    stops.append(3)
+    with pytest.raises(_Stopped):
+        _fit(config=config)
+    assert "then.db" not in Path("model.run/run.json").read_text()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
+    fc.fit(resume="model", quiet=True)
+    for name, status in (("then.db", "FAILED"), ("mlflow.db", "FINISHED")):
+        (run,) = MlflowClient(f"sqlite:///{place / name}").search_runs(["1"])
+        assert run.info.status == status
 
 
 def test_the_same_command_with_resume_goes_on_and_the_folder_names_it_too(place, stops):
@@ -327,3 +343,16 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(place, monkeyp
     monkeypatch.undo()
     os.chdir(place)
     assert tiny.tree(place) == before
+
+
+def test_the_command_of_a_fit_gives_its_request_again(tmp_path):
+    options = {"known": ["unit price", "a,b"], "freq": "1d", "season_length": 7}
+    config = config_from({"model": {"quantile_levels": [0.05, 0.5, 0.95]}}, 7, options)
+    asked = FitRequest(config, "my table.csv", until="2024-01-01", precision="bf16", compile=True)
+    words = shlex.split(asked.command(tmp_path / "it's"))
+    flags = {flag: words[n + 1] for n, flag in enumerate(words[:-1]) if flag.startswith("--")}
+    assert words[:3] == ["forecaster", "fit", "my table.csv"] and flags["--until"] == "2024-01-01"
+    assert flags["--precision"] == "bf16" and "--compile" in words and words[-1] == f"{tmp_path}/it's"
+    sets = [words[n + 1] for n, flag in enumerate(words) if flag == "--set"]
+    again = config_from(load_config(None, sets), int(flags["--horizon"]), {})
+    assert again.model_dump() == config.model_dump()

@@ -12,10 +12,12 @@ import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from forecast import tiny
 from mlflow.tracking import MlflowClient
+from rich.console import Console
 
 import forecaster as fc
 from forecaster.cli import main
@@ -23,6 +25,7 @@ from forecaster.config import TrackingConfig
 from forecaster.evaluation.report import render_report
 from forecaster.model.learner import Learner
 from forecaster.runs import tracking
+from forecaster.runs.console import print_tracked
 from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
@@ -56,10 +59,12 @@ def _shell(monkeypatch, *words):
 @pytest.fixture(scope="module")
 def tracked(tmp_path_factory, empty_store):
     """A model that was fitted in a folder with a default store: (folder, model, client, run)."""
-    folder = tmp_path_factory.mktemp("tracked")
+    folder = tmp_path_factory.mktemp("tracked") / "forecaster"
+    folder.mkdir()
     shutil.copy(empty_store, folder / "mlflow.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setenv("XDG_DATA_HOME", str(folder.parent))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         model = _fit(out=folder / "models" / "shop")
     client, (run,) = _runs(folder)
@@ -120,7 +125,7 @@ def test_a_run_has_the_model_and_its_pictures(tracked):
     assert Path(page).read_bytes() == (folder / "models" / "shop" / "report.html").read_bytes()
 
 
-def test_the_default_store_lies_in_the_working_folder_with_absolute_artifacts(tracked):
+def test_the_default_store_lies_in_the_users_data_folder_with_absolute_artifacts(tracked):
     folder, _, client, run = tracked
     assert client.get_experiment(run.info.experiment_id).name == "forecaster"
     assert run.info.artifact_uri.removeprefix("file://").startswith(f"{folder}/mlartifacts/")
@@ -140,10 +145,41 @@ def test_the_environment_says_where_runs_go_and_the_config_says_it_louder(place,
     assert client.get_experiment(run.info.experiment_id).name == "shops"
 
 
-def test_a_fit_without_tracking_leaves_no_run(place):
-    _fit(enabled=False)
+def test_a_fit_without_tracking_leaves_no_run_and_one_with_a_name_has_it(place, capsys):
+    given = {"config": TRACKED, "quiet": True}
+    model = fc.fit(tiny.plain(), 7, **given, tracking=False)
+    assert not model.tracking.enabled
+    fc.Forecaster(model.artifact).backtest(tiny.plain(), windows=1, quiet=True, tracking=False)
     assert _runs(place)[1] == []
     assert os.listdir(place) == ["mlflow.db"]
+    model = fc.fit(tiny.plain(), 7, **given, name="bread", lower=0, upper=99, integer=True)
+    model.backtest(tiny.plain(), windows=1, quiet=True, name="bread again")
+    first, second = _runs(place)[1]
+    assert [run.info.run_name for run in (first, second)] == ["bread", "bread again"]
+    assert first.data.params["target.lower"] == "0.0" and first.data.params["target.integer"] == "True"
+    assert model.config.target.upper == 99 and set(
+        np.mod(model.predict(tiny.plain()).median, 1).flat
+    ) == {0}
+
+
+def test_runs_leave_no_file_in_the_working_folder_and_where_they_are_is_said_once(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    where = f"runs are recorded in {tmp_path}/data/forecaster/mlflow.db: MLFLOW_TRACKING_URI names"
+    for first in (True, False):
+        with open_run(TrackingConfig(), "x") as run:
+            pass
+        console = Console(width=200)
+        with console.capture() as said:
+            print_tracked(console, run)
+        tracked, *others = said.get().splitlines()
+        assert tracked.startswith("tracked, see it with: ")
+        assert [line.startswith(where) for line in others] == [True] * first
+    assert not os.listdir(tmp_path / "work")
 
 
 @contextmanager

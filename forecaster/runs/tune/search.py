@@ -90,7 +90,7 @@ def run_search(
     from forecaster.panel.findings import refuse_errors
     from forecaster.runs.tune.trial import Evaluator
 
-    found = check_panel(panel, plan.config.horizon)
+    found = check_panel(panel, plan.config.horizon, plan.config.target)
     refuse_errors(found)
     evaluator = Evaluator(plan, panel)
     evaluator.check()
@@ -120,7 +120,7 @@ def run_search(
     if not fits and out is None and register is None:
         print_line(console, f"fit it: {outcome.fit_command(best)}")
         return outcome, None
-    return outcome, _fit_best(panel, outcome, out, register, console)
+    return outcome, _fit_best(panel, outcome, out, register, console, command)
 
 
 def run_trials(
@@ -371,7 +371,12 @@ def _readable(plan: SweepPlan, panel: Panel) -> Iterator[SweepPlan]:
 
 
 def _fit_best(
-    panel: Panel, outcome: Outcome, out: Path | None, register: str | None, console: Console
+    panel: Panel,
+    outcome: Outcome,
+    out: Path | None,
+    register: str | None,
+    console: Console,
+    command: str,
 ) -> Artifact:
     """Fits the best settings to all rows; saves and registers the model."""
     from forecaster.runs.pipeline import run_fit
@@ -381,7 +386,7 @@ def _fit_best(
     with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:
         if out is None and register is not None:
             out = Path(scratch) / outcome.plan.study
-        artifact = run_fit(panel, config, out, console, introduced=True)
+        artifact = run_fit(panel, config, out, console, introduced=True, command=command)
         if register is not None and out is not None:
             from forecaster.runs.registry import publish
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from forecaster.config import Config, FitConfig, parse_duration, required_horizon
 from forecaster.errors import ConfigError
-from forecaster.runs.tracking import database, first_line, tracking_uri, without_password
+from forecaster.runs.tracking import database, first_line, local_store, tracking_uri, without_password
 from forecaster.runs.tune.space import Space, load_space
 
 if TYPE_CHECKING:
@@ -146,9 +146,9 @@ def plan_search(
 
 
 def default_storage(study: str, uri: str) -> str:
-    """Returns the journal of a study: beside a local MLflow store, else in the working directory."""
+    """Returns the journal of a study: beside a store that was named, else in the working directory."""
     file = database(uri)
-    folder = Path.cwd() if file is None else file.parent
+    folder = Path.cwd() if file is None or uri == local_store() else file.parent
     return str(folder / "studies" / f"{study}.journal")
 
 

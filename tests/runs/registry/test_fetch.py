@@ -21,10 +21,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWar
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, empty_store):
     """A folder whose store has two versions of `shop`, the first its champion."""
-    folder = tmp_path_factory.mktemp("registry")
+    folder = tmp_path_factory.mktemp("registry") / "forecaster"
+    folder.mkdir()
     shutil.copy(empty_store, folder / "mlflow.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setenv("XDG_DATA_HOME", str(folder.parent))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         fitted(5).save("poor")
         publish(folder / "poor", "shop", TrackingConfig())
@@ -40,6 +42,7 @@ def store(tmp_path_factory, empty_store):
 def client(store, monkeypatch):
     """A client of the store, with its folder as the working one."""
     monkeypatch.chdir(store)
+    monkeypatch.setenv("XDG_DATA_HOME", str(store.parent))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return MlflowClient(tracking_uri=f"sqlite:///{store}/mlflow.db")
 
@@ -100,7 +103,7 @@ def test_an_unknown_version_is_answered_with_the_known_ones(client, address, mes
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(fc.ConfigError, match="it does not exist; forecaster fit creates it"):
         fc.load("models:/shop@champion")

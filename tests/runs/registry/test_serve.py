@@ -105,10 +105,9 @@ def _wait_for(address: str, process: subprocess.Popen, log: Path) -> None:
     raise AssertionError(f"no answer: {log.read_text()}")
 
 
-def _ask(address: str, body: object) -> tuple[int, dict]:
-    request = urllib.request.Request(
-        f"{address}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
+def _ask(address: str, body: object, kind: str = "application/json") -> tuple[int, dict]:
+    content = body if isinstance(body, str) else json.dumps(body)
+    request = urllib.request.Request(f"{address}/invocations", content.encode(), {"Content-Type": kind})
     try:
         with urllib.request.urlopen(request, timeout=240) as answer:
             return answer.status, json.load(answer)
@@ -245,6 +244,12 @@ def test_a_fault_of_a_parameter_is_answered_with_400_and_its_name(server):
         assert status == 400 and named in answer["message"]
     for broken in ({}, {"dataframe_records": []}, {"dataframe_split": {"columns": ["store"]}}):
         assert _ask(server, broken)[0] == 400
+
+
+def test_a_csv_is_refused_not_read_otherwise(server):
+    """MLflow would read the id 007 as the number 7."""
+    status, answer = _ask(server, _table().write_csv(), "text/csv")
+    assert status == 400 and "Failed to parse input" in answer["message"]
 
 
 def test_python_loads_what_is_served_with_dates_as_dates_too(server, tmp_path_factory):

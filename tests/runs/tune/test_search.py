@@ -202,7 +202,8 @@ def test_a_frame_is_handed_to_several_workers_through_a_store(folder, monkeypatc
     assert one.trials.drop("seconds").equals(two.trials.drop("seconds"))
 
 
-def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty_store):
+def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty_store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
     shutil.copy(empty_store, folder / "mlflow.db")
     fit = tiny.TINY["fit"] | {"steps": 10}
     config = tiny.TINY | {"tracking": {"enabled": True}, "fit": fit}
