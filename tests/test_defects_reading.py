@@ -2,8 +2,11 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime
+from inspect import signature
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from forecast import tiny
@@ -379,3 +382,71 @@ def test_tables_with_times_in_several_columns_are_joined_and_forecast(tmp_path):
     forecast.write(tmp_path / "rows.csv")
     assert pl.read_csv(tmp_path / "rows.csv")["cutoff"][0] == "2024-04-09"
     assert model.detect(frame).frame.select(names).equals(frame.select(names))
+
+
+@pytest.mark.parametrize("ids", [["a", "b"], [1, 2]])
+@pytest.mark.parametrize("ds", ["date", "text", "integer"])
+@pytest.mark.parametrize("kind", ["file", "frame"])
+def test_the_names_unique_id_ds_and_y_are_inferred(tmp_path, ids, ds, kind):
+    times = {"date": [tiny.day(n) for n in range(30)], "text": DAYS, "integer": [*range(1, 31)]}[ds]
+    rows = [(i, t, float(n % 7)) for i in ids for n, t in enumerate(times)]
+    frame = pl.DataFrame(rows, schema=["unique_id", "ds", "y"], orient="row")
+    if ds != "integer":
+        frame = frame.select(pl.lit(tiny.day(3)).alias("published"), pl.all())
+    frame = frame.with_columns(ex=pl.col("y") * 2)
+    frame.write_csv(tmp_path / "a.csv")
+    schema = open_panel(frame if kind == "frame" else tmp_path / "a.csv", DataConfig()).schema
+    assert (schema.series, schema.time, schema.target) == (("unique_id",), "ds", ("y",))
+    assert schema.past == ("ex",)
+
+
+INSTANT = datetime(2024, 3, 1, 12, 30)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("2024-03-01 12:30", "2024-03-01 12:30"),
+        (np.str_("own"), "own"),
+        (INSTANT.date(), "2024-03-01"),
+        (INSTANT, "2024-03-01T12:30:00"),
+        (pd.Timestamp(INSTANT), "2024-03-01T12:30:00"),
+        (pd.Timestamp(INSTANT, tz="Europe/Berlin"), "2024-03-01T12:30:00+01:00"),
+        *((np.datetime64(INSTANT, unit), "2024-03-01T12:30:00") for unit in ("s", "ms", "us", "ns")),
+        (np.datetime64("2024-03-01"), "2024-03-01T00:00:00"),
+        (np.datetime64("2024-03"), "2024-03-01T00:00:00"),
+        (17, "17"),
+        (np.int64(17), "17"),
+        *((bad, None) for bad in (2.5, pd.NaT, np.datetime64("NaT"), [INSTANT], True, ())),
+    ],
+)
+def test_every_date_option_takes_every_kind_of_date(tmp_path, given, text):
+    from forecaster.panel.timestamps import date_text
+
+    if text is not None:
+        assert date_text(given, "until") == text
+        return
+    model, table, out = tiny.plain_model(), tiny.plain(), tmp_path / "rows.csv"
+    for name, call in (
+        ("until", lambda: fc.fit(table, horizon=7, until=given)),
+        ("until", lambda: fc.tune(table, horizon=7, until=given)),
+        ("cutoff", lambda: model.predict(table, cutoff=given)),
+        ("cutoff", lambda: model.predict_to(out, table, cutoff=given)),
+        ("cutoff", lambda: model.explain(table, series="a", cutoff=given)),
+    ):
+        with pytest.raises(
+            fc.ConfigError, match=f"^{name} .*: expected a date: text, a date, datetime, Timestamp"
+        ):
+            call()
+    options = {
+        option
+        for f in (fc.fit, fc.tune, fc.convert, fc.check, *vars(fc.Forecaster).values())
+        if callable(f)
+        for option in signature(f).parameters
+    }
+    dates = {
+        name
+        for name in options
+        if name in ("until", "cutoff", "since", "start", "end", "after", "before", "date")
+    }
+    assert dates == {"until", "cutoff"}

@@ -25,8 +25,8 @@ from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema
 from forecaster.panel.timestamps import EPOCHS, guess_formats, integer_format, is_time_name
 
-TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period")
-COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp")
+TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
+COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
 SERIES_WORDS = {"id", "series", "store", "item", "sku"}
 WIDE_TARGETS = ("target", "y", "value", "values")
 LONG_TARGETS = (*WIDE_TARGETS, "sales", "demand")
@@ -158,11 +158,9 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
             )
         return declared, "declared"
     dated = date_like(frame)
-    for name in dated:
-        if frame[name].dtype.is_temporal():
-            return name, "first column of dates"
-    for name in sorted(dated, key=lambda name: name.lower() not in TIME_NAMES):
-        return name, "text that reads as dates"
+    typed = {name: frame[name].dtype.is_temporal() for name in dated}
+    for name in sorted(dated, key=lambda name: (name.lower() not in TIME_NAMES, not typed[name])):
+        return name, "first column of dates" if typed[name] else "text that reads as dates"
     whole = [name for name in frame.columns if frame[name].dtype.is_integer()]
     for name in whole:
         if is_time_name(name) and (integer_format(frame[name], table.name) or "%Y") != "%Y":

@@ -135,7 +135,7 @@ ENDLESS = {
     "horizon": (
         {"decoder_patch": 1, "decoder": "autoregressive", "linear": "none"},
         "horizon 100,000, model.decoder_patch 1, 100 sample paths: one forecast takes attention of "
-        "1,000,400,000,000 pairs of tokens, expected at most 10,000,000,000: ",
+        "1,000,040,000,000 pairs of tokens, expected at most 10,000,000,000: ",
     ),
 }
 
