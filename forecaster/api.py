@@ -234,6 +234,7 @@ def fit(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
@@ -256,10 +257,11 @@ def fit(
             request = run.request
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
-        start = _artifact_of(request.start)
-        settings, panel = _open(request)
-        folder = None if run is None else run.out
         console = Console(quiet=quiet or not distributed.is_main)
+        with stage(console, "reading the table"):
+            start = _artifact_of(request.start)
+            settings, panel = _open(request)
+        folder = None if run is None else run.out
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
@@ -356,12 +358,15 @@ def tune(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
 
     held_out = None if until is None else date_text(until, "until")
-    settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
+    console = Console(quiet=quiet)
+    with stage(console, "reading the table"):
+        settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
     plan = plan_search(
         panel,
         settings,
@@ -380,7 +385,7 @@ def tune(
         seed=seed,
         until=held_out,
     )
-    outcome, artifact = run_search(panel, plan, Console(quiet=quiet), folder, register, refit, command)
+    outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
 
 
@@ -496,7 +501,7 @@ def _backtest_options(
 
     if refit not in ("once", "each", "never"):
         raise ConfigError(f"refit {refit!r}: expected once, each or never")
-    for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+    for name, count in (("windows", windows or 0), ("stride", stride), ("horizon", horizon)):
         check_count(count, name)
     return BacktestOptions(windows, refit, stride, horizon, only)
 
@@ -530,8 +535,8 @@ def check(
     future: object = None,
     covariates: object = None,
     **data_options: Any,
-) -> list[Finding]:
-    """Returns what is remarkable about a table, worst first; empty when nothing is.
+) -> TableCheck:
+    """Returns what is remarkable about a table, worst first, and the roles of its columns.
 
     Args:
         horizon: Steps that will be forecast, to find series too short for it.
@@ -545,7 +550,26 @@ def check(
     from forecaster.panel.build import open_panel
 
     reading = config_from(None, horizon, data_options).data
-    return check_panel(open_panel(data, reading, covariates=covariates, future=future), horizon)
+    panel = open_panel(data, reading, covariates=covariates, future=future)
+    return TableCheck(check_panel(panel, horizon), panel)
+
+
+class TableCheck(list["Finding"]):
+    """Findings on a table, worst first; printed as `forecaster check` prints them."""
+
+    def __init__(self, findings: Sequence[Finding], panel: Panel):
+        super().__init__(findings)
+        self._panel = panel
+
+    def __repr__(self) -> str:
+        from forecaster.runs.console import check_text
+
+        return check_text(self._panel, self)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each column: time, series, target, known, past, static or ignored."""
+        return {column: role for column, role, *_ in self._panel.schema.rows()}
 
 
 def load(path: str | Path) -> Forecaster:

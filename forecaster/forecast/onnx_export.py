@@ -105,7 +105,7 @@ def check_onnx(path: Path, overwrite: bool = True) -> None:
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"--onnx needs {' and '.join(missing)}: pip install 'attention-forecaster[onnx]'"
+            f"--onnx needs {' and '.join(missing)}: pip install onnx onnxruntime onnxscript"
         )
 
 

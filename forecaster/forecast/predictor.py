@@ -28,7 +28,7 @@ from forecaster.model.scaling import Scale
 from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
-from forecaster.panel.findings import refuse_errors
+from forecaster.panel.findings import Finding, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
@@ -86,6 +86,8 @@ def resolve_window(
     wanted = artifact.horizon if horizon is None else horizon
     _check_samples(artifact, num_samples)
     check_horizon(artifact, wanted, num_samples)
+    if not is_count(seed, least=0):
+        raise ConfigError(f"seed {seed!r}: expected 0 or more")
     if cutoff not in ("own", "last"):
         time = panel.calendar.parse(cutoff)
         _check_near(panel, time, max(artifact.context_length, _MOST_EMPTY))
@@ -129,7 +131,7 @@ def _check_near(panel: Panel, cutoff: int, most: int) -> None:
         DataError: there are more than `most` steps between them.
     """
     end, text = int(panel.time.max(initial=NO_TIME)), panel.calendar.text
-    if panel.regular and end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
+    if end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
         raise DataError(
             f"{panel.name}: cutoff {text(cutoff)} is {steps:,} steps of {panel.calendar.freq} after the "
             f"end of the table, {text(end)}; expected at most {most:,}"
@@ -148,7 +150,25 @@ def _check_samples(artifact: Artifact, wanted: int | None) -> None:
         )
 
 
-def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
+def audited(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Finding]:
+    """Returns the findings on a table to forecast, and one where the model has seen what is forecast.
+
+    Raises:
+        DataError: the audit finds errors, or a covariate known in advance is missing after the cutoff.
+    """
+    found = check_panel(panel, target=artifact.plan.target)
+    refuse_errors(found)
+    _check_known(panel, artifact, window)
+    # Without times rows are numbered from the end of each table: nothing can be compared.
+    cutoff, seen, text = window.cutoff, artifact.trained_until, panel.calendar.text
+    if cutoff is not None and cutoff < seen and panel.schema.time is not None:
+        line = f"the model was trained until {text(seen)}: it has seen what follows {text(cutoff)}"
+        advice = "score it with forecaster backtest, which fits again on the rows before"
+        found = worst_first([*found, Finding("warning", "in-sample", line, advice, where=text(cutoff))])
+    return found
+
+
+def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
     """Refuses a future whose known covariates are not all given, where there is a forecast.
 
     Raises:
@@ -298,9 +318,7 @@ class Predictor:
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
         panel = panel.only(only)
-        found = check_panel(panel, target=self.artifact.plan.target)
-        refuse_errors(found)
-        check_known(panel, self.artifact, window)
+        found = audited(panel, self.artifact, window)
         forecasts, total = [], panel.n_series
         for start in range(0, total, BLOCK):
             stop = min(start + BLOCK, total)

@@ -179,7 +179,7 @@ def test_a_missing_package_is_named_with_what_installs_it(make_artifact, tmp_pat
         importlib.util, "find_spec", lambda name: None if name == "onnxscript" else there(name)
     )
     with pytest.raises(
-        fc.ConfigError, match=r"needs onnxscript: pip install 'attention-forecaster\[onnx"
+        fc.ConfigError, match=r"needs onnxscript: pip install onnx onnxruntime onnxscript"
     ):
         write_onnx(make_artifact()[1], tmp_path / "model.onnx")
 
