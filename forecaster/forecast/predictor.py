@@ -352,7 +352,7 @@ class Predictor:
             DataError: a covariate known in advance is missing after the cutoff.
         """
         window = resolve_window(self.artifact, panel, cutoff, None)
-        check_known(panel, self.artifact, window)
+        audited(panel, self.artifact, window)
         leads = _locate_leads(panel, self.artifact, window)
         chosen = np.flatnonzero(leads.usable.any(axis=1))
         store = self._store(leads.panel, self.artifact.horizon)
