@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from numpy import datetime64
+    from numpy.typing import NDArray
 
     from forecaster.config import Config, DataConfig, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
@@ -939,6 +940,36 @@ class Forecaster:
         from forecaster.forecast.onnx_export import write_onnx
 
         return write_onnx(self.artifact, Path(path))
+
+    @_described
+    def onnx_inputs(
+        self,
+        data: object,
+        future: object = None,
+        covariates: object = None,
+        cutoff: str | date | datetime64 = "own",
+        **data_options: Any,
+    ) -> tuple[list[str], dict[str, NDArray[Any]]]:
+        """Returns what the file of `export_onnx` reads, from a table.
+
+        Args:
+            data_options: fields of `DataConfig`.
+
+        Returns:
+            The labels of the series that can be forecast, and by name the inputs, a row for each of them.
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+
+        Example:
+            >>> labels, inputs = model.onnx_inputs("sales.csv", "promos.csv")   # doctest: +SKIP
+            >>> (quantiles,) = session.run(["quantiles"], inputs)               # doctest: +SKIP
+        """
+        from forecaster.forecast.onnx_export import onnx_inputs
+        from forecaster.panel.timestamps import date_text
+
+        panel = self.open(data, future, covariates, **data_options)
+        return onnx_inputs(self.artifact, panel, date_text(cutoff, "cutoff"))
 
 
 class Study:

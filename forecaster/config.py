@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 20
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMENT_COLUMN = 30
 
-_Bound = Annotated[float, Field(ge=-3e38, le=3e38)]  # forecasts are float32
+_Bound = Annotated[float, Field(ge=-3e38, le=3e38)]  # as numbers of tables are
 LONGEST = 1_000_000
 """Steps or tokens; larger numbers are typing errors, or meant to fill the memory."""
 WIDEST, DEEPEST, MANY = 65_536, 1000, 1_000_000_000

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
 
-Quantiles = Mapping[str, NDArray[np.float32]]
+Quantiles = Mapping[str, NDArray[np.float64]]
 ForecastsByModel = Mapping[str, Forecast]
 """Forecasts of all series at one cutoff: "forecaster", and baselines that were fitted."""
 
-_BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 32 MB
+_BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 64 MB
 _RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapped files
 
 
@@ -269,7 +269,7 @@ def score_forecasts(
     return _combine([(one[MODEL], own) for one, own in zip(forecasts, beside, strict=True)], parts)
 
 
-def actual_of(forecast: Forecast) -> NDArray[np.float32]:
+def actual_of(forecast: Forecast) -> NDArray[np.float64]:
     """[N, H, C] the actuals that a backtest's forecasts always hold."""
     assert forecast.actual is not None
     return forecast.actual
@@ -331,7 +331,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         )
 
 
-def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float32]) -> Any:
+def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> Any:
     """The rows of one model at a cutoff."""
     if name != MODEL:
         finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()

@@ -39,6 +39,9 @@ from forecaster.panel.rows import (
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, open_store, stored_panel
 
+_LARGEST = float(np.finfo(np.float32).max)
+"""Of a number in a table: its square is a number too, and so is its distance from all others in spreads."""
+
 
 def open_panel(
     source: object,
@@ -315,11 +318,11 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
 
 def _numbers(
     frame: pl.DataFrame, names: tuple[str, ...], height: int | None = None
-) -> NDArray[np.float32]:
+) -> NDArray[np.float64]:
     if not names:
-        return np.zeros((frame.height if height is None else height, 0), np.float32)
-    numbers = frame.select(pl.col(names).cast(pl.Float32)).to_numpy(order="c", writable=True)
-    return np.ascontiguousarray(numbers, np.float32)
+        return np.zeros((frame.height if height is None else height, 0))
+    numbers = frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
+    return np.ascontiguousarray(numbers)
 
 
 def _codes(
@@ -365,7 +368,7 @@ def _check_finite(panel: Panel, faults: Faults) -> None:
         (panel.values, panel.schema.columns, True),
         (panel.static, panel.schema.static_numeric, False),
     ):
-        infinite = np.isinf(values)
+        infinite = np.abs(values) > _LARGEST
         for column in np.flatnonzero(infinite.any(axis=0)):
             bad, name = np.flatnonzero(infinite[:, column]), names[column]
             series, time = int(bad[0]), ""

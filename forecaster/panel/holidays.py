@@ -48,10 +48,10 @@ def with_holidays(panel: Panel, countries: Names) -> Panel:
     return replace(panel, schema=schema, values=values)
 
 
-def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.float32]:
-    """Returns how many public holidays fall in the steps that begin at `time`: float32 [n]."""
+def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.float64]:
+    """Returns how many public holidays fall in the steps that begin at `time`: float64 [n]."""
     if not len(time):
-        return np.zeros(0, np.float32)
+        return np.zeros(0)
     first = calendar.wall_clock(time) // DAY
     end = first + 1
     size = round(calendar.step / (365.2425 / 12 * DAY))
@@ -68,7 +68,7 @@ def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.
                    for days in (first.min(), end.max()))  # fmt: skip
     days = _holidays(country, begin, stop)
     count = np.searchsorted(days, end) - np.searchsorted(days, first)
-    return count.astype(np.float32)
+    return count.astype(np.float64)
 
 
 def check_holidays(countries: Names, tables: Sequence[Table]) -> None:

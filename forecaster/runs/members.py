@@ -403,6 +403,5 @@ def _cells(network: Network, batch: Batch, weight: float | None) -> tuple[Tensor
         network.network_weight.fill_(weight)
         quantiles = network(inputs)
         network.network_weight.fill_(before)
-    loc, scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
-    truth = (batch.target - loc[:, None]) / scale[:, None]
-    return truth, (quantiles - loc[:, None, :, None]) / scale[:, None, :, None]
+    scale = network.scale(inputs)
+    return scale.apply(batch.target), scale.apply(quantiles)
