@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from numpy import datetime64
+    from numpy.typing import NDArray
 
     from forecaster.config import Config, DataConfig, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
@@ -233,6 +234,7 @@ def fit(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
@@ -255,10 +257,11 @@ def fit(
             request = run.request
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
-        start = _artifact_of(request.start)
-        settings, panel = _open(request)
-        folder = None if run is None else run.out
         console = Console(quiet=quiet or not distributed.is_main)
+        with stage(console, "reading the table"):
+            start = _artifact_of(request.start)
+            settings, panel = _open(request)
+        folder = None if run is None else run.out
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
@@ -355,12 +358,15 @@ def tune(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
 
     held_out = None if until is None else date_text(until, "until")
-    settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
+    console = Console(quiet=quiet)
+    with stage(console, "reading the table"):
+        settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
     plan = plan_search(
         panel,
         settings,
@@ -379,7 +385,7 @@ def tune(
         seed=seed,
         until=held_out,
     )
-    outcome, artifact = run_search(panel, plan, Console(quiet=quiet), folder, register, refit, command)
+    outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
 
 
@@ -949,6 +955,36 @@ class Forecaster:
         from forecaster.forecast.onnx_export import write_onnx
 
         return write_onnx(self.artifact, Path(path))
+
+    @_described
+    def onnx_inputs(
+        self,
+        data: object,
+        future: object = None,
+        covariates: object = None,
+        cutoff: str | date | datetime64 = "own",
+        **data_options: Any,
+    ) -> tuple[list[str], dict[str, NDArray[Any]]]:
+        """Returns what the file of `export_onnx` reads, from a table.
+
+        Args:
+            data_options: fields of `DataConfig`.
+
+        Returns:
+            The labels of the series that can be forecast, and by name the inputs, a row for each of them.
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+
+        Example:
+            >>> labels, inputs = model.onnx_inputs("sales.csv", "promos.csv")   # doctest: +SKIP
+            >>> (quantiles,) = session.run(["quantiles"], inputs)               # doctest: +SKIP
+        """
+        from forecaster.forecast.onnx_export import onnx_inputs
+        from forecaster.panel.timestamps import date_text
+
+        panel = self.open(data, future, covariates, **data_options)
+        return onnx_inputs(self.artifact, panel, date_text(cutoff, "cutoff"))
 
 
 class Study:
