@@ -43,7 +43,7 @@ _BLOCK_CELLS = 1 << 21  # quantiles scored at a time, 16 MB in float64
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
-ForecastPart = Callable[[slice], NDArray[np.float32]]
+ForecastPart = Callable[[slice], NDArray[np.float64]]
 """A part of a task's windows → quantiles [n, H, C, Q], data units."""
 Scores = dict[str, Floats]
 """By metric, (error, weight) of each window: [N, 2]."""
@@ -65,7 +65,7 @@ class Task:
     """[N] series of each window."""
     cutoff: Rows
     """[N] row of `panel`: the last step that may be seen."""
-    actual: NDArray[np.float32]
+    actual: NDArray[np.float64]
     """[N, H, C] what followed; NaN = missing, not scored."""
     seasons: tuple[int, ...]
     """Of a seasonal naive each; the first is that of MASE's and SQL's scale."""
@@ -117,10 +117,10 @@ def last_windows(
     )
 
 
-def followed(panel: Panel, cutoff: Rows, horizon: int) -> NDArray[np.float32]:
+def followed(panel: Panel, cutoff: Rows, horizon: int) -> NDArray[np.float64]:
     """Returns [N, H, C] the targets after each cutoff row of a panel."""
     ahead = cutoff[:, None] + np.arange(1, horizon + 1)
-    actual: NDArray[np.float32] = panel.values[ahead, : panel.n_channels]
+    actual: NDArray[np.float64] = panel.values[ahead, : panel.n_channels]
     return actual
 
 

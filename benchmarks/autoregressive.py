@@ -82,6 +82,7 @@ def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network
         phase=nothing,
         elapsed=torch.arange(1.0 - context, horizon + 1).expand(windows, -1),
         channel=torch.ones(windows, 1, dtype=torch.int64),
+        spread=torch.full((windows, 1), torch.nan),
     )
     return network, inputs.to(device)
 

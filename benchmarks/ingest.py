@@ -11,7 +11,7 @@ Time: all variants take turns in this process after one round to warm up. Figure
 the median of the rounds, in wall time, with all cores; the verdict is on the minima, which what else a
 machine does changes least. Memory: each variant in a process of its own. What counts is how far the
 highest resident size of `open_panel` lies above that of `read_csv` + parse, in sizes of the file's
-cells as float32 (rows x columns x 4 bytes). Both files have to give the same panel, bit for bit.
+cells as float64 (rows x columns x 8 bytes). Both files have to give the same panel, bit for bit.
 
 Caveat: an hourly grid repeats each stamp once per series, which polars' date parser remembers, in the
 plain reads as well as in ours.
@@ -135,8 +135,8 @@ def print_times(files: dict[str, Path], repeats: int) -> None:
 
 def print_memory(files: dict[str, Path], rows: int) -> None:
     """Prints the peak memory of a plain read and of ours, and the difference between them."""
-    size = rows * COLUMNS * 4 / 1e6
-    table = Table(title=f"peak MB above the imports; the cells as float32 are {size:.0f} MB")
+    size = rows * COLUMNS * 8 / 1e6
+    table = Table(title=f"peak MB above the imports; the cells as float64 are {size:.0f} MB")
     table.add_column("file")
     for name in ("read_csv", "open_panel", "above the reader's", "target", "verdict"):
         table.add_column(name, justify="right")

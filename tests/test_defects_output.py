@@ -60,6 +60,58 @@ def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, monkeypa
     np.testing.assert_array_equal(again.quantiles, model.predict(tiny.plain()).quantiles)
 
 
+def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(tmp_path, monkeypatch, capsys):
+    from forecaster import cli
+    from forecaster.forecast.plain_figure import PlainFigure
+
+    def failing(self, renderer):
+        raise ValueError("no font")
+
+    monkeypatch.setattr(PlainFigure, "draw", failing)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
+    monkeypatch.chdir(tmp_path)
+    tiny.plain_model().save("model")
+    tiny.plain().write_csv("plain.csv")
+    for words in (
+        ["predict", "model", "plain.csv", "--out", "rows.csv", "--plot", "a.png"],
+        ["backtest", "model", "plain.csv", "--windows", "1", "--out", "scores.csv", "--plot", "b.png",
+         "--report", "c.html"],
+    ):  # fmt: skip
+        monkeypatch.setattr("sys.argv", ["forecaster", *words])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        assert not left.value.code
+    shown = capsys.readouterr()
+    for name in ("a.png", "b.png", "c.html"):
+        assert f"no {name}: no font; all else is complete" in shown.err
+    for name in ("backtest.png", "report.html"):
+        assert f"no {name}: no font; the scores are complete" in shown.out
+    assert "tracked, see it with" in shown.out and "MLflow store" not in shown.out
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made - {"mlartifacts"} == {"model", "plain.csv", "rows.csv", "scores.csv", "runs.db"}
+
+
+def test_what_happens_is_said_with_its_seconds(monkeypatch, capsys):
+    import time
+
+    from forecaster.runs import console, pipeline, progress
+
+    def slow(*given):
+        time.sleep(0.3)
+        return resolve(*given)
+
+    resolve = pipeline.resolve
+    monkeypatch.setattr(console, "_SHORT", 0.2)
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", -1)
+    monkeypatch.setattr(pipeline, "resolve", slow)
+    fc.fit(tiny.plain(), horizon=7, config=tiny.TINY)
+    shown = capsys.readouterr().out
+    assert re.search(r"choosing the linear forecast … \d s\n", shown)
+    assert re.search(r"step 5/5, loss … · best validation \d\.\d+, at most 0 s left\n", shown)
+    assert re.search(r"network weight (0 %: the forecast is linear|\d+ %, chosen)", shown)
+    assert "nan" not in shown
+
+
 def _fit(out, overwrite=True, **options):
     given = {"config": tiny.TINY, "quiet": True, "out": out, "overwrite": overwrite}
     return fc.fit(tiny.plain(), horizon=7, **given, **options)
@@ -188,6 +240,7 @@ def test_a_served_forecast_that_is_missing_is_null(monkeypatch):
 ESCAPE = "a\x1b]0;owned\x07\x9b31m\u202e"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, capsys):
     from forecaster import cli
 
@@ -195,13 +248,14 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
     odd = tiny.plain().with_columns(store=pl.col("store").replace({"a": ESCAPE}))
     odd = odd.rename({"sales": f"sales{ESCAPE}"})
     odd.write_parquet("odd.parquet")
+    tiny.write_tiny(tmp_path / "quick.yaml", model=tiny.TINY["model"] | {"linear": "none"})
     pl.concat([odd, odd.head(3)]).write_parquet("twice.parquet")
     for words in (
         ["check", "odd.parquet"],
         ["check", "odd.parquet", "--target", ESCAPE],
         ["check", "twice.parquet"],
         ["check", f"{ESCAPE}.csv"],
-        ["fit", "odd.parquet", "--horizon", "50", "--out", "model"],
+        ["fit", "odd.parquet", "--horizon", "50", "--config", "quick.yaml", "--out", "model"],
         ["predict", ESCAPE, "odd.parquet", "--out", "rows.csv"],
     ):
         monkeypatch.setattr("sys.argv", ["forecaster", *words])

@@ -117,15 +117,25 @@ def test_1_what_is_before_the_context_changes_nothing():
 # Promise 2
 
 
-@given(st.floats(1e-6, 1e6), st.floats(-1e3, 1e3))
+def _assert_moved(moved, plain, a, b):
+    width = plain[..., -1:] - plain[..., :1]
+    assert (np.abs(moved - (a * plain + b)) <= 1e-6 * a * width).all()
+
+
+@given(st.floats(1e-6, 1e6), st.floats(-1e9, 1e9))
 @FEW
 def test_2_another_unit_of_the_target_is_another_unit_of_the_forecast(a, shift):
-    table, b = tiny.plain(), a * shift
-    spread = a * float(table.group_by("store").agg(pl.col("sales").std())["sales"].min())
-    rounding = 1e-6 * (abs(b) + 40 * a)  # float32 holds a level no finer
-    plain = _at(table, tiny.plain_model()).quantiles
-    moved = _at(table.with_columns(pl.col("sales") * a + b), tiny.plain_model()).quantiles
-    assert np.allclose(moved, a * plain.astype(np.float64) + b, rtol=0, atol=1e-4 * spread + rounding)
+    plain = _at(tiny.plain(), tiny.plain_model()).quantiles
+    table = tiny.plain().with_columns(pl.col("sales") * a + a * shift)
+    _assert_moved(_at(table, tiny.plain_model()).quantiles, plain, a, a * shift)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 1e9), (3, -23e6)])
+def test_2_fitted_to_another_unit_a_model_forecasts_in_it(a, b):
+    table = tiny.plain().with_columns(pl.col("sales") * a + b)
+    model = fc.fit(table, horizon=tiny.HORIZON, config=tiny.TINY, quiet=True)
+    plain = _at(tiny.plain(), tiny.plain_model()).quantiles
+    _assert_moved(_at(table, model).quantiles, plain, a, b)
 
 
 @pytest.mark.parametrize("seed", range(3))

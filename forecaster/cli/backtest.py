@@ -60,7 +60,5 @@ def backtest(
     else:
         result = api.load(model).backtest(table, **given)
     print_summary(Console(), result)
-    results.put(result, out, plot)
-    if report is not None:
-        result.report(report)
-        typer.echo(f"wrote {report}")
+    page = None if report is None else (report, lambda: result.report(report))
+    results.put(result, out, plot, page)

@@ -1,13 +1,23 @@
-"""Signals of a command: Ctrl-C is noted, for libraries swallow it; SIGTERM unwinds the work."""
+"""Signals of a command: Ctrl-C is noted, for libraries swallow it; SIGTERM unwinds the work.
+
+Python hears a signal when a call returns, and leaves when all threads have: where no work would be lost,
+a thread ends the process a few seconds after SIGTERM.
+"""
 
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Any, Self
+
+_KEEPING = ("fit", "tune", "ui", "demo")
+"""Verbs that have something to write, or a server to end, after SIGTERM."""
+_GRACE_SECONDS = 3
 
 
 class Interrupt:
@@ -23,9 +33,18 @@ class Interrupt:
             signal.signal(signal.SIGINT, self._handle)
             sys.unraisablehook = self._raise_again
         signal.signal(signal.SIGTERM, _terminate)
+        self._pipe: int | None = None
+        if not {*sys.argv[1:2]} & {*_KEEPING}:
+            signals, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
+            signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+            threading.Thread(target=_end_in_time, args=(signals,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._pipe is not None:
+            signal.set_wakeup_fd(-1)
+            os.close(self._pipe)
         if self._heeded:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.unraisablehook = sys.__unraisablehook__
@@ -42,6 +61,15 @@ class Interrupt:
             again = threading.Timer(0.02, _thread.interrupt_main)
             again.daemon = True
             again.start()
+
+
+def _end_in_time(signals: int) -> None:
+    while (number := os.read(signals, 1)) and number[0] != signal.SIGTERM:
+        pass
+    os.close(signals)
+    if number:
+        time.sleep(_GRACE_SECONDS)
+        os._exit(128 + signal.SIGTERM)
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -9,6 +9,7 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
 
-Quantiles = Mapping[str, NDArray[np.float32]]
+Quantiles = Mapping[str, NDArray[np.float64]]
 ForecastsByModel = Mapping[str, Forecast]
 """Forecasts of all series at one cutoff: "forecaster", and baselines that were fitted."""
 
-_BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 32 MB
+_BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 64 MB
 _RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapped files
 
 
@@ -227,6 +228,7 @@ def run_backtest(
     cutoffs: Sequence[int],
     forecasts_at: Callable[[Sequence[int]], Iterable[ForecastsByModel]],
     baselines: Sequence[str] = BASELINES,
+    scoring: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Backtest:
     """Forecasts and scores at rolling cutoffs.
 
@@ -235,6 +237,7 @@ def run_backtest(
         forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with actuals;
             called with as many cutoffs at a time as bounded memory allows.
         baselines: to score beside the model.
+        scoring: entered while forecasts of baselines are made, and all are scored.
     """
     kept: list[tuple[Forecast, Quantiles]] = []
     parts: list[_Part] = []
@@ -247,7 +250,8 @@ def run_backtest(
         made = list(forecasts_at(remaining[:count]))
         first, remaining = made[0][MODEL], remaining[count:]
         size = first.quantiles.size + (0 if first.paths is None else first.paths.size)
-        new = list(_tally_parts(made, baselines))
+        with scoring():
+            new = list(_tally_parts(made, baselines))
         beside = [one for part in new for one in part.beside]
         parts += [part._replace(beside=[]) for part in new]
         # Sample paths are many times as large as quantiles, and are scored by now.
@@ -265,7 +269,7 @@ def score_forecasts(
     return _combine([(one[MODEL], own) for one, own in zip(forecasts, beside, strict=True)], parts)
 
 
-def actual_of(forecast: Forecast) -> NDArray[np.float32]:
+def actual_of(forecast: Forecast) -> NDArray[np.float64]:
     """[N, H, C] the actuals that a backtest's forecasts always hold."""
     assert forecast.actual is not None
     return forecast.actual
@@ -327,7 +331,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         )
 
 
-def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float32]) -> Any:
+def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> Any:
     """The rows of one model at a cutoff."""
     if name != MODEL:
         finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()

@@ -45,7 +45,7 @@ def seasonal_naive(
     pairs up to the cutoff; without any pair m apart over pairs 1 apart, without those 0.
     Source: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., 5.2 and 5.5.
 
-    >>> store = np.array([[1.0], [2.0], [3.0], [5.0]], np.float32)
+    >>> store = np.array([[1.0], [2.0], [3.0], [5.0]])
     >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
     >>> seasonal_naive(store, indptr, cutoff, series, 3, 2, [0.5])[0, :, 0, 0].tolist()
     [3.0, 5.0, 3.0]
@@ -68,7 +68,7 @@ def naive(
 ) -> Values:
     """Quantiles [n, H, C, Q] around the last observed value: seasonal naive with a season of 1.
 
-    >>> store = np.array([[1.0], [2.0], [3.0], [5.0]], np.float32)
+    >>> store = np.array([[1.0], [2.0], [3.0], [5.0]])
     >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
     >>> naive(store, indptr, cutoff, series, 2, [0.5])[0, :, 0, 0].tolist()
     [5.0, 5.0]
@@ -85,7 +85,7 @@ def drift(
     steps since the last observed value, T those between the first and the last; one value alone has
     neither slope nor spread. Source: Hyndman and Athanasopoulos, 3rd ed., 5.2 and 5.5.
 
-    >>> store = np.array([[1.0], [4.0], [3.0], [7.0]], np.float32)
+    >>> store = np.array([[1.0], [4.0], [3.0], [7.0]])
     >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
     >>> drift(store, indptr, cutoff, series, 2, [0.5])[0, :, 0, 0].tolist()
     [9.0, 11.0]
@@ -99,7 +99,7 @@ def drift(
         _find_observed(values, begin, end, channel, -1),
         _find_observed(values, end, begin, channel, 1),
     )
-    ends = (_values_at(values, row, channel).reshape(shape).astype(np.float64) for row in (first, last))
+    ends = (_values_at(values, row, channel).reshape(shape) for row in (first, last))
     low, high = ends
     span = (last - first).reshape(shape)
     slope = (high - low) / np.maximum(span, 1)
@@ -117,10 +117,8 @@ def gaussian(
 ) -> Values:
     """Quantiles [n, H, C, Q] of a normal distribution: point + z_τ · spread, both [n, H, C]."""
     z = np.array([NormalDist().inv_cdf(level) for level in levels])
-    quantiles = np.asarray(spread)[..., None] * z
-    quantiles = quantiles + point[..., None]
-    result: Values = quantiles.astype(np.float32)
-    return result
+    quantiles: Values = np.asarray(spread)[..., None] * z + point[..., None]
+    return quantiles
 
 
 def _last_of_phase(
@@ -172,5 +170,5 @@ def _find_observed(values: Values, row: Rows, stop: Rows, channel: Rows, step: i
 
 def _values_at(values: Values, row: Rows, channel: Rows) -> Values:
     """The values of rows, NaN where a row is −1."""
-    at: Values = values[np.maximum(row, 0), channel] if len(values) else np.zeros(len(row), np.float32)
-    return np.where(row < 0, np.float32(np.nan), at)
+    at: Values = values[np.maximum(row, 0), channel] if len(values) else np.zeros(len(row))
+    return np.where(row < 0, np.nan, at)

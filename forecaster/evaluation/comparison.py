@@ -27,7 +27,7 @@ CHEAP_BASELINES = (NAIVE, "naive", "drift")
 BASELINES = (*CHEAP_BASELINES, ETS)
 """Baselines that need no fit."""
 
-Quantiles = NDArray[np.float32]
+Quantiles = NDArray[np.float64]
 
 
 class Baselines(NamedTuple):
@@ -72,11 +72,11 @@ def baselines_at(
 
 
 def tally_models(
-    actual: NDArray[np.float32],
+    actual: NDArray[np.float64],
     quantiles: Mapping[str, Quantiles],
     levels: Sequence[float],
     scales: Scales,
-    paths: NDArray[np.float32] | None = None,
+    paths: NDArray[np.float64] | None = None,
 ) -> dict[str, Tally]:
     """Each model's tally over the cells that all models forecast.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Values = NDArray[np.float32]
+Values = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 BLOCK_CELLS = 1 << 16  # rows × channels in memory at a time: they stay in the processor's cache
@@ -51,7 +51,7 @@ def scales_at(
         season_length: steps between the rows that MASE compares.
         series: [n] series of each end; None: one end per series, in order.
 
-    >>> store = np.array([[1.0], [2.0], [4.0], [7.0], [5.0], [5.5]], np.float32)
+    >>> store = np.array([[1.0], [2.0], [4.0], [7.0], [5.0], [5.5]])
     >>> scales_at(store, np.array([0, 4, 6]), np.array([3, 5]), season_length=2).mase.tolist()
     [[4.0], [0.5]]
     """
@@ -98,7 +98,7 @@ def seasonal_sums(
     for pairs, begins, lengths, owner in _blocks(indptr, ends, series, block_rows):
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         step = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)  # within its series
-        block = values[np.repeat(begins, lengths) + step].astype(np.float64)
+        block = values[np.repeat(begins, lengths) + step]
         change = np.full_like(block, np.nan)
         change[season_length:] = block[season_length:] - block[:-season_length]
         change[step < season_length] = np.nan  # the earlier value belongs to another series

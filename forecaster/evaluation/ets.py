@@ -81,7 +81,7 @@ def ets(
     A channel that was observed only further back than is read is forecast by naive.
     Source: Hyndman, Koehler, Ord and Snyder 2008, ch. 2 and table 6.1, ETS(A, Ad, A).
 
-    >>> store = np.array([[2.0], [2.0], [2.0], [2.0]], np.float32)
+    >>> store = np.array([[2.0], [2.0], [2.0], [2.0]])
     >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
     >>> ets(store, indptr, cutoff, series, 2, 1, [0.1, 0.5])[0, :, 0].tolist()
     [[2.0, 2.0], [2.0, 2.0]]
@@ -133,7 +133,7 @@ def _stretches(
         length = lengths[first : first + step]
         row = np.arange(length.max())[:, None]
         own = row < length
-        rows = values[np.where(own, begins[first : first + step] + row, 0)].astype(np.float64)
+        rows = values[np.where(own, begins[first : first + step] + row, 0)]
         rows[~own] = np.nan
         pairs = some[inside]
         yield pairs, rows.reshape(len(row), -1), (owner[inside] - first, cutoff[pairs] - start[pairs])

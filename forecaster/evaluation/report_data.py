@@ -167,7 +167,7 @@ def collect(backtest: Backtest) -> ReportData:
         # The number of quantiles that an actual exceeds is the number of its interval.
         between += np.bincount((~reached).sum(axis=1), minlength=len(between))
         inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
-        error = forecast.median - np.where(mask, forecast.actual, np.nan).astype(np.float64)
+        error = forecast.median - np.where(mask, forecast.actual, np.nan)
         error /= scale[part, None]
         first.append(error[:, 0])
         errors.append(error[np.isfinite(error)][::thin])

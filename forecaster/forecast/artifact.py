@@ -35,7 +35,7 @@ from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, che
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.model.size import count_parameters
+from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
@@ -142,6 +142,7 @@ def load_artifact(path: str | Path) -> Artifact:
         plan = parse_plan(_read_json(folder, PLAN), str(file))
         file = folder / CONTRACT
         contract, schema, shape = _parse_contract(stored, plan)
+        check_work(plan.model, plan.horizon, len(contract.members), source=str(folder / PLAN))
         file = folder / METRICS
         metrics = _read_json(folder, METRICS)
         _Metrics.model_validate(metrics)
@@ -442,9 +443,9 @@ def network_line(artifact: Artifact) -> str:
     if found is None:
         return ""
     if not weight:
-        return "network weight 0: the linear forecast alone was best on the validation windows"
+        return "network weight 0 %: the forecast is linear, which was best on the validation windows"
     return (
-        f"network weight {weight:.2f}, chosen on the validation windows; there the network makes "
+        f"network weight {100 * weight:.0f} %, chosen on the validation windows; there the network makes "
         f"{100 * found:.0f} % of what moves forecasts away from the mean of their context, the linear "
         "forecast the rest"
     )

@@ -48,9 +48,9 @@ class Labels:
     """The table."""
     label: NDArray[np.int8]
     """[R, C] number of a name in `NAMES`; 0 = none."""
-    score: NDArray[np.float32]
+    score: NDArray[np.float64]
     """[R, C] distance from the median in half-widths of the band; NaN = none."""
-    band: NDArray[np.float32]
+    band: NDArray[np.float64]
     """[R, C, 3] lower quantile, median, upper quantile, data units; NaN = none."""
     reason: NDArray[np.int8]
     """[R, C] 0 = labelled, else why not: a number of `reasons`."""
@@ -165,7 +165,7 @@ def detect(
         raise ConfigError(f"beyond {beyond!r}: expected a number above 0; 1 is the edge of the band")
     refuse_errors(check_panel(panel))
     shape = (panel.n_rows, panel.n_channels)
-    band = np.full((*shape, 3), np.nan, np.float32)
+    band = np.full((*shape, 3), np.nan)
     reason = np.full(shape, NO_VALUE, np.int8)
     predictor, done = Predictor(artifact), 0
     for first, part in panel.parts():
@@ -188,7 +188,7 @@ def detect(
     )
 
 
-def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
     """Returns the bands [R, C, 3] of some series, and why there is none [R, C]."""
     artifact, channels = predictor.artifact, panel.n_channels
     values = panel.values[:, :channels]
@@ -197,7 +197,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
     history = _has_history(values, panel.indptr[series], artifact.context_length, patch)
     reason = np.where(np.isnan(values), NO_VALUE, np.where(history, OK, NO_HISTORY)).astype(np.int8)
     wanted = np.flatnonzero((reason == OK).any(axis=1))
-    band = np.full((*values.shape, 3), np.nan, np.float32)
+    band = np.full((*values.shape, 3), np.nan)
     # Every cutoff needs the rows of a whole horizon after it, the last one too.
     longer = panel.reaching(np.full(panel.n_series, NO_TIME), artifact.horizon)
     shift = longer.indptr[:-1] - panel.indptr[:-1]
@@ -213,7 +213,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float32], NDA
 
 
 def _has_history(
-    values: NDArray[np.float32], begin: Int64, length: int, patch: int
+    values: NDArray[np.float64], begin: Int64, length: int, patch: int
 ) -> NDArray[np.bool_]:
     """Returns [R, C] whether a channel has begun `patch` rows before a row, with a value in the last `length`."""
     count = np.zeros((len(values) + 1, values.shape[1]), np.int64)
@@ -224,19 +224,18 @@ def _has_history(
 
 
 def _labels(
-    values: NDArray[np.float32], band: NDArray[np.float32], beyond: float
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    values: NDArray[np.float64], band: NDArray[np.float64], beyond: float
+) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     """Returns label and score of each cell; a band without width has the score ∞ on its outside."""
-    actual = values.astype(np.float64)
-    low, median, high = (band[..., place].astype(np.float64) for place in range(3))
-    above = actual > median
-    half, distance = np.where(above, high - median, median - low), np.abs(actual - median)
+    low, median, high = (band[..., place] for place in range(3))
+    above = values > median
+    half, distance = np.where(above, high - median, median - low), np.abs(values - median)
     with np.errstate(divide="ignore", invalid="ignore"):
         score = np.where(distance == 0, 0.0, distance / half)
     known = ~np.isnan(distance)
     outside = distance > beyond * half
     label = np.where(known, np.where(outside, np.where(above, 2, 3), 1), 0)
-    return label.astype(np.int8), np.where(known, score, np.nan).astype(np.float32)
+    return label.astype(np.int8), np.where(known, score, np.nan)
 
 
 def _note(artifact: Artifact, panel: Panel, labelled: NDArray[np.bool_]) -> str:

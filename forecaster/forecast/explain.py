@@ -103,7 +103,7 @@ class Explanation:
     """Number of the channel."""
     time: NDArray[np.int64]
     """[L + H] times of the steps."""
-    history: NDArray[np.float32]
+    history: NDArray[np.float64]
     """[L] the context, data units; NaN = missing."""
     context: tuple[Token, ...]
     """[M]"""

@@ -38,17 +38,17 @@ class Forecast:
     """[N] time of the cutoff; NO_TIME = no forecast."""
     time: NDArray[np.int64]
     """[N, H] time of each lead."""
-    quantiles: NDArray[np.float32]
+    quantiles: NDArray[np.float64]
     """[N, H, C, Q] data units, rising along Q; NaN = no forecast."""
     levels: tuple[float, ...]
     """[Q] quantile levels."""
     status: tuple[str, ...]
     """[N · C] "ok", or why there is no forecast: of each series and channel, in this order."""
-    actual: NDArray[np.float32] | None = None
+    actual: NDArray[np.float64] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
-    mean: NDArray[np.float32] | None = None
+    mean: NDArray[np.float64] | None = None
     """[N, H, C] data units, NaN = no forecast; None where the model has no mean."""
-    paths: NDArray[np.float32] | None = None
+    paths: NDArray[np.float64] | None = None
     """[N, S, H, C] sample paths, data units, NaN = no forecast; None unless requested."""
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
@@ -57,9 +57,9 @@ class Forecast:
         return f"Forecast({self.report})"
 
     @property
-    def median(self) -> NDArray[np.float32]:
+    def median(self) -> NDArray[np.float64]:
         """[N, H, C] the point forecast, data units."""
-        median: NDArray[np.float32] = self.quantiles[..., self.levels.index(0.5)]
+        median: NDArray[np.float64] = self.quantiles[..., self.levels.index(0.5)]
         return median
 
     @property
@@ -84,7 +84,7 @@ class Forecast:
             raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
         return self._keyed({"value": self.paths}, numbered=True)
 
-    def _keyed(self, values: Mapping[str, NDArray[np.float32]], numbered: bool = False) -> Any:
+    def _keyed(self, values: Mapping[str, NDArray[np.float64]], numbered: bool = False) -> Any:
         """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
         n, samples, horizon, channels = next(iter(values.values())).shape
         each = channels * samples * horizon
@@ -170,7 +170,7 @@ def known_forecast(
     panel: Panel,
     series: NDArray[np.int64],
     cutoff: NDArray[np.int64],
-    quantiles: NDArray[np.float32],
+    quantiles: NDArray[np.float64],
     levels: tuple[float, ...],
 ) -> Forecast:
     """Returns quantiles [N, H, C, Q] at past cutoffs (rows [N]) as a forecast, with the truth."""

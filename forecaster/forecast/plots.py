@@ -115,7 +115,7 @@ def axis_times(panel: Panel, time: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def draw_band(
-    axis: Axes, time: NDArray[Any], quantiles: NDArray[np.float32], levels: tuple[float, ...]
+    axis: Axes, time: NDArray[Any], quantiles: NDArray[np.float64], levels: tuple[float, ...]
 ) -> None:
     """Draws median and bands of quantiles [H, Q]: the outermost pair of levels, and a middle one."""
     middle = levels.index(0.5)

@@ -25,10 +25,12 @@ from forecaster.forecast.forecast import Forecast, joined
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
+from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import Finding, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
+from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
@@ -82,8 +84,8 @@ def resolve_window(
         DataError: the date cannot be read.
     """
     wanted = artifact.horizon if horizon is None else horizon
-    check_horizon(artifact, wanted)
     _check_samples(artifact, num_samples)
+    check_horizon(artifact, wanted, num_samples)
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
     if cutoff not in ("own", "last"):
@@ -97,11 +99,11 @@ def resolve_window(
     return ForecastWindow(wanted, common, latest, num_samples, seed)
 
 
-def check_horizon(artifact: Artifact, wanted: int) -> None:
+def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = None) -> None:
     """Refuses a horizon that the model cannot forecast.
 
     Raises:
-        ConfigError: it is too long, or no step at all.
+        ConfigError: it is too long, no step at all, or takes hours.
     """
     trained, model = artifact.horizon, artifact.plan.model
     if model.decoder != "autoregressive" and not (is_count(wanted) and wanted <= trained):
@@ -112,6 +114,7 @@ def check_horizon(artifact: Artifact, wanted: int) -> None:
             f"horizon {wanted!r}: this model forecasts 1 to {trained} steps{hint * is_count(wanted)}"
         )
     check_count(wanted, "horizon", " steps")
+    check_work(model, wanted, len(artifact.ensemble.members), num_samples)
     for member in artifact.ensemble.members:
         covered = member.longest_horizon
         if covered is not None and wanted > covered:  # type: ignore[operator]
@@ -338,6 +341,24 @@ class Predictor:
         )
         return replace(self._keyed(leads, window, chosen, predicted), panel=panel)
 
+    def inputs(self, panel: Panel, cutoff: str = "own") -> tuple[list[str], Inputs]:
+        """Returns the labels of the series that can be forecast, and what the network reads of each.
+
+        Args:
+            panel: opened with the artifact's schema.
+            cutoff: as in `predict`.
+
+        Raises:
+            DataError: a covariate known in advance is missing after the cutoff.
+        """
+        window = resolve_window(self.artifact, panel, cutoff, None)
+        audited(panel, self.artifact, window)
+        leads = _locate_leads(panel, self.artifact, window)
+        chosen = np.flatnonzero(leads.usable.any(axis=1))
+        store = self._store(leads.panel, self.artifact.horizon)
+        batch = store.batch(chosen, None, leads.cutoff[chosen])
+        return [panel.labels[number] for number in chosen], batch.inputs
+
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
         """Returns the forecast of every series at one past cutoff (a time), with the truth."""
         return self.forecasts_at(panel, [cutoff])[0]
@@ -377,7 +398,7 @@ class Predictor:
 
     def quantiles(
         self, panel: Panel, series: Int64, cutoff: Int64, leads: int | None = None
-    ) -> NDArray[np.float32]:
+    ) -> NDArray[np.float64]:
         """Returns [N, H, C, Q] quantiles at given cutoffs, data units.
 
         Args:
@@ -448,23 +469,29 @@ class Predictor:
     ) -> Forecast:
         """Returns the prediction of chosen series as the forecast of all of them."""
         panel, horizon = leads.panel, window.horizon
+        found = predicted.quantiles.numpy()
         finite = np.zeros((panel.n_series, panel.n_channels), dtype=np.bool_)
-        finite[chosen] = np.isfinite(predicted.quantiles.numpy()).all(axis=(1, 3))
+        finite[chosen] = np.isfinite(found).all(axis=(1, 3))
         finite &= leads.usable
+        width = found[..., -1] - found[..., 0]
 
-        def spread(part: Tensor | None, axis: int) -> NDArray[np.float32] | None:
+        def spread(
+            part: Tensor | None, axis: int, band: NDArray[np.float64]
+        ) -> NDArray[np.float64] | None:
             """[chosen, …] → [series, …], NaN where there is no forecast; `axis` of the channels."""
             if part is None:
                 return None
-            whole = np.full((panel.n_series, *part.shape[1:]), np.nan, dtype=np.float32)
-            whole[chosen] = part.numpy()
+            whole = np.full((panel.n_series, *part.shape[1:]), np.nan)
+            short = torch.from_numpy(_rounded(part.numpy(), band))
+            whole[chosen] = self._ensemble.bounded(short).numpy()
             np.moveaxis(whole, axis, 1)[~finite] = np.nan
             return whole
 
-        quantiles, mean, paths = map(spread, predicted, (2, 2, 3))
+        quantiles = spread(predicted.quantiles, 2, width[..., None])
+        mean = spread(predicted.mean, 2, width)
+        paths = spread(predicted.paths, 3, width[:, None])
         assert quantiles is not None
-        infinite = "the forecast is not finite: values beyond float32"
-        reasons = np.where(leads.usable, infinite, leads.reasons)
+        reasons = np.where(leads.usable, "the forecast is not finite", leads.reasons)
         return Forecast(
             panel=panel,
             series=np.arange(panel.n_series),
@@ -476,6 +503,15 @@ class Predictor:
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],
         )
+
+
+def _rounded(cells: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns numbers without decimals below a ten-millionth of their band: networks compute no more."""
+    with np.errstate(divide="ignore"):
+        digits = np.ceil(7 - np.log10(width))
+    sensible = np.abs(digits) < 40
+    unit = 10.0 ** np.where(sensible, digits, 0)
+    return np.where(sensible, np.round(cells * unit) / unit, cells)
 
 
 def path_keys(panel: Panel, series: Int64, cutoff: Int64, seed: int) -> Int64:

@@ -172,7 +172,7 @@ class Embedding(nn.Module):
         """Returns the embedding of series and channel; covariates as channels have the series' only."""
         code = F.pad(inputs.channel, (0, len(self.context_covariates)))  # code 0 adds nothing
         if self.static is None:
-            return inputs.context.new_zeros((code.numel(), 1, self.config.width))
+            return inputs.elapsed.new_zeros((code.numel(), 1, self.config.width))
         observed = ~inputs.static.isnan()
         numbers = self.static_scaler(inputs.static, observed)
         codes = embedded(self.static_embedding, inputs.static_category)

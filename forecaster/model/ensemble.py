@@ -67,10 +67,10 @@ class Ensemble(nn.Module):
         if self.conformal_offsets is not None:
             quantiles = self._calibrated(quantiles, inputs, self.conformal_offsets)
         return Prediction(
-            self._whole(self._bounded(quantiles)),
+            self._whole(self.bounded(quantiles)),
             # The mean of whole numbers is not whole: it is bounded, not rounded.
-            None if mean is None else self._bounded(mean),
-            None if drawn is None else self._whole(self._bounded(drawn)),
+            None if mean is None else self.bounded(mean),
+            None if drawn is None else self._whole(self.bounded(drawn)),
         )
 
     def scale(self, inputs: Inputs) -> Scale:
@@ -108,10 +108,12 @@ class Ensemble(nn.Module):
         return Prediction(quantiles, mean, None)
 
     def _weighted(self, parts: Sequence[Tensor | None]) -> Tensor | None:
-        weighted = [
-            part * weight for part, weight in zip(parts, self.weights, strict=True) if part is not None
-        ]
-        return torch.stack(weighted).sum(dim=0) if weighted else None
+        first, *others = parts
+        if first is None:
+            return None
+        # From the first on: weights that sum to 1 but for rounding would move a level of 1e9.
+        pairs = zip(others, self.weights[1:], strict=True)
+        return first + sum(weight * (part - first) for part, weight in pairs if part is not None)
 
     def _calibrated(
         self,
@@ -134,7 +136,8 @@ class Ensemble(nn.Module):
         below, above = moved[..., :m].minimum(median), moved[..., m + 1 :].maximum(median)
         return torch.cat([below.sort(dim=-1).values, median, above.sort(dim=-1).values], dim=-1)
 
-    def _bounded(self, values: Tensor) -> Tensor:
+    def bounded(self, values: Tensor) -> Tensor:
+        """Returns values held to the bounds of the target."""
         lower, upper = self.target.lower, self.target.upper
         return values if lower is None and upper is None else values.clamp(lower, upper)
 

@@ -82,7 +82,7 @@ class LinearForecast(nn.Module):
         self.spread: Tensor | None
         """[C + 1] of the training rows of each channel, data units, for linear_units training."""
         training = config.linear_units == "training"
-        self.register_buffer("spread", torch.ones(shape.channels + 1) if training else None)
+        self.register_buffer("spread", torch.ones(shape.channels + 1).double() if training else None)
         self.apart = config.linear_units if isinstance(config.linear_units, int) else None
         """Steps between values whose mean distance is the unit of the maps; None = another unit."""
         self.period = config.linear_period
@@ -130,7 +130,7 @@ class LinearForecast(nn.Module):
     def units(self, inputs: Inputs, scale: Scale) -> Scale:
         """Returns location and spread that are the units of the maps."""
         if self.spread is not None:
-            return Scale(scale.loc, self.spread[inputs.channel])
+            return scale._replace(scale=self.spread[inputs.channel])
         if self.apart is None:
             return scale
         lags = (slice(self.apart, None), slice(None, -self.apart))
@@ -139,7 +139,7 @@ class LinearForecast(nn.Module):
         distance = torch.where(both, values[:, lags[0]] - values[:, lags[1]], 0.0).abs().sum(dim=1)
         count = both.sum(dim=1)
         mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
-        return Scale(scale.loc, scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
+        return scale._replace(scale=scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
 
     def residual_units(self, spreads: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of `offsets` per spread of each row's context; `spreads`: from `relative`.
@@ -171,7 +171,7 @@ class LinearForecast(nn.Module):
                 parts.append(self._pool(steps[:, start : start + min(lag, self.horizon)]))
             parts.append(self._pool(steps[:, length : length + self.horizon]))
         if not parts:
-            return inputs.context.new_zeros((inputs.context.shape[0], 0))
+            return inputs.elapsed.new_zeros((inputs.elapsed.shape[0], 0))
         return torch.cat(parts, dim=1)
 
     def place(self, inputs: Inputs) -> Tensor:
@@ -202,7 +202,7 @@ class LinearForecast(nn.Module):
 
 def relative(units: Scale, scale: Scale) -> Float[Tensor, " R"]:
     """Returns the unit of the maps per spread of each row's context."""
-    return (units.scale / scale.scale).flatten()
+    return (units.scale / scale.scale).flatten().float()
 
 
 def mapped(

@@ -171,7 +171,7 @@ class QuantileHead(Head):
         right = torch.searchsorted(knots, score).clamp(1, self.size - 1)[..., None]
         low, high = quantiles.gather(-1, right - 1), quantiles.gather(-1, right)
         fraction = (score[..., None] - knots[right - 1]) / (knots[right] - knots[right - 1])
-        return scale.invert(low + fraction * (high - low))[..., 0]
+        return scale.invert((low + fraction * (high - low))[..., 0])
 
 
 class StudentTHead(Head):
@@ -208,7 +208,7 @@ class StudentTHead(Head):
         return scale.invert(loc[..., None] + spread[..., None] * standard)
 
     def mean(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        return scale.invert(raw[..., :1])[..., 0]
+        return scale.invert(raw[..., 0])
 
     def sample(
         self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
@@ -217,7 +217,7 @@ class StudentTHead(Head):
         # The polar method, which is exact (Bailey, 1994).
         radius = (freedom * torch.expm1(-2 / freedom * uniform[..., 0].log())).sqrt()
         draw = loc + spread * radius * torch.cos(2 * math.pi * uniform[..., 1])
-        return scale.invert(draw[..., None].to(raw.dtype))[..., 0]
+        return scale.invert(draw)
 
 
 def _parameters(raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -314,12 +314,12 @@ class BinnedHead(Head):
         return scale.invert(self._at(raw, self.levels.expand(*raw.shape[:-1], -1)))
 
     def mean(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
-        return scale.invert((raw.softmax(-1) @ self._middles())[..., None])[..., 0]
+        return scale.invert(raw.softmax(-1) @ self._middles())
 
     def sample(
         self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
     ) -> Float[Tensor, "B T C"]:
-        return scale.invert(self._at(raw, uniform[..., :1].to(raw.dtype)))[..., 0]
+        return scale.invert(self._at(raw, uniform[..., :1].to(raw.dtype))[..., 0])
 
     def _at(self, raw: Tensor, level: Tensor) -> Tensor:
         """Quantiles [B, T, C, N] at levels [B, T, C, N], scaled units."""

@@ -120,7 +120,7 @@ class Network(nn.Module):
         return prediction_from_paths(drawn, self.config.quantile_levels)
 
     def scale(self, inputs: Inputs) -> Scale:
-        found: Scale = self.scaler(inputs.context, inputs.observed, inputs.channel)
+        found: Scale = self.scaler(inputs.context, inputs.observed, inputs.channel, inputs.spread)
         return found
 
     def linear_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:

@@ -1,37 +1,47 @@
 """Scaling of targets by their context and of covariates by the training rows.
 
 The state that undoes the scaling is returned, never stored. NaN and unobserved cells enter no moment.
+Data units are float64 and scaled units float32: 23,000,000.4 has no more digits in float32.
 
-Axes: B batch · L context · C channel · X covariate. "Scaled units" are (value − loc) / scale.
+Axes: B batch · L context · C channel · X covariate. "Scaled units" are (value − level − loc) / scale.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-# A spread below this share of the level is rounding of a constant series, not a spread.
-_ROUNDING = 1e-6
+ROUNDING = 1e-13
+"""A spread below this share of the level is rounding of a constant series, not a spread."""
 
 
 class Scale(NamedTuple):
     """Location and spread of each channel of each window, data units."""
 
+    level: Tensor
+    """[B, C] one of the values: differences from it are exact, so that an offset of all changes nothing."""
     loc: Tensor
-    """[B, C]"""
+    """[B, C] mean, counted from `level`."""
     scale: Tensor
     """[B, C], positive"""
 
-    def apply(self, values: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
-        """Returns values in scaled units."""
-        return (values - self.loc[:, None]) / self.scale[:, None]
+    def apply(self, values: Float[Tensor, "B T C *Q"]) -> Float[Tensor, "B T C *Q"]:
+        """Returns values in scaled units, float32."""
+        level, loc, scale = self._beside(values)
+        return ((values - level - loc) / scale).float()
 
-    def invert(self, quantiles: Float[Tensor, "B T C Q"]) -> Float[Tensor, "B T C Q"]:
-        """Returns scaled quantiles in data units: the exact inverse of `apply`."""
-        return quantiles * self.scale[:, None, :, None] + self.loc[:, None, :, None]
+    def invert(self, scaled: Float[Tensor, "B T C *Q"]) -> Float[Tensor, "B T C *Q"]:
+        """Returns scaled values in data units, float64: the inverse of `apply`."""
+        level, loc, scale = self._beside(scaled)
+        return scaled * scale + loc + level
+
+    def _beside(self, values: Tensor) -> Iterator[Tensor]:
+        at = (slice(None), None, slice(None), *[None] * (values.ndim - 3))
+        return (part[at] for part in self)
 
 
 class ContextScaler(nn.Module):
@@ -46,40 +56,40 @@ class ContextScaler(nn.Module):
         self.length = length
         self.loc: Tensor
         self.scale: Tensor
-        self.register_buffer("loc", torch.zeros(channels + 1))
-        self.register_buffer("scale", torch.ones(channels + 1))
+        self.register_buffer("loc", torch.zeros(channels + 1, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(channels + 1, dtype=torch.float64))
 
     def forward(
         self,
         context: Float[Tensor, "B L C"],
         observed: Bool[Tensor, "B L C"],
         channel: Int[Tensor, "B C"],
+        spread: Float[Tensor, "B C"],
     ) -> Scale:
         """Returns the scale of each window.
 
-        A constant context, or one with fewer than two observations, borrows the spread of the
-        channel's training rows; an empty one borrows the location too. Where fewer than two of the
-        steps that count are observed, all steps count.
+        A constant context has the spread of its series so far (`Inputs.spread`), and where there is
+        none that of the channel's training rows; an empty one has their location too. Where the steps
+        that count do not vary, all steps count.
         """
+        context = context.double()
         if self.length is not None:
             steps = observed.shape[1]
             late = torch.arange(steps, device=observed.device)[:, None] >= steps - self.length
             late = observed & late
-            observed = torch.where((late.sum(dim=1) >= 2)[:, None], late, observed)
+            low, high = (torch.where(late, context, sign * torch.inf) for sign in (1, -1))
+            observed = torch.where((low.amin(dim=1) < high.amax(dim=1))[:, None], late, observed)
         count = observed.sum(dim=1)
         seen = count.clamp(min=1)
-        mean = (torch.where(observed, context, 0.0) / seen[:, None]).sum(dim=1)
-        # Two passes: the mean of squares minus the square of the mean cancels for large levels. In
-        # units of the largest: the square of 1e20 is no float32.
-        spread = torch.where(observed, context - mean[:, None], 0.0)
-        largest = spread.abs().amax(dim=1)
-        relative = spread / largest.clamp(min=torch.finfo(spread.dtype).tiny)[:, None]
-        deviation = largest * (relative.square().sum(dim=1) / seen).sqrt()
-        varies = (count >= 2) & (deviation > _ROUNDING * mean.abs())
-        return Scale(
-            loc=torch.where(count > 0, mean, self.loc[channel]),
-            scale=torch.where(varies, deviation, self.scale[channel]),
-        )
+        level = torch.where(observed, context, -torch.inf).amax(dim=1)
+        level = torch.where(count > 0, level, self.loc[channel])
+        apart = torch.where(observed, context - level[:, None], 0.0)
+        loc = apart.sum(dim=1) / seen
+        # Two passes: the mean of squares minus the square of the mean cancels for large levels.
+        squares = torch.where(observed, apart - loc[:, None], 0.0).square().sum(dim=1)
+        least, deviation = ROUNDING * level.abs(), (squares / seen).sqrt()
+        borrowed = torch.where(spread > least, spread, self.scale[channel])
+        return Scale(level, loc, torch.where(deviation > least, deviation, borrowed))
 
 
 class Standardizer(nn.Module):
@@ -89,11 +99,11 @@ class Standardizer(nn.Module):
         super().__init__()
         self.loc: Tensor
         self.scale: Tensor
-        self.register_buffer("loc", torch.zeros(covariates))
-        self.register_buffer("scale", torch.ones(covariates))
+        self.register_buffer("loc", torch.zeros(covariates, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(covariates, dtype=torch.float64))
 
     def forward(
         self, values: Float[Tensor, "*B X"], observed: Bool[Tensor, "*B X"]
     ) -> Float[Tensor, "*B X"]:
-        """Returns values in units of training-row spreads; 0, the mean, where nothing is observed."""
-        return torch.where(observed, (values - self.loc) / self.scale, 0.0)
+        """Returns values in training-row spreads, float32; 0, the mean, where nothing is observed."""
+        return torch.where(observed, (values - self.loc) / self.scale, 0.0).float()

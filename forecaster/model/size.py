@@ -17,11 +17,16 @@ from forecaster.errors import ConfigError
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import LinearForecast
 from forecaster.model.network import Network
+from forecaster.model.sampling import NUM_SAMPLES
 
 _COPIES = 5
 """Of the weights while training: themselves, gradient, two moments, EMA."""
 _FLOAT = 4
 _COUNTED_LAYERS = 2
+_MOST_SEEN = 10**9
+"""Pairs of tokens, over all layers and members; ten times as many in decoders, which go lead by lead."""
+_OTHERS_SEE = 64
+"""Tokens that one attends to at most by default, where attention is not full."""
 _SUMS, _DOUBLE = 6, 8
 """Gram matrices of the ridge: each quarter of the windows, all of them, and a factor."""
 
@@ -40,6 +45,31 @@ def count_parameters(config: ModelPlan, shape: Shape) -> int:
         per_layer = sum(tensor.numel() for tensor in layers[-1].state_dict().values())
         count += (getattr(config, name) - few[name]) * per_layer
     return count
+
+
+def check_work(
+    config: ModelPlan, horizon: int, members: int, paths: int | None = None, source: str = "model"
+) -> None:
+    """Checks that a window is forecast within minutes: settings of a few bytes may ask for years.
+
+    Raises:
+        ConfigError: with the setting that is too large, what it takes, and the limit.
+    """
+    length = config.attention_length or config.context_length
+    tokens, leads = -(-length // config.patch), -(-horizon // config.decoder_patch)
+    seen = tokens if config.attention == "full" else min(tokens, config.attention_size or _OTHERS_SEE)
+    drawn = (paths or NUM_SAMPLES) if config.decoder == "autoregressive" else 1
+    encoder = members * config.encoder_layers * tokens * seen
+    decoder = members * config.decoder_layers * leads * (leads + tokens) * drawn
+    context = f"model.attention_length {length:,}, model.patch {config.patch:,}"
+    ahead = f"horizon {horizon:,}, model.decoder_patch {config.decoder_patch:,}"
+    ahead += f", {drawn:,} sample paths" * (drawn > 1)
+    for settings, pairs, most in ((context, encoder, _MOST_SEEN), (ahead, decoder, 10 * _MOST_SEEN)):
+        if pairs > most:
+            raise ConfigError(
+                f"{source}: {settings}: one forecast takes attention of {pairs:,} pairs of tokens, expected "
+                f"at most {most:,}: take longer patches, or shorten the first"
+            )
 
 
 def check_memory(config: ModelPlan, shape: Shape) -> None:

@@ -73,9 +73,9 @@ def add_to(digest: Any, array: NDArray[Any]) -> None:
     """Adds an array to a hash, block by block; every NaN counts as the same."""
     for rows in blocks(len(array), array[:1].size):
         block = np.ascontiguousarray(array[rows])
-        if block.dtype == np.float32:
+        if block.dtype == np.float64:
             # Many bit patterns are NaN.
-            block = np.where(np.isnan(block), np.float32(np.nan), block)
+            block = np.where(np.isnan(block), np.nan, block)
         digest.update(block.data)
 
 

@@ -193,7 +193,7 @@ def _changing(
 ) -> Iterator[int]:
     """Yields those of some series in which neighbouring values other than 0 change so, at `most` often."""
     for part, rows, number in facts.blocks(series):
-        values = facts.panel.values[rows, channel].astype(np.float64)
+        values = facts.panel.values[rows, channel]
         real = (values == values) & (values != 0)
         values, number = values[real], number[real]
         changed = changes(values[:-1], values[1:]) & (number[1:] == number[:-1])
@@ -570,14 +570,14 @@ def _changes(facts: Facts) -> Floats:
     begin = np.maximum(panel.indptr[longest], panel.last_observed[longest] + 1 - rows)
     row = begin[:, None] + np.arange(rows)
     inside = row < panel.indptr[longest + 1][:, None]
-    values = panel.values[np.where(inside, row, 0)].astype(np.float64)
+    values = panel.values[np.where(inside, row, 0)]
     values[~inside] = np.nan
     changes = np.diff(values, axis=1)
     real = changes == changes
     count = real.sum(axis=1, keepdims=True)
     changes -= np.where(real, changes, 0).sum(axis=1, keepdims=True) / np.maximum(count, 1)
     size = np.where(values == values, np.abs(values), 0).max(axis=(0, 1), initial=0)
-    changes[:, :, np.nanmax(np.abs(changes), axis=(0, 1), initial=0) <= 1e-5 * size] = np.nan
+    changes[:, :, np.nanmax(np.abs(changes), axis=(0, 1), initial=0) <= 1e-10 * size] = np.nan
     return changes
 
 

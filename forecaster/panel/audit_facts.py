@@ -23,8 +23,8 @@ from forecaster.panel.panel import MISSING, Panel
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-WHOLE = 2.0**24
-"""Beyond it every float32 is a whole number."""
+WHOLE = 2.0**53
+"""Beyond it every float64 is a whole number."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Facts:
     ) -> tuple[Ints, Floats]:
         """Returns the rows in which a target of a series is observed (and not 0), and its values."""
         begin, end = self.panel.indptr[series : series + 2]
-        values = self.panel.values[begin:end, channel].astype(np.float64)
+        values = self.panel.values[begin:end, channel]
         real = (values == values) & ~(nonzero & (values == 0))
         return np.flatnonzero(real) + begin, values[real]
 
@@ -179,11 +179,11 @@ def _measure_gaps(facts: Facts, series: slice, column: int, rows: Ints, ptr: Int
     facts.longest_at[series, column][which] = rows[at[top[index]]] + 1 + offset
 
 
-def _describe(facts: Facts, series: slice, column: int, values: NDArray[np.float32], ptr: Ints) -> None:
+def _describe(facts: Facts, series: slice, column: int, values: NDArray[np.float64], ptr: Ints) -> None:
     low = segments(np.minimum, values, ptr, np.nan)
     high = segments(np.maximum, values, ptr, np.nan)
     facts.low[series, column], facts.high[series, column] = low + 0.0, high + 0.0  # no -0.0
-    sums = segments(np.add, np.abs(values, dtype=np.float64), ptr, 0.0)
+    sums = segments(np.add, np.abs(values), ptr, 0.0)
     facts.size[series, column] = sums / np.maximum(np.diff(ptr), 1)
     if facts.whole[column]:
         within = max(-np.nanmin(low, initial=0), np.nanmax(high, initial=0)) < WHOLE

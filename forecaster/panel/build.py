@@ -39,6 +39,9 @@ from forecaster.panel.rows import (
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, open_store, stored_panel
 
+_LARGEST = float(np.finfo(np.float32).max)
+"""Of a number in a table: its square is a number too, and so is its distance from all others in spreads."""
+
 
 def open_panel(
     source: object,
@@ -156,8 +159,8 @@ def build_panel(
     given = [part for part in (table, covariates, future) if part is not None]
     notes = [note for part in given for note in part.notes]
     with beside(notes):
-        holidays = data.holidays if schema is None else schema.holidays
-        if holidays is not None:
+        holidays = (data.holidays or ()) if schema is None else schema.holidays
+        if holidays:
             check_holidays(holidays, given)
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
@@ -171,7 +174,7 @@ def build_panel(
                 why = rows_reasons(schema.time, schema.series, schema.target)
                 schema = replace(schema, reasons=schema.reasons | why)
         # Made from the calendar, holidays are no column of any table.
-        schema = replace(schema, holidays=None, time_parts={**table.time_parts})
+        schema = replace(schema, holidays=(), time_parts={**table.time_parts})
         check_schema(schema, table, covariates)
         faults = Faults()
         rows = main_rows(table, schema, data, order)
@@ -256,7 +259,7 @@ def panel_of(
     name: str,
     kind: str,
     *,
-    holidays: str | None = None,
+    holidays: tuple[str, ...] = (),
     sparse: bool = False,
 ) -> Panel:
     """Returns rows as arrays.
@@ -265,7 +268,7 @@ def panel_of(
         rows: of all tables, with the categories of the schema where it has them.
         calendar: of the rows.
         name, kind: of the table.
-        holidays: country whose public holidays become a known covariate.
+        holidays: countries whose public holidays become a known covariate each.
         sparse: most of the grid may be empty.
     """
     panel, faults = _arrays(rows, calendar, name, kind), Faults()
@@ -275,7 +278,7 @@ def panel_of(
         if rows.schema.regular:
             panel = _on_grid(panel, sparse=sparse)
     faults.refuse()
-    return panel if holidays is None else with_holidays(panel, holidays)
+    return with_holidays(panel, holidays) if holidays else panel
 
 
 def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
@@ -315,11 +318,11 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
 
 def _numbers(
     frame: pl.DataFrame, names: tuple[str, ...], height: int | None = None
-) -> NDArray[np.float32]:
+) -> NDArray[np.float64]:
     if not names:
-        return np.zeros((frame.height if height is None else height, 0), np.float32)
-    numbers = frame.select(pl.col(names).cast(pl.Float32)).to_numpy(order="c", writable=True)
-    return np.ascontiguousarray(numbers, np.float32)
+        return np.zeros((frame.height if height is None else height, 0))
+    numbers = frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
+    return np.ascontiguousarray(numbers)
 
 
 def _codes(
@@ -365,7 +368,7 @@ def _check_finite(panel: Panel, faults: Faults) -> None:
         (panel.values, panel.schema.columns, True),
         (panel.static, panel.schema.static_numeric, False),
     ):
-        infinite = np.isinf(values)
+        infinite = np.abs(values) > _LARGEST
         for column in np.flatnonzero(infinite.any(axis=0)):
             bad, name = np.flatnonzero(infinite[:, column]), names[column]
             series, time = int(bad[0]), ""

@@ -216,8 +216,8 @@ class _Conversion:
     def run(self, schema: Schema, sample: Table, store: StoreWriter) -> None:
         """Appends every part to the store, and finishes it."""
         given = [table for table in (sample, self.covariates, self.future) if table is not None]
-        holidays = self.data.holidays
-        if holidays is not None:
+        holidays = self.data.holidays or ()
+        if holidays:
             check_holidays(holidays, given)
         check_schema(schema, sample, self.covariates)
         with _reading(self.scan.name):

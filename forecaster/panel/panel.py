@@ -48,16 +48,16 @@ class Panel:
     calendar: Calendar
     keys: pl.DataFrame
     """Key columns in the caller's names and dtypes, one row per series; none for a single series."""
-    values: NDArray[np.float32]
-    """float32 [row, column], data units; NaN = missing."""
+    values: NDArray[np.float64]
+    """float64 [row, column], data units; NaN = missing."""
     codes: NDArray[np.int32]
     """int32 [row, code column]; 0 = unknown, MISSING = an empty cell."""
     time: Ints
     """int64 [row]: microseconds since 1970, or integer steps."""
     indptr: Ints
     """int64 [series + 1]: first row of each series, then the number of rows."""
-    static: NDArray[np.float32]
-    """float32 [series, static number]; NaN = missing."""
+    static: NDArray[np.float64]
+    """float64 [series, static number]; NaN = missing."""
     static_codes: NDArray[np.int32]
     """int32 [series, static category]; 0 = unknown, MISSING = an empty cell."""
     regular: bool
@@ -296,8 +296,8 @@ class Panel:
         panel = self.cut(self.indptr[:-1], self.indptr[1:], added)
         new = panel.indptr[owner] + length[owner] + count - 1
         panel.time[new] = times
-        if self.schema.holidays is not None:
-            panel.values[new, -1] = count_holidays(self.calendar, times, self.schema.holidays)
+        for at, country in enumerate(self.schema.holidays, -len(self.schema.holidays)):
+            panel.values[new, at] = count_holidays(self.calendar, times, country)
         return panel
 
     def fingerprint(self) -> str:

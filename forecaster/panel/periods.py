@@ -36,12 +36,12 @@ class Period:
 
 
 def find_periods(
-    values: NDArray[np.float32], indptr: NDArray[np.int64], *, most: int = 3, level: float = 0.01
+    values: NDArray[np.float64], indptr: NDArray[np.int64], *, most: int = 3, level: float = 0.01
 ) -> tuple[Period, ...]:
     """Returns the periods of series, the strongest first; none where nothing repeats.
 
     Args:
-        values: float32 [row, column] on a regular grid; NaN = missing.
+        values: float64 [row, column] on a regular grid; NaN = missing.
         indptr: int64 [series + 1].
         most: number of periods at most.
         level: chance of finding a period in noise.
@@ -78,7 +78,7 @@ def find_periods(
     return tuple(found[steps] for steps in sorted(best, key=lambda steps: -ranked[steps])[:most])
 
 
-def _sample(values: NDArray[np.float32], indptr: NDArray[np.int64]) -> Floats:
+def _sample(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> Floats:
     """Returns signals of equal length [s, t]: the last rows, with as many cells as possible."""
     length = np.minimum(np.diff(indptr), _ROWS)
     longest = np.sort(length)[::-1]
@@ -112,7 +112,7 @@ def _detrended(signals: Floats) -> Floats:
     bound = np.where(spread > 0, 5 * spread, np.inf)
     centred = np.clip(centred, -bound, bound)
     scale = np.nanstd(centred, axis=1, keepdims=True)
-    varies = scale[:, 0] > 1e-6 * np.abs(np.nanmean(signals, axis=1))
+    varies = scale[:, 0] > 1e-10 * np.abs(np.nanmean(signals, axis=1))
     return np.asarray(centred[varies] / scale[varies], np.float64)
 
 

@@ -4,7 +4,7 @@ Rows of one series and time that agree in every column with a role become one ro
 `on_duplicates` sets. Nothing loops over series. The order of the caller's rows matters only where rows
 are numbered for lack of a time column, and for `on_duplicates: last`.
 
-    cells as Float32, text or int64 times → rows in order → repeats merged → second tables joined
+    cells as Float64, text or int64 times → rows in order → repeats merged → second tables joined
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rows:
     """Rows sorted by (series, time)."""
 
     frame: pl.DataFrame
-    """`SERIES` (number in the order of keys), `TIME`, numbers as Float32, categories as text."""
+    """`SERIES` (number in the order of keys), `TIME`, numbers as Float64, categories as text."""
     keys: pl.DataFrame
     """Key columns, one row per series; no columns where there is one series without a key."""
     schema: Schema
@@ -138,7 +138,7 @@ def _with_numbers(
 
 
 def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
-    """Returns a column as Float32, or as text where it is a category."""
+    """Returns a column as Float64, or as text where it is a category."""
     column, where = table.frame[name], f"{table.name}: column '{name}'"
     if name in schema.categorical:
         text = column.cast(pl.String)
@@ -151,7 +151,7 @@ def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
             text = text.zip_with(~lower.is_in(["true", "false"]).fill_null(False), lower)
         return text
     if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
-        return column.cast(pl.Float32)
+        return column.cast(pl.Float64)
     if column.dtype not in TEXT:
         advice = "give it as numbers, or leave the column out"
         raise fault("text", f"{where}: expected numbers, found {column.dtype}", advice, where=name)
@@ -163,7 +163,7 @@ def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
         if re.fullmatch(r"[\d.,' +-]*\d[.,][\d.,' ]*", text.filter(bad)[0]):
             advice += ", or name their decimal mark with --decimal"
         raise row_fault("text", where, "numbers", text, bad, advice, table.place)
-    return numbers.cast(pl.Float32)
+    return numbers
 
 
 def _read_times(
@@ -337,8 +337,7 @@ def _one_per_key(
     values, numbers = cs.exclude(*by, _ROW), cs.float()
     kept = [values.last()]
     if mode == "mean":
-        mean = numbers.cast(pl.Float64).mean().cast(pl.Float32)
-        kept = [mean, (values - numbers).drop_nulls().last()]
+        kept = [numbers.mean(), (values - numbers).drop_nulls().last()]
     # NaN is a missing number, and equal to another one.
     rows = frame.filter(several).with_columns(numbers.fill_nan(None))
     groups = rows.group_by(by, maintain_order=True).agg(

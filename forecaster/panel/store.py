@@ -35,7 +35,7 @@ from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-FORMAT = 1
+FORMAT = 2
 CARD = "panel.json"
 KIND = "panel store"
 _ROWS = ("values", "codes", "time")
@@ -178,10 +178,10 @@ def read_card(folder: Path) -> dict[str, Any]:
         found = card.get("format")
     except (OSError, ValueError, AttributeError) as error:
         raise DataError(f"{folder}: damaged panel store ({error}); convert again") from error
-    if not isinstance(found, int) or not 1 <= found <= FORMAT:
+    if found != FORMAT or type(found) is not int:
         raise DataError(
-            f"{folder}: panel store of format {found!r}; this version reads formats 1 to {FORMAT}: "
-            "upgrade attention-forecaster, or convert again"
+            f"{folder}: panel store of format {found!r}; this version reads format {FORMAT}: convert "
+            "again" + ", or upgrade attention-forecaster" * (found != 1)
         )
     return dict(card)
 
@@ -212,10 +212,10 @@ def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:
         raise ValueError("indptr.npy does not rise from 0")
     rows, series = int(indptr[-1]), len(indptr) - 1
     for name, array, shape, dtype in (
-        ("values", panel.values, (rows, len(schema.columns)), np.float32),
+        ("values", panel.values, (rows, len(schema.columns)), np.float64),
         ("codes", panel.codes, (rows, len(schema.code_columns)), np.int32),
         ("time", panel.time, (rows,), np.int64),
-        ("static", panel.static, (series, len(schema.static_numeric)), np.float32),
+        ("static", panel.static, (series, len(schema.static_numeric)), np.float64),
         ("static_codes", panel.static_codes, (series, len(schema.static_category)), np.int32),
         ("observed_ends", observed_ends, (series, 2), np.int64),
     ):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +27,62 @@ if TYPE_CHECKING:
     from forecaster.model.transfer import Part
     from forecaster.runs.tracking import TrackedRun
     from forecaster.windows.split import Split
+
+
+_SHORT = 2.0  # seconds that a stage may be silent
+
+
+@contextmanager
+def stage(console: Console, doing: str) -> Iterator[None]:
+    """Prints what is done once it has taken two seconds and, at its end, how many it took."""
+    begun, shown = time.monotonic(), threading.Event()
+
+    def show() -> None:
+        shown.set()
+        console.print(doing, end=" … ", markup=False, highlight=False)
+
+    timer = threading.Timer(_SHORT, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            print_line(console, f"{time.monotonic() - begun:,.0f} s")
+
+
+def time_left(seconds: float) -> str:
+    """Returns the seconds to the end in words."""
+    return f"{seconds / 60:,.0f} min left" if seconds > 90 else f"{seconds:,.0f} s left"
+
+
+def attempt(
+    console: Console,
+    name: str,
+    draw: Callable[[], object],
+    kept: str,
+    refuses: type[Exception] | tuple[()] = (),
+) -> bool:
+    """Calls `draw`; its failure costs no result and is a warning. Returns whether it went well.
+
+    Args:
+        console: receives the warning.
+        name: of the picture or page.
+        draw: makes it.
+        kept: the result, as "the model itself is complete".
+        refuses: an error that is raised all the same.
+    """
+    try:
+        draw()
+        return True
+    except refuses:
+        raise
+    except Exception as error:  # whatever a drawing raises, the result matters more
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        print_notice(console, f"no {name}: {reason}; {kept}")
+        return False
 
 
 def print_roles(console: Console, panel: Panel) -> None:
@@ -201,7 +260,7 @@ def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
 def print_scores(console: Console, artifact: Artifact) -> None:
     """Prints how the validation went, losses as plainly as wins."""
     from forecaster.evaluation.comparison import MODEL, NAIVE, compare
-    from forecaster.forecast.artifact import calibration_line
+    from forecaster.forecast.artifact import calibration_line, network_line
 
     found = artifact.metrics
     line = f"{found['steps']} steps"
@@ -215,7 +274,7 @@ def print_scores(console: Console, artifact: Artifact) -> None:
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"
         )
     print_line(console, line)
-    if line := calibration_line(artifact):
+    for line in filter(None, (network_line(artifact), calibration_line(artifact))):
         print_line(console, line)
 
 

@@ -27,7 +27,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.hardware import spare_threads
 from forecaster.model.network import Network
-from forecaster.model.size import check_memory
+from forecaster.model.size import check_memory, check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
@@ -116,6 +116,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     if start is not None:
         check_start(panel, plan, start)
     check_memory(plan.model, shape_of(panel, plan.horizon))
+    check_work(plan.model, plan.horizon, plan.fit.ensemble_size)
     return choose_linear(panel, plan, split), split
 
 
@@ -153,8 +154,9 @@ def fit_panel(
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
-        choose_network_weights(networks, trainings.store, split, distributed)
-        weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
+        with context.stage("weighing networks and linear forecast"):
+            choose_network_weights(networks, trainings.store, split, distributed)
+            weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
         artifact = Artifact(
             schema=panel.schema,
             plan=plan,
@@ -166,11 +168,13 @@ def fit_panel(
             versions=versions(),
             parent=ancestry(parent) if parent else None,
         )
-        artifact = calibrated(artifact, panel, split)
+        with context.stage("calibrating quantiles"):
+            artifact = calibrated(artifact, panel, split)
         found = artifact.metrics | member_metrics(members, weights)
         if len(split.validation_windows):
-            found |= _network_effect(artifact.ensemble, panel, plan, split)
-            found["validation"] = _validate(artifact, panel, split, context)
+            with context.stage("scoring the validation windows"):
+                found |= _network_effect(artifact.ensemble, panel, plan, split)
+                found["validation"] = _validate(artifact, panel, split, context)
             if plan.fit.refit and not members[-1].ended:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]
@@ -320,17 +324,13 @@ def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: In
     """Uncalibrated quantiles and the truth at cutoffs, in scaled units."""
     members: list[Network] = list(artifact.ensemble.members)  # type: ignore[arg-type]
     predictor = Predictor(replace(artifact, ensemble=Ensemble(members, artifact.ensemble.weights)))
-    quantiles = predictor.quantiles(panel, series, cutoff).astype(np.float64)
+    quantiles = predictor.quantiles(panel, series, cutoff)
     ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
-    actual = panel.values[ahead, : panel.n_channels].astype(np.float64)
-    loc, scale = (part.double().numpy() for part in predictor.scales(panel, series, cutoff))
+    scale = predictor.scales(panel, series, cutoff)
+    actual = panel.values[ahead, : panel.n_channels]
+    scaled = [scale.apply(torch.from_numpy(part)).double().numpy() for part in (quantiles, actual)]
     step = np.round((panel.time[cutoff] - panel.time[cutoff].min()) / panel.calendar.step)
-    return CalibrationSet(
-        (quantiles - loc[:, None, :, None]) / scale[:, None, :, None],
-        (actual - loc[:, None]) / scale[:, None],
-        series,
-        step.astype(np.int64),
-    )
+    return CalibrationSet(scaled[0], scaled[1], series, step.astype(np.int64))
 
 
 @torch.no_grad()
@@ -352,10 +352,9 @@ def _network_effect(ensemble: Ensemble, panel: Panel, plan: Plan, split: Split) 
     moved = torch.zeros(2, dtype=torch.float64)
     store = training_store(panel, plan)
     for batch in WindowSequence(store, split.validation, numbers, _MEASURED_BATCH):
-        loc, scale = (part[:, None] for part in ensemble.scale(batch.inputs))
-        straight, blended = (one(batch.inputs)[..., median] for one in (linear, ensemble))
-        for n, distance in enumerate((blended - straight, straight - loc)):
-            distance = (distance / scale).abs()
-            moved[n] += torch.where(distance.isfinite(), distance, 0.0).sum()
+        scale = ensemble.scale(batch.inputs)
+        straight, blended = (scale.apply(one(batch.inputs))[..., median] for one in (linear, ensemble))
+        for n, distance in enumerate((blended - straight, straight)):
+            moved[n] += torch.where(distance.isfinite(), distance.abs(), 0.0).sum()
     whole = float(moved.sum())
     return {"network_weight": share, "network_effect": float(moved[0]) / whole if whole else 0.0}

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.model.network import Network
-from forecaster.model.scaling import Standardizer
+from forecaster.model.scaling import ROUNDING, Standardizer
 from forecaster.panel.arrays import blocks, owners
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64
@@ -42,20 +42,20 @@ class Moments:
         squares = self.squares + self.count * (self.mean - mean) ** 2
         return Moments(count, mean, squares.sum(keepdims=True))
 
-    def scales(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def scales(self) -> tuple[Floats, Floats]:
         """Returns mean and population spread; 0 and 1 where there is nothing or no spread."""
         spread = np.sqrt(self.squares / np.maximum(self.count, 1))
-        spread[spread <= 1e-6 * np.abs(self.mean)] = 1.0
-        return self.mean.astype(np.float32), spread.astype(np.float32)
+        spread[spread <= ROUNDING * np.abs(self.mean)] = 1.0
+        return self.mean, spread
 
 
-def moments(blocks: Callable[[], Iterable[NDArray[np.float32]]], columns: int) -> Moments:
+def moments(blocks: Callable[[], Iterable[Floats]], columns: int) -> Moments:
     """Returns the moments of the columns of blocks [row, column]; `blocks` is called twice."""
     count, total, squares = np.zeros((3, columns))
     for values in blocks():
         observed = ~np.isnan(values)
         count += observed.sum(axis=0)
-        total += np.where(observed, values, 0.0).sum(axis=0, dtype=np.float64)
+        total += np.where(observed, values, 0.0).sum(axis=0)
     mean = total / np.maximum(count, 1)
     for values in blocks():
         squares += (np.where(np.isnan(values), 0.0, values - mean) ** 2).sum(axis=0)
@@ -71,7 +71,7 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
         end: [series] row after the last one that trains.
     """
 
-    def training_rows() -> Iterator[NDArray[np.float32]]:
+    def training_rows() -> Iterator[Floats]:
         for rows in blocks(*panel.values.shape):
             trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
             yield panel.values[rows][trains]

@@ -455,7 +455,7 @@ def _learn_offsets(spans: Sequence[RidgeWindows], maps: Sequence[Maps]) -> None:
             linear.offsets[number, torch.from_numpy(there)] = torch.from_numpy(found[there]).float()
 
 
-def _around_median(values: NDArray[np.float32], levels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _around_median(values: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[np.float64]:
     """[H, Q] quantiles of finite [n, H] less their median; NaN where fewer than two are finite.
 
     By hand: numpy's own goes lead by lead through Python where NaN may be.

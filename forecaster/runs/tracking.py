@@ -313,8 +313,11 @@ class TrackedRun:
         self._call("log_inputs", [DatasetInput(dataset, used_for)])
 
     def log_figure(self, figure: Figure, name: str) -> None:
-        """Logs a picture."""
-        self._call("log_figure", figure, name)
+        """Logs a picture; it is drawn first, so that no fault of it is one of the store."""
+        if self.recorded:
+            with tempfile.TemporaryDirectory() as scratch:
+                figure.savefig(path := Path(scratch) / name)
+                self._call("log_artifact", str(path))
 
     def log_text(self, text: str, name: str) -> None:
         """Logs a text file."""

@@ -2,6 +2,8 @@
 
 The network receives `Inputs` and therefore cannot see a target.
 
+Numbers in data units are float64, phases and elapsed times float32.
+
 Axes: B batch of windows · L context · H horizon · C channel · P past covariate · K known covariate ·
 S static covariate · N calendar cycle. Cells that are not observed hold NaN (numbers) or code 0
 (categories) and must be masked, never read.
@@ -45,6 +47,8 @@ class Inputs:
     """[B, L + H] time since the cutoff in steps of the frequency: ≤ 0 past, > 0 future."""
     channel: Tensor
     """[B, C] int64 code of each channel, 0 = one the model has not met."""
+    spread: Tensor
+    """[B, C] standard deviation of the targets so far where `context` is constant, data units; else NaN."""
 
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))

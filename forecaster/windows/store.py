@@ -28,6 +28,8 @@ from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Batch, Inputs
 from forecaster.windows.index import Int64
 
+_HISTORY = 2048  # values of a series that tell how far it spreads, where its context does not
+
 
 @dataclass(frozen=True)
 class _Edge:
@@ -112,6 +114,7 @@ class WindowStore:
             channel=self._channel.expand(len(which), -1)
             if channel is None
             else self._channel[torch.from_numpy(channel)][:, None],
+            spread=self._spread(which, at, channel, targets[:, :length]),
         )
         return Batch(inputs, targets[:, length:], which, at)
 
@@ -146,6 +149,23 @@ class WindowStore:
             return block
         rows = edge.rows * columns + channel[edge.windows, None]
         return edge.mended(block, flat, rows, torch.nan)
+
+    def _spread(self, which: Tensor, at: Tensor, channel: Int64 | None, context: Tensor) -> Tensor:
+        """Returns [B, C] the spread of a series' last values where its context is constant, else NaN."""
+        cells = context.numpy()
+        found = np.full((len(cells), cells.shape[2]), np.nan)
+        # Most contexts begin and end with different values, which is soon seen.
+        window, place = (~((cells[:, 0] < cells[:, -1]) | (cells[:, 0] > cells[:, -1]))).nonzero()
+        low, high = (end.reduce(cells[window, :, place], axis=1) for end in (np.fmin, np.fmax))
+        window, place, level = (part[low == high] for part in (window, place, low))
+        column = place if channel is None else channel[window]
+        first, last = self._begin[which[window]].numpy()[:, None], at[window].numpy()[:, None]
+        for part in blocks(len(window), _HISTORY):
+            row = last[part] - np.arange(_HISTORY)
+            values = self._values.numpy()[np.maximum(row, first[part]), column[part, None]]
+            apart = np.where(row < first[part], np.nan, values - level[part, None])
+            found[window[part], place[part]] = np.nanstd(apart, axis=1)
+        return torch.from_numpy(found)
 
     def _elapsed_of(self, at: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
         if self._time is None:
@@ -209,7 +229,7 @@ def _observed(cells: Tensor) -> Tensor:
     return torch.from_numpy(numbers == numbers)
 
 
-def _at_least(table: NDArray[np.float32 | np.int32 | np.int64], rows: int) -> Tensor:
+def _at_least(table: NDArray[np.float64 | np.int32 | np.int64], rows: int) -> Tensor:
     """Returns the array as a tensor over the same memory; a copy only where it is too short to cut."""
     tensor = _tensor(table)
     if len(tensor) >= rows:

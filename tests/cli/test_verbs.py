@@ -214,7 +214,7 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
     rows = pl.read_parquet("scores.parquet")
     assert rows["model"].unique(maintain_order=True)[0] == "forecaster"
     assert rows.height == 6 * 2 * 3 * 7
-    truth = tiny.plain().select("store", "date", pl.col("sales").cast(pl.Float32))
+    truth = tiny.plain().select("store", "date", "sales")
     joined = rows.join(truth, on=["store", "date"], how="left")
     assert joined["actual"].to_list() == joined["sales"].to_list()
     assert (rows["date"] > rows["cutoff"]).all()

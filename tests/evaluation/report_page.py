@@ -90,7 +90,7 @@ def backtest_of(panel, windows=3, horizon=4, noise=1.0, shift=0.0, baselines=BAS
         truth = np.nan_to_num(panel.values[ahead, : panel.n_channels])
         spread = 1.2816 * np.linspace(-1, 1, len(LEVELS))
         middle = truth + shift + noise * rng.normal(size=truth.shape)
-        quantiles = (middle[..., None] + max(noise, 0.1) * spread).astype(np.float32)
+        quantiles = middle[..., None] + max(noise, 0.1) * spread
         series = np.arange(panel.n_series)
         said.append({MODEL: known_forecast(panel, series, cutoff, quantiles, LEVELS)})
     return score_forecasts(said, baselines)

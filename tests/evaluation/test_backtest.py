@@ -1,6 +1,7 @@
 """Backtests: cutoffs against a slow loop, scores by hand, counts exact, losses said plainly."""
 
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
 from io import StringIO
 
@@ -93,9 +94,9 @@ def test_as_many_windows_fit_as_the_refusal_says(horizon, stride):
 def test_scores_are_over_the_cells_that_all_models_forecast():
     nan = np.nan
     # [N=1, H=4, C=1]: the second has no truth, the third no forecast of the rival.
-    actual = np.array([[[10.0], [nan], [30.0], [20.0]]], np.float32)
-    mine = np.array([[8, 9, 12], [1, 2, 3], [0, 0, 0], [20, 24, 28]], np.float32)[None, :, None]
-    rival = np.array([[9, 10, 11], [1, 2, 3], [nan] * 3, [8, 10, 16]], np.float32)[None, :, None]
+    actual = np.array([[[10.0], [nan], [30.0], [20.0]]])
+    mine = np.array([[8, 9, 12], [1, 2, 3], [0, 0, 0], [20, 24, 28]])[None, :, None]
+    rival = np.array([[9, 10, 11], [1, 2, 3], [nan] * 3, [8, 10, 16]])[None, :, None]
     scales = Scales(np.array([[2.0]]), np.array([[4.0]]))
     tallies = tally_models(actual, {MODEL: mine, NAIVE: rival}, HAND, scales)
     assert tallies[NAIVE].windows["cells"].sum() == 2
@@ -119,6 +120,24 @@ def test_scores_are_over_the_cells_that_all_models_forecast():
     assert theirs["WQL"] == pytest.approx(naive) and theirs["coverage_80"] == 0.5
 
 
+def test_a_meter_at_23_million_is_scored_by_its_own_values():
+    steps = np.random.default_rng(0).integers(0, 9, 24 * 20) / 4
+    hours = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 20, 23), "1h", eager=True)
+    low = pl.DataFrame({"hour": hours, "kwh": steps.cumsum()})
+    found = []
+    for table in (low, low.with_columns(pl.col("kwh") + 23e6)):
+        config = tiny.config_with(linear="none", context_length=24)
+        model = fc.fit(table, horizon=12, config=config, quiet=True)
+        backtest = model.backtest(table, windows=2, quiet=True)
+        rows = backtest.frame.join(table, on="hour")
+        assert (rows["actual"] == rows["kwh"]).all()
+        error = (pl.col("forecast") - pl.col("kwh")).abs().mean()
+        found.append(dict(rows.group_by("model").agg(error).rows()))
+        scored = {model: scores["MAE"] for model, scores in backtest.scores.items()}
+        assert found[-1] == pytest.approx(scored, rel=1e-12)
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
 def test_every_cell_is_counted_once_and_has_its_truth():
     backtest, horizon = _backtest(), 7
     assert (backtest.scored, backtest.unscored) == (3 * 3 * horizon, 0)
@@ -127,7 +146,7 @@ def test_every_cell_is_counted_once_and_has_its_truth():
     assert every.select("model", "store", "cutoff", "lead").is_unique().all()
     rows = every.filter(model=MODEL)
     assert rows["cutoff"].unique().sort().to_list() == [tiny.day(82), tiny.day(87), tiny.day(92)]
-    truth = {(store, day): np.float32(sales) for store, day, sales in tiny.plain().rows()}
+    truth = {(store, day): sales for store, day, sales in tiny.plain().rows()}
     for store, cutoff, day, lead, actual in rows.select(
         "store", "cutoff", "date", "lead", "actual"
     ).rows():
@@ -175,7 +194,7 @@ def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores(
     assert c["date"].to_list() == [tiny.day(92 + lead) for lead in range(1, 8)]
     assert c["forecast"].null_count() == 7
     # Its truth begins four days after the cutoff, and no other series' truth stands in its place.
-    own = table.filter(pl.col("store") == "c")["sales"].cast(pl.Float32).to_list()
+    own = table.filter(pl.col("store") == "c")["sales"].to_list()
     assert c["actual"].to_list() == [None] * 4 + own
     assert c["status"].unique().to_list() == ["no target observed before the cutoff"]
 

@@ -23,7 +23,7 @@ needs_datasets = pytest.mark.skipif(
 def _store(*series):
     """A flat store of one channel from lists of numbers."""
     indptr = np.concatenate([[0], np.cumsum([len(one) for one in series])]).astype(np.int64)
-    return np.concatenate(series).astype(np.float32)[:, None], indptr
+    return np.concatenate(series)[:, None], indptr
 
 
 def _at(*numbers):
@@ -59,7 +59,7 @@ def _problems(draw):
     lengths = draw(st.lists(st.integers(0, 25), min_size=1, max_size=5))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    values = random.normal(100, 20, (indptr[-1], 2)).astype(np.float32)
+    values = random.normal(100, 20, (indptr[-1], 2))
     values[random.random(values.shape) < draw(st.sampled_from([0.0, 0.3, 0.9]))] = np.nan
     series = random.integers(0, len(lengths), draw(st.integers(0, 8)))
     cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
@@ -71,7 +71,7 @@ def _problems(draw):
 def test_seasonal_naive_equals_the_slow_loop(problem):
     values, indptr, cutoff, series, horizon, season_length = problem
     found = baselines.seasonal_naive(*problem, LEVELS)
-    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float32
+    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
     for k, s in enumerate(series):
         for channel in range(2):
             history = values[indptr[s] : cutoff[k] + 1, channel]
@@ -121,7 +121,7 @@ def _slow_drift(history, horizon, levels):
 def test_drift_equals_the_slow_loop(problem):
     values, indptr, cutoff, series, horizon, _ = problem
     found = baselines.drift(values, indptr, cutoff, series, horizon, LEVELS)
-    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float32
+    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
     for k, s in enumerate(series):
         for channel in range(2):
             history = values[indptr[s] : cutoff[k] + 1, channel]
@@ -151,7 +151,7 @@ def test_a_huge_series_before_a_small_one_costs_it_no_digit():
 
 
 def test_a_channel_empty_over_a_long_history_takes_few_rounds():
-    values = np.full((200_000, 1), np.nan, np.float32)
+    values = np.full((200_000, 1), np.nan)
     values[5] = 2.0
     found = baselines.naive(values, _at(0, 200_000), _at(199_999), _at(0), 1, [0.5])
     assert found.item() == 2.0

@@ -65,7 +65,7 @@ def _problems(draw):
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     season = draw(st.integers(1, 6))
     wave = 30 * np.sin(np.arange(indptr[-1]) * 2 * np.pi / season)[:, None]
-    values = (100 + wave + random.normal(0, 10, (indptr[-1], 2))).astype(np.float32)
+    values = 100 + wave + random.normal(0, 10, (indptr[-1], 2))
     values[random.random(values.shape) < draw(st.sampled_from([0.0, 0.2, 0.9]))] = np.nan
     series = random.integers(0, len(lengths), draw(st.integers(0, 6)))
     cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
@@ -78,7 +78,7 @@ def test_ets_equals_the_slow_loop(problem, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROWS", rows)
         found = ets(*problem, LEVELS)
-    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float32
+    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
     fallback = baselines.naive(values, indptr, cutoff, series, horizon, LEVELS)
     for k, s in enumerate(series):
         for channel in range(2):
@@ -108,7 +108,7 @@ def test_a_season_and_a_level_are_found_and_the_band_holds_what_it_says():
     series, rows, horizon, m = 200, 120, 14, 7
     shape = 20 * np.sin(2 * np.pi * np.arange(rows + horizon) / m)
     truth = 100 + shape + random.normal(0, 5, (series, rows + horizon))
-    store = truth[:, :rows].astype(np.float32).reshape(-1, 1)
+    store = truth[:, :rows].reshape(-1, 1)
     indptr = np.arange(series + 1) * rows
     found = ets(store, indptr, indptr[1:] - 1, np.arange(series), horizon, m, LEVELS)[:, :, 0]
     actual = truth[:, rows:]
@@ -121,7 +121,7 @@ def test_a_season_and_a_level_are_found_and_the_band_holds_what_it_says():
 
 def test_a_channel_silent_for_longer_than_is_read_is_forecast_by_naive(monkeypatch):
     monkeypatch.setattr(module, "_ROWS", 8)
-    values = np.full((100, 1), np.nan, np.float32)
+    values = np.full((100, 1), np.nan)
     values[:3, 0] = [1, 2, 4]
     found = ets(values, np.array([0, 100]), np.array([99]), np.array([0]), 2, 2, LEVELS)
     wanted = baselines.naive(values, np.array([0, 100]), np.array([99]), np.array([0]), 2, LEVELS)

@@ -140,7 +140,7 @@ def test_metrics_equal_utilsforecast_on_one_series(season_length):
     theirs["crps"] = losses.mqloss(frame, levels, np.array(LEVELS))
     theirs["sql"] = losses.scaled_mqloss(frame, levels, np.array(LEVELS), season_length, train)
     wanted = {name: found["m"].item() for name, found in theirs.items()}
-    store = history.astype(np.float32)[:, None]
+    store = history[:, None]
     scales = scales_at(store, np.array([0, 60]), np.array([59]), season_length)
     found = tally(actual[None, :, None], quantiles[None, :, None], LEVELS, scales).overall()
     for name, factor in (("MAE", 1), ("MSE", 1), ("RMSE", 1), ("bias", 1), ("MASE", 1), ("RMSSE", 1)):
@@ -181,7 +181,7 @@ def test_relative_metrics_do_not_change_with_the_unit(seed, factor):
 
 def test_scales_by_hand():
     def mase_scale(history, season):
-        store = np.array(history, np.float32)[:, None]
+        store = np.array(history)[:, None]
         return scales_at(store, np.array([0, len(store)]), np.array([len(store) - 1]), season).mase[
             0, 0
         ]
@@ -203,7 +203,7 @@ def test_scales_by_hand():
 def test_scales_of_a_flat_store_equal_those_of_each_series(lengths, season_length, seed):
     random = np.random.default_rng(seed)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    values = random.normal(size=(indptr[-1], 2)).astype(np.float32)
+    values = random.normal(size=(indptr[-1], 2))
     values[random.random(values.shape) < 0.3] = np.nan
     ends = np.array([random.integers(a - 1, b) for a, b in pairwise(indptr)])
     found = scales_at(values, indptr, ends, season_length)

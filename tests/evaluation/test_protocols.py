@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 def test_etth1_gives_the_known_error_of_seasonal_naive_over_every_window(horizon, windows, published):
     table = pl.read_csv(DATASETS / "ETTh1.csv").drop("date").head(14_400).to_numpy()
     train = table[:8640]
-    values = ((table - train.mean(axis=0)) / train.std(axis=0)).astype(np.float32)
+    values = (table - train.mean(axis=0)) / train.std(axis=0)
     cutoff = np.arange(11_519, 14_400 - horizon)
     assert len(cutoff) == windows
     total = 0.0  # summed in parts: all windows at once would be gigabytes at 720
@@ -49,7 +49,7 @@ def test_m4_hourly_gives_the_known_errors_of_seasonal_naive():
     )
     assert test.shape == (414, 48)
     rows = [row[~np.isnan(row)] for row in train]
-    values = np.concatenate(rows).astype(np.float32)[:, None]
+    values = np.concatenate(rows)[:, None]
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     ends, series = indptr[1:] - 1, np.arange(414)
     quantiles = seasonal_naive(values, indptr, ends, series, 48, 24, DECILES)

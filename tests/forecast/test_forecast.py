@@ -42,7 +42,7 @@ def test_rows_are_ordered_by_series_channel_lead_and_complete():
     assert rows["at"].to_list() == [datetime(2024, 1, 6) + timedelta(hours=n) for n in (0, 1, 2)] * 2
     assert rows["cutoff"].unique().to_list() == [datetime(2024, 1, 5, 23)]
     assert rows["status"].unique().to_list() == ["ok"]
-    assert rows.schema["lead"] == pl.Int32 and rows.schema["q0.9"] == pl.Float32
+    assert rows.schema["lead"] == pl.Int32 and rows.schema["q0.9"] == pl.Float64
 
 
 def test_the_forecast_is_the_median_and_quantiles_rise():
@@ -389,16 +389,23 @@ def test_values_near_the_ends_of_float32_are_forecast_in_their_own_units(scale):
     np.testing.assert_allclose(forecast.quantiles / np.float32(scale), plain.quantiles, rtol=1e-3)
 
 
+def test_a_slow_item_among_large_ones_has_a_band_of_its_own_size():
+    large = tiny.plain().with_columns(pl.col("sales") * 100)
+    sold = np.r_[np.random.default_rng(0).integers(0, 5, 60), [1.0] * 40]
+    slow = large.filter(pl.col("store") == "a").with_columns(sales=sold, store=pl.lit("slow"))
+    config = tiny.config_with(context_length=28, lookbacks=[28])
+    model = fc.fit(pl.concat([large, slow]), horizon=7, config=config, quiet=True)
+    for a, b in ((1, 0), (0.5, 1e6)):
+        band = model.predict(slow.with_columns(pl.col("sales") * a + b)).quantiles[0] - b
+        assert (np.abs(band / a - 1) < 10).all() and (band[..., -1] - band[..., 0] > a).all()
+
+
 def test_a_forecast_that_is_not_finite_is_empty_with_the_reason():
-    # Attention trained for a few steps has bands as wide as the context; those of the linear forecast stay finite.
-    model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(linear="none"), quiet=True)
-    table = tiny.plain().with_columns(
-        sales=pl.when(pl.col("store") == "b")
-        .then(pl.lit(3e38) * (1 - 2 * (pl.col("date").dt.day() % 2)))
-        .otherwise("sales")
-    )
-    forecast = model.predict(table)
-    assert forecast.status == ("ok", "the forecast is not finite: values beyond float32", "ok")
+    config = tiny.config_with(linear="none")
+    model = fc.fit(tiny.shop(), horizon=7, known="price", config=config, quiet=True)
+    dear = pl.when(pl.col("store") == "b").then(3e38).otherwise("price").alias("price")
+    forecast = model.predict(tiny.shop().with_columns(dear), future=tiny.prices())
+    assert forecast.status == ("ok", "the forecast is not finite", "ok")
     assert np.isnan(forecast.quantiles[1]).all() and np.isfinite(forecast.quantiles[[0, 2]]).all()
 
 

@@ -93,7 +93,7 @@ def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artif
     summary = write_onnx(artifact, tmp_path / "model.onnx")
     assert summary.startswith(
         "context, past, known, static, static_category, past_category, known_category, phase, elapsed, "
-        "channel → quantiles; at most "
+        "channel, spread → quantiles; at most "
     )
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
@@ -136,12 +136,17 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     tiny.model().save(tmp_path / "model")
     summary = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
     assert summary.split("; ")[0] == (
-        "context, past, known, static_category, phase, elapsed, channel → quantiles"
+        "context, past, known, static_category, phase, elapsed, channel, spread → quantiles"
     )
     assert capfd.readouterr() == ("", "")
-    stored = onnxruntime.InferenceSession(tmp_path / "shop.onnx").get_modelmeta().custom_metadata_map
+    session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
+    labels, inputs = tiny.model().onnx_inputs(tiny.shop(), tiny.prices())
+    (quantiles,) = session.run(["quantiles"], inputs)
+    assert labels == list(tiny.ahead().panel.labels)
+    assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
+    stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
-    assert found["forecaster.format"] == 1
+    assert found["forecaster.format"] == 2
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
     assert found["forecaster.freq"] == "1d" and found["forecaster.horizon"] == 7
     assert found["forecaster.cycles"] == ["week", "year"]
@@ -174,7 +179,7 @@ def test_a_missing_package_is_named_with_what_installs_it(make_artifact, tmp_pat
         importlib.util, "find_spec", lambda name: None if name == "onnxscript" else there(name)
     )
     with pytest.raises(
-        fc.ConfigError, match=r"needs onnxscript: pip install 'attention-forecaster\[onnx"
+        fc.ConfigError, match=r"needs onnxscript: pip install onnx onnxruntime onnxscript"
     ):
         write_onnx(make_artifact()[1], tmp_path / "model.onnx")
 

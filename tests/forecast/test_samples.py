@@ -34,7 +34,7 @@ def test_samples_have_a_row_per_series_channel_path_and_lead():
     assert rows.select("store", "sample", "lead").rows() == keys
     assert rows["date"].to_list() == [tiny.day(99 + lead) for lead in range(1, 8)] * 15
     assert np.array_equal(rows["value"].to_numpy(), forecast.paths.transpose(0, 3, 1, 2).ravel())
-    assert rows.schema["value"] == pl.Float32 and rows.schema["sample"] == pl.Int32
+    assert rows.schema["value"] == pl.Float64 and rows.schema["sample"] == pl.Int32
 
 
 def test_quantiles_and_mean_of_a_forecast_are_those_of_its_paths():

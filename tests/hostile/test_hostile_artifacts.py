@@ -126,6 +126,34 @@ def test_a_model_of_billions_is_refused_before_memory_is_taken(saved, setting, v
     assert said in str(refused.value)
 
 
+ENDLESS = {
+    "attention": (
+        {"attention_length": 10**6, "context_length": 10**6},
+        "model.attention_length 1,000,000, model.patch 7: one forecast takes attention of 20,408,408,164 "
+        "pairs of tokens, expected at most 1,000,000,000: ",
+    ),
+    "horizon": (
+        {"decoder_patch": 1, "decoder": "autoregressive", "linear": "none"},
+        "horizon 100,000, model.decoder_patch 1, 100 sample paths: one forecast takes attention of "
+        "1,000,040,000,000 pairs of tokens, expected at most 10,000,000,000: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "said"), ENDLESS.values(), ids=ENDLESS)
+def test_a_model_that_would_compute_for_days_is_refused_with_the_setting_and_the_limit(
+    saved, settings, said
+):
+    for name, value in settings.items():
+        _put(saved, "plan.json", "model", name, value)
+    if "decoder" in settings:
+        _put(saved, "plan.json", "horizon", 100_000)
+        _put(saved, "contract.json", "shape", "horizon", 100_000)
+    with _bounded(), pytest.raises(fc.ArtifactError) as refused:
+        fc.load(saved)
+    assert f"plan.json: {said}" in str(refused.value)
+
+
 def test_a_network_larger_than_its_file_is_never_built(saved):
     _put(saved, "plan.json", "model", "width", 65536)
     _put(saved, "plan.json", "model", "encoder_layers", 1000)

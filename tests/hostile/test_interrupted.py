@@ -77,6 +77,29 @@ def _there(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+def test_sigterm_ends_a_prediction_in_seconds_whatever_it_computes(folder):
+    """Python hears no signal within a single operation on a large tensor."""
+    endless = "from forecaster.model.ensemble import Ensemble as E; import torch; "
+    endless += "E.predict = lambda *_: print('computing', flush=True) or torch.linalg.svd(torch.rand(5000, 5000)); "
+    process = subprocess.Popen(
+        [sys.executable, "-c", endless + PROGRAM, *VERBS["predict"]],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert [process.stdout.readline() for _ in range(2)] == ["begun\n", "computing\n"]
+        time.sleep(1)  # it is within the operation by now
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=5) == 143
+    finally:
+        process.kill()
+        process.communicate()
+    assert _there(folder) == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_ctrl_c_at_any_moment_gives_130_and_leaves_nothing_half_done(folder, verb):
     begins, spent, whole = 0.0, 0.0, _begun(folder, VERBS[verb])

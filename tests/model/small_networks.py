@@ -50,7 +50,7 @@ def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 
     generator = torch.Generator().manual_seed(seed)
 
     def numbers(*axes: int) -> torch.Tensor:
-        cells = torch.randn(axes, generator=generator)
+        cells = torch.randn(axes, generator=generator).double()
         return cells.masked_fill(torch.rand(axes, generator=generator) < missing, torch.nan)
 
     def codes(sizes: tuple[int, ...], *axes: int) -> torch.Tensor:
@@ -79,6 +79,7 @@ def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 
         phase=torch.rand((batch, span, shape.cycles), generator=generator),
         elapsed=elapsed,
         channel=torch.arange(1, shape.channels + 1).expand(batch, -1),
+        spread=torch.full((batch, shape.channels), torch.nan).double(),
     )
 
 
@@ -109,6 +110,7 @@ def one_channel(inputs: Inputs, channel: int) -> Inputs:
         context=inputs.context[..., at],
         observed=inputs.observed[..., at],
         channel=inputs.channel[:, at],
+        spread=inputs.spread[:, at],
     )
 
 

@@ -228,7 +228,7 @@ def test_weekly_sums_of_an_ar1_process_have_its_mean_and_variance():
     weights = (1 - phi ** torch.arange(1, 8)) / (1 - phi)
     assert sums.var().item() == pytest.approx(weights.square().sum().item(), rel=0.03)
     assert sums.mean().item() == pytest.approx(-sum(phi**k for k in range(1, 8)), abs=0.2)
-    lead = torch.tensor([sum(phi ** (2 * k) for k in range(h)) for h in range(1, 8)])
+    lead = torch.tensor([sum(phi ** (2 * k) for k in range(h)) for h in range(1, 8)]).double()
     torch.testing.assert_close(paths.var(dim=0), lead, rtol=0.04, atol=0.0)
     assert lead.sum() < 0.34 * weights.square().sum()
 

@@ -42,7 +42,7 @@ def test_with_a_full_mask_every_lead_sees_all_that_is_known():
 @pytest.mark.parametrize("missing", [0.0, 0.3, 0.9])
 def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_observed(missing):
     network, inputs = make(PLAIN), make_inputs(PLAIN, missing=missing)
-    scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
+    scale = network.scale(inputs)
     others = network.linear.others(inputs, inputs.known)
     for number, lookback in enumerate(network.linear.lookbacks):
         features, level = network.linear.features(inputs, scale, others, number)
@@ -149,7 +149,7 @@ def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_tra
 def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart(steps):
     network = make(EVERYTHING, linear_units=steps)
     inputs = make_inputs(EVERYTHING)
-    scale = network.scaler(inputs.context, inputs.observed, inputs.channel)
+    scale = network.scale(inputs)
     found = network.linear.units(inputs, scale).scale
     for window, channel in np.ndindex(*found.shape):
         values = inputs.context[window, :, channel].double().numpy()

@@ -22,13 +22,13 @@ from forecaster.model.scaling import Scale
 LEVELS = (0.1, 0.25, 0.5, 0.9)
 PLAN = ModelPlan(context_length=2, patch=1, decoder_patch=1)
 OUTER = (0.001, 0.1, 0.25, 0.5, 0.9, 0.99, 0.999)
-UNIT = Scale(torch.zeros(1, 1), torch.ones(1, 1))
+UNIT = Scale(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1))
 FOUR = Vocabulary(4, 2.0)  # bins [−2, −1), [−1, 0), [0, 1), [1, 2]
 NINE = tuple(k / 10 for k in range(1, 10))
 
 
 def scale_of(batch: int, channels: int = 1, loc: float = 0.0, scale: float = 1.0) -> Scale:
-    return Scale(torch.full((batch, channels), loc), torch.full((batch, channels), scale))
+    return Scale(*(torch.full((batch, channels), part).double() for part in (0.0, loc, scale)))
 
 
 @settings(max_examples=30, deadline=None)
@@ -97,7 +97,7 @@ def test_quantiles_rise_and_lie_on_both_sides_of_the_draws(head):
     """Of many draws, as many lie below each quantile as its level says, ties counted for it."""
     raw, scale = raw_of(head, 4, 1, 1, seed=3), scale_of(4, 1, 5.0, 2.0)
     quantiles = head.quantiles(raw, scale)
-    assert (quantiles.diff(dim=-1) >= 0).all() and quantiles.dtype == torch.float32
+    assert (quantiles.diff(dim=-1) >= 0).all() and quantiles.dtype == torch.float64
     generator = torch.Generator().manual_seed(0)
     uniform = torch.rand((4, 20_000, 1, 2), dtype=torch.float64, generator=generator)
     draws = head.sample(raw.expand(-1, 20_000, -1, -1), scale, uniform)
@@ -148,7 +148,7 @@ def softplus(x):
 def drawn(size, seed=0, spread=2.0):
     """Raw numbers [6, 5, 1, P] and a scale of loc 7, scale 3."""
     raw = spread * torch.randn((6, 5, 1, size), generator=torch.Generator().manual_seed(seed))
-    return raw, Scale(torch.full((6, 1), 7.0), torch.full((6, 1), 3.0))
+    return raw, scale_of(6, loc=7.0, scale=3.0)
 
 
 def test_the_student_t_loss_is_the_negative_log_density_of_scipy():
@@ -198,7 +198,7 @@ def test_the_loss_is_the_cross_entropy_with_the_label_shared_out(smoothing):
     """(1 − ε)·(−log p of the word) + ε·(mean of −log p over all words)."""
     torch.manual_seed(0)
     raw, target = torch.randn(3, 5, 2, 4), 1.5 * torch.randn(3, 5, 2)
-    scale = Scale(torch.full((3, 2), 1.0), torch.full((3, 2), 2.0))
+    scale = scale_of(3, 2, 1.0, 2.0)
     loss = BinnedHead((0.5,), FOUR, smoothing).loss(raw, scale, 1 + 2 * target)
     surprise = -raw.double().log_softmax(-1).numpy()
     word = np.clip(np.floor(target.numpy() + 2), 0, 3).astype(int)[..., None]

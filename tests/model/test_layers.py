@@ -34,7 +34,7 @@ def make_memory(batch, length, width, seen=None):
     tokens = torch.randn(batch, length, width)
     seen = torch.ones(batch, length, dtype=torch.bool) if seen is None else seen
     one = torch.ones(batch, 1)
-    return Memory(tokens, seen, torch.zeros(batch, 1, width), Scale(one, one))
+    return Memory(tokens, seen, torch.zeros(batch, 1, width), Scale(one, one, one))
 
 
 STYLES = {

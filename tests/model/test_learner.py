@@ -69,8 +69,7 @@ def test_the_average_follows_the_weights_closely_at_first_and_slowly_later(
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_series(make_panel, make_config):
     panel = make_panel(3, 40)
-    begin, end = panel.indptr[1:3]
-    panel.values[begin:end:2], panel.values[begin + 1 : end : 2] = 3e38, -3e38
+    panel.values[panel.indptr[1] + 20] = 3e38
     config = make_config(4, fit={"batch_size": 64, "validation": None})
     expected = r"the loss is not finite at step 1: 1 of 3 series in the batch, s1; .*forecaster check"
     with pytest.raises(FitError, match=expected):

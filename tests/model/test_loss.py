@@ -83,7 +83,7 @@ def test_other_quantiles_pull_a_median_that_learns_alone_nowhere():
     head = make_network(PLAIN).head
     raw = torch.randn(2, 3, 1, head.size, generator=torch.manual_seed(2)).requires_grad_()
     target = torch.randn(2, 3, 1, generator=torch.manual_seed(3))
-    scale = Scale(torch.zeros(2, 1), torch.ones(2, 1))
+    scale = Scale(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(2, 1))
     head.median_loss(raw, scale, target, "mae").sum().backward()
     slopes = raw.grad[..., head.median]
     torch.testing.assert_close(slopes, -(target - raw.detach()[..., head.median]).sign())

@@ -71,7 +71,7 @@ def test_channels_together_are_forecast_as_one_by_one(shape):
 @every_shape
 def test_a_forecast_has_every_lead_channel_and_level_and_its_quantiles_rise(shape):
     forecast = make_network(shape)(make_inputs(shape))
-    assert forecast.shape == (3, HORIZON, 2, 9) and forecast.dtype == torch.float32
+    assert forecast.shape == (3, HORIZON, 2, 9) and forecast.dtype == torch.float64
     assert (forecast.diff(dim=-1) >= 0).all()
 
 
@@ -114,7 +114,8 @@ def test_an_untrained_network_forecasts_the_contexts_own_mean_and_spread():
     inputs = make_inputs(PLAIN)
     with torch.no_grad():
         forecast = network(inputs)
-    loc, scale = network.encode(inputs).scale
+    level, loc, scale = network.encode(inputs).scale
+    loc = level + loc
     torch.testing.assert_close(forecast[:, 0, :, 4], loc)
     torch.testing.assert_close(forecast[:, -1, :, 8], loc + 1.2815516 * scale)
 

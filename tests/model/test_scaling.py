@@ -16,45 +16,45 @@ def scaler_of(*moments):
     return scaler
 
 
+NAN = float("nan")
 SCALER = scaler_of((50.0, 5.0), (100.0, 10.0), (-3.0, 0.5))  # code 0, channel 1, channel 2
 
 
-def scale_of(context, channel=1, observed=None):
+def scale_of(context, channel=1, observed=None, spread=NAN):
     """The (loc, scale) of one window of one channel."""
-    cells = torch.tensor(context, dtype=torch.float32)[None, :, None]
+    cells = torch.tensor(context, dtype=torch.float64)[None, :, None]
     real = ~cells.isnan() if observed is None else torch.tensor(observed)[None, :, None]
-    loc, scale = SCALER(cells, real, torch.tensor([[channel]]))
-    return loc.item(), scale.item()
+    level, loc, scale = SCALER(cells, real, torch.tensor([[channel]]), torch.tensor([[spread]]))
+    return level.item() + loc.item(), scale.item()
 
 
 @settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 2**31),
     st.sampled_from([1e-4, 1.0, 1e5]),
-    st.sampled_from([-1e4, 0.0, 1e4]),
+    st.sampled_from([-1e4, 0.0, 1e9]),
     st.floats(0, 0.8),
 )
 def test_the_inverse_of_scaling_is_exact(seed, spread, level, missing):
     generator = torch.Generator().manual_seed(seed)
     context = level * spread + spread * torch.randn((4, 12, 2), generator=generator)
     context[torch.rand(context.shape, generator=generator) < missing] = torch.nan
-    scale = SCALER(context, ~context.isnan(), torch.tensor([[1, 2]] * 4))
+    context = context.double()
+    scale = SCALER(context, ~context.isnan(), torch.tensor([[1, 2]] * 4), torch.full((4, 2), NAN))
     back = scale.invert(scale.apply(context)[..., None])[..., 0]
-    tolerance = 4 * torch.finfo(torch.float32).eps * max(abs(level * spread), spread, 100.0)
-    torch.testing.assert_close(back, context, rtol=1e-6, atol=tolerance, equal_nan=True)
+    tolerance = 20 * torch.finfo(torch.float32).eps * max(spread, 10.0)
+    torch.testing.assert_close(back, context, rtol=1e-15, atol=tolerance, equal_nan=True)
 
 
 def test_a_window_is_scaled_by_the_mean_and_spread_of_its_observed_cells():
     rng = np.random.default_rng(0)
-    context = rng.normal(7, 3, size=(5, 20, 2)).astype(np.float32)
+    context = rng.normal(7, 3, size=(5, 20, 2))
     context[rng.random(context.shape) < 0.3] = np.nan
     cells = torch.from_numpy(context)
-    loc, scale = SCALER(cells, ~cells.isnan(), torch.ones(5, 2, dtype=torch.int64))
-    np.testing.assert_allclose(loc, np.nanmean(context, axis=1), rtol=1e-5)
-    np.testing.assert_allclose(scale, np.nanstd(context, axis=1), rtol=1e-5)
-
-
-NAN = float("nan")
+    channel = torch.ones(5, 2, dtype=torch.int64)
+    level, loc, scale = SCALER(cells, ~cells.isnan(), channel, torch.full((5, 2), NAN))
+    np.testing.assert_allclose(level + loc, np.nanmean(context, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(scale, np.nanstd(context, axis=1), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ NAN = float("nan")
     {
         "two observations are enough": ([4.0, NAN, 8.0], (6.0, 2.0)),
         "constant: own level, the channel's spread": ([7.0, 7.0, 7.0], (7.0, 10.0)),
-        "constant up to rounding": ([1e6, 1e6 + 0.0625, 1e6], (1e6, 10.0)),
+        "constant up to rounding": ([0.3, 0.1 + 0.2, 0.3], (0.3, 10.0)),
         "constant zero": ([0.0, 0.0, 0.0], (0.0, 10.0)),
         "one observation: own level, the channel's spread": ([NAN, 7.0, NAN], (7.0, 10.0)),
         "none: both are the channel's": ([NAN, NAN, NAN], (100.0, 10.0)),
@@ -77,8 +77,17 @@ def test_each_channel_borrows_its_own_and_an_unknown_one_borrows_from_all():
 
 
 def test_a_large_level_does_not_swallow_a_small_spread():
-    """The mean of squares minus the squared mean would be 0, or negative, in float32."""
-    assert scale_of([10000.0, 10002.0, 10000.0, 10002.0]) == pytest.approx((10001.0, 1.0))
+    """The mean of squares minus the squared mean would be 0, or negative."""
+    for level in (1e4, 23e6, 1e12):
+        context = [level, level + 2, level, level + 2]
+        assert scale_of(context) == pytest.approx((level + 1, 1.0), rel=1e-15)
+
+
+def test_a_constant_context_has_the_spread_of_its_series_so_far():
+    assert scale_of([7.0, 7.0], spread=0.5) == (7.0, 0.5)
+    assert scale_of([NAN, 7.0], spread=0.5) == (7.0, 0.5)
+    assert scale_of([7.0, 7.0], spread=0.0) == (7.0, 10.0)  # it has never changed
+    assert scale_of([7.0, 9.0], spread=0.5) == (8.0, 1.0)
 
 
 @pytest.mark.parametrize("noise", [float("nan"), 1e30, float("inf")])
@@ -101,13 +110,16 @@ def test_a_scale_length_lets_the_end_of_the_context_scale_a_window():
     context = torch.randn((6, 20, 2), generator=torch.Generator().manual_seed(0))
     context[0, -3:] = torch.nan
     channel, late = torch.ones(6, 2, dtype=torch.int64), ContextScaler(1, length=8)
-    found = late(context, ~context.isnan(), channel)
-    tail = ContextScaler(1)(context[:, -8:], ~context[:, -8:].isnan(), channel)
+    found = late(context, ~context.isnan(), channel, torch.full((6, 2), NAN))
+    tail = ContextScaler(1)(context[:, -8:], ~context[:, -8:].isnan(), channel, torch.full((6, 2), NAN))
     torch.testing.assert_close(found, tail)
 
 
-def test_an_end_that_holds_fewer_than_two_values_leaves_scaling_to_the_whole_context():
+@pytest.mark.parametrize("end", [NAN, 3.0], ids=["one value", "constant"])
+def test_an_end_that_does_not_vary_leaves_scaling_to_the_whole_context(end):
     context = torch.randn((1, 20, 1), generator=torch.Generator().manual_seed(0))
-    context[0, -7:] = torch.nan
-    arguments = (context, ~context.isnan(), torch.ones(1, 1, dtype=torch.int64))
+    context[0, -7:] = end
+    context[0, -8] = 3.0
+    channel = torch.ones(1, 1, dtype=torch.int64)
+    arguments = (context, ~context.isnan(), channel, torch.full((1, 1), NAN))
     torch.testing.assert_close(ContextScaler(1, length=8)(*arguments), ContextScaler(1)(*arguments))

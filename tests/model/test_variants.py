@@ -142,7 +142,9 @@ def test_a_channel_that_was_never_observed_changes_nothing_for_the_others():
     observed = inputs.observed.clone()
     observed[..., 1] = False
     masked = network(replace(inputs, observed=observed))
-    left = {name: getattr(inputs, name)[..., :1] for name in ("context", "observed", "channel")}
+    left = {
+        name: getattr(inputs, name)[..., :1] for name in ("context", "observed", "channel", "spread")
+    }
     torch.testing.assert_close(masked[:, :, :1], network(replace(inputs, **left)), rtol=1e-5, atol=1e-5)
 
 

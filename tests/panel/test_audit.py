@@ -74,6 +74,7 @@ def test_constant_series_never_change():
     finding = only(several(a=noisy(), b=[5] * 9), "constant")
     assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
     assert "the first holds 5" in finding.text
+    assert found(daily(y=1e8 + np.arange(60) % 2), rule="constant") == []
     assert found(several(a=noisy(), b=[5] * 8 + [6]), rule="constant") == []
 
 

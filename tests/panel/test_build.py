@@ -30,6 +30,17 @@ def test_a_clean_file_passes_through_few_files_of_the_package(tmp_path):
     assert "/panel/csv.py" in seen and len(seen) <= 14, sorted(seen)
 
 
+def test_whole_numbers_up_to_two_to_the_53_keep_their_value(tmp_path):
+    numbers = [2**53, 2**53 - 1, 2**24 + 1, -(2**53)]
+    frame = pl.DataFrame({"day": days(0, 1, 2, 3), "y": numbers, "x": numbers[::-1]})
+    frame.write_csv(tmp_path / "table.csv")
+    for source in (frame, frame.to_pandas(), tmp_path / "table.csv"):
+        panel = open_panel(source, DataConfig(target=("y",)))
+        assert panel.values.tolist() == [
+            list(pair) for pair in zip(numbers, numbers[::-1], strict=True)
+        ]
+
+
 def test_irregular_stamps_stay_as_they_are():
     frame = pl.DataFrame(
         {

@@ -20,7 +20,7 @@ def test_arrays_are_contiguous_writable_and_of_the_promised_kinds():
     assert panel.values.flags.c_contiguous and panel.values.flags.writeable
     assert panel.time.flags.writeable
     kinds = [panel.values.dtype, panel.codes.dtype, panel.time.dtype, panel.indptr.dtype]
-    assert kinds == [np.float32, np.int32, np.int64, np.int64]
+    assert kinds == [np.float64, np.int32, np.int64, np.int64]
 
 
 @settings(max_examples=25, deadline=None)

@@ -12,7 +12,7 @@ M4 = Path("../shared/datasets/M4-Hourly-train.csv")
 
 
 def found(*signals, **options):
-    values = np.concatenate(signals).astype(np.float32)[:, None]
+    values = np.concatenate(signals)[:, None]
     return [p.steps for p in find_periods(values, np.cumsum([0, *map(len, signals)]), **options)]
 
 
@@ -46,9 +46,7 @@ def test_missing_cells_outliers_and_ragged_series_hide_nothing():
         one[rng.random(len(one)) < 0.3] = np.nan
     series[0][7] = 1e9
     assert found(*series) == [12]
-    (period,) = find_periods(
-        np.concatenate(series).astype(np.float32)[:, None], np.cumsum([0, *map(len, series)])
-    )
+    (period,) = find_periods(np.concatenate(series)[:, None], np.cumsum([0, *map(len, series)]))
     assert period.share == 1 and period.p_value < 1e-3
 
 
@@ -93,7 +91,7 @@ def test_nothing_repeats_where_there_is_nothing():
         (np.arange(200.0)[:, None], [0, 200]),
         (np.where(np.arange(400) % 2, np.nan, 1.0 * np.arange(400))[:, None], [0, 400]),
     ):
-        assert find_periods(values.astype(np.float32), np.array(indptr)) == ()
+        assert find_periods(values, np.array(indptr)) == ()
 
 
 @pytest.mark.skipif(not M4.exists(), reason="the data set is not here")

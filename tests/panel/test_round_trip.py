@@ -36,7 +36,7 @@ def tables(draw):
         time = calendar.shift(first, np.arange(length))
         kept = rng.random(length) < 0.8
         kept[[0, 1, -1]] = True
-        cells = np.float32(rng.normal(size=(length, 3)) * 10.0 ** rng.integers(-3, 6))
+        cells = rng.normal(size=(length, 3)) * 10.0 ** rng.integers(-3, 10)
         cells[1:][rng.random((length - 1, 3)) < 0.1] = np.nan
         words = rng.choice(WORDS, length).tolist()
         columns = {

@@ -121,8 +121,11 @@ def test_parts_are_views_of_neighbouring_series_and_make_up_the_panel(make_panel
         ),
         (lambda f: (f / "keys.arrow").write_bytes(b"no"), "damaged panel store"),
         (lambda f: (f / "panel.json").write_text("{"), "damaged panel store"),
-        (lambda f: (f / "panel.json").write_text('{"format": 1}'), "damaged panel store"),
-        (lambda f: (f / "panel.json").write_text('{"format": 2}'), "panel store of format 2; this"),
+        (lambda f: (f / "panel.json").write_text('{"format": 2}'), "damaged panel store"),
+        (
+            lambda f: (f / "panel.json").write_text('{"format": 1}'),
+            "panel store of format 1; this version reads format 2: convert",
+        ),
     ],
 )
 def test_a_damaged_store_is_one_clear_line(tmp_path, damage, message):

@@ -55,7 +55,7 @@ def windows_of(panel, split, network, horizon):
         seen = context[~np.isnan(context)]
         loc = seen.mean() if len(seen) else float(network.scaler.loc[c + 1])
         spread = seen.std() if len(seen) > 1 else 0.0
-        scale = spread if spread > 1e-6 * abs(loc) else float(network.scaler.scale[c + 1])
+        scale = spread if spread > 1e-13 * abs(loc) else float(network.scaler.scale[c + 1])
         yield (context - loc) / scale, known, (values[length:] - loc) / scale
 
 
@@ -108,7 +108,7 @@ def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_linear, missing,
 def test_maps_count_in_the_distance_of_seasons(make_panel, make_linear, missing):
     panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
     wave = 5 * np.sin(2 * np.pi * np.arange(panel.n_rows) / 6)  # so that the distance is no spread
-    values = panel.values + np.column_stack([wave, 0 * wave]).astype(np.float32)
+    values = panel.values + np.column_stack([wave, 0 * wave])
     panel = replace(panel, values=values)
     artifact, split = linear_of(panel, make_linear(decoder_mask="full", linear_units=6))
     network = artifact.ensemble.members[0]
@@ -193,7 +193,7 @@ def test_blocks_of_any_size_give_the_same_maps_and_offsets(make_panel, make_line
 
 def test_quantiles_are_those_of_unseen_residuals_around_their_median(make_panel, make_linear):
     panel = make_panel(1, 120)
-    climb = np.arange(120, dtype=np.float32)[:, None] ** 2 / 500
+    climb = np.arange(120.0)[:, None] ** 2 / 500
     panel = replace(panel, values=panel.values + climb)  # what was missed before leans to one side
     artifact, split = linear_of(panel, make_linear())
     network = artifact.ensemble.members[0]
@@ -259,7 +259,7 @@ def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_linea
 def test_the_forecast_of_a_line_that_repeats_is_found(make_panel, make_linear):
     panel = make_panel(1, 300)
     wave = 10 * np.sin(2 * np.pi * np.arange(300) / 8) + np.repeat(np.arange(3), 100)
-    panel = replace(panel, values=wave.astype(np.float32)[:, None])
+    panel = replace(panel, values=wave[:, None])
     artifact, _ = linear_of(panel, make_linear(ridge_alpha=1e-6))
     at = np.array([250, 280])
     said = Predictor(artifact).quantiles(panel, np.zeros(2, np.int64), at)
@@ -298,7 +298,7 @@ def test_phases_are_chosen_where_each_hour_follows_another_rule(make_panel, make
     for step in range(1, len(value)):
         sign = 0.9 if step // 6 % 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
-    panel = replace(panel, values=value.astype(np.float32)[:, None])
+    panel = replace(panel, values=value[:, None])
     assert resolve(panel, make_linear(ridge_alpha=None))[0].model.linear_phases == 24
 
 
@@ -306,7 +306,7 @@ def test_a_period_is_chosen_where_series_repeat_themselves(make_panel, make_line
     panel = make_panel(1, 24 * 30)
     rng = np.random.default_rng(0)
     value = np.tile(rng.normal(size=24), 30) + rng.normal(size=24 * 30)
-    panel = replace(panel, values=value.astype(np.float32)[:, None])
+    panel = replace(panel, values=value[:, None])
     config = make_linear(24, ridge_alpha=None, lookbacks=[96], context_length=96)
     assert resolve(panel, config)[0].model.linear_period == 24
 
@@ -318,7 +318,7 @@ def test_recent_years_are_chosen_after_a_change_of_regime(make_panel, make_linea
     for step in range(1, len(value)):
         sign = 0.9 if step > panel.n_rows // 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
-    panel = replace(panel, values=value.astype(np.float32)[:, None])
+    panel = replace(panel, values=value[:, None])
     assert resolve(panel, make_linear())[0].model.linear_spans == (8766, 17532, None)
 
 

@@ -61,16 +61,16 @@ def write_store(folder, size):
     names = tuple(f"x{number}" for number in range(1, COLUMNS))
     schema = Schema("time", series=("id",), target=("y",), past=names, freq="1h", layout="long")
     empty = {
-        "static": np.zeros((SERIES, 0), np.float32),
+        "static": np.zeros((SERIES, 0)),
         "static_codes": np.zeros((SERIES, 0), np.int32),
     }
     indptr = np.arange(SERIES + 1, dtype=np.int64) * ROWS
     codes = np.zeros((SERIES * ROWS, 0), np.int32)
     with writing(folder) as store:
-        for ids, time, values in blocks(-(-size // (SERIES * ROWS * (4 * COLUMNS + 8)))):
+        for ids, time, values in blocks(-(-size // (SERIES * ROWS * (8 * COLUMNS + 8)))):
             keys, calendar = pl.DataFrame({"id": ids}), Calendar("1h", None, False)
             store.append(
-                Panel(schema, calendar, keys, values, codes, time, indptr,
+                Panel(schema, calendar, keys, values.astype(np.float64), codes, time, indptr,
                       regular=True, kind="file", name="big.parquet", **empty)
             )  # fmt: skip
         store.finish(DataConfig(), ())

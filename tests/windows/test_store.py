@@ -58,7 +58,7 @@ def slow_window(panel, series, channel, cutoff, length, horizon):
         elapsed.append(offset if panel.regular else gone)
         here = panel.time[[row if own else begin]]
         phase.append(panel.calendar.phase(here)[0] if own else np.full(len(panel.calendar.cycles), -1))
-    cells, codes = np.array(cells, np.float32), np.array(codes).reshape(length + horizon, -1)
+    cells, codes = np.array(cells), np.array(codes).reshape(length + horizon, -1)
     targets = cells[:, list(channels)]
     covariates = cells[:, panel.n_channels :]
     return {
@@ -75,10 +75,19 @@ def slow_window(panel, series, channel, cutoff, length, horizon):
         "phase": np.array(phase, np.float32),
         "elapsed": np.array(elapsed, np.float32),
         "channel": np.array(channels) + 1,
+        "spread": [
+            slow_spread(panel, begin, cutoff, c, targets[:length, i]) for i, c in enumerate(channels)
+        ],
         "target": targets[length:],
         "series": series,
         "cutoff": cutoff,
     }
+
+
+def slow_spread(panel, begin, cutoff, channel, context):
+    """The spread of a series so far where its context holds one value only."""
+    so_far = panel.values[begin : cutoff + 1, channel]
+    return np.nanstd(so_far) if len({*context[~np.isnan(context)]}) == 1 else np.nan
 
 
 def assert_equal_to_slow_windows(panel, channel, length=L, horizon=H):
@@ -93,7 +102,10 @@ def assert_equal_to_slow_windows(panel, channel, length=L, horizon=H):
         own = expected["phase"] >= 0  # nothing is promised of phases outside the series
         for name, cells in expected.items():
             mine = np.where(own, found[name][i], -1) if name == "phase" else found[name][i]
-            np.testing.assert_array_equal(mine, cells, err_msg=f"{name} of window {i}")
+            if name == "spread":
+                np.testing.assert_allclose(mine, cells, rtol=1e-9, atol=1e-9)
+            else:
+                np.testing.assert_array_equal(mine, cells, err_msg=f"{name} of window {i}")
 
 
 @pytest.mark.parametrize("irregular", [False, True])
