@@ -375,6 +375,11 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
                 read[at] = _read_file(files[at], data, known[at])
     faults.refuse()
     notes += [note for _, _, more in read for note in more]
+    # Columns that are read again as text show their marks no longer.
+    known = [
+        replace(alone, seen={*before.seen, *marks.values()})
+        for before, (_, marks, _) in zip(known, read, strict=True)
+    ]
     frames, texts = _align(files, [frame for frame, _, _ in read], data, known)
     try:
         frame = pl.concat(frames, how="vertical_relaxed")
@@ -419,7 +424,7 @@ def _align(
     if mixed:
         # Text in one file and numbers in another: decided again, over all files.
         frames = [
-            _read_file(file, data, replace(decimals, undecided=True), mixed)[0][columns]
+            _read_file(file, data, decimals, mixed)[0][columns]
             for file, decimals in zip(files, known, strict=True)
         ]
     return frames, [name for name in columns if any(frame[name].dtype == pl.String for frame in frames)]
