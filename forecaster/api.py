@@ -457,7 +457,7 @@ def backtest(
     quiet: bool = False,
     tracking: bool = True,
     name: str | None = None,
-    command: str = "fc.backtest(...)",
+    command: str | None = None,
     **data_options: Any,
 ) -> Backtest:
     """Returns forecasts at past cutoffs with the truth beside them, and scores: of a config, not a model.
@@ -491,6 +491,8 @@ def backtest(
 
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
+    more = {"horizon": horizon, "config": config, "covariates": covariates}
+    command = command or _call("fc.backtest", data, options, **more, **data_options)
     return _backtest(settings, panel, source, options, settings.tracking, quiet, name, command)
 
 
@@ -504,6 +506,18 @@ def _backtest_options(
     for name, count in (("windows", windows or 0), ("stride", stride), ("horizon", horizon)):
         check_count(count, name)
     return BacktestOptions(windows, refit, stride, horizon, only)
+
+
+def _call(function: str, data: object, options: BacktestOptions, **more: object) -> str:
+    """Returns a call in Python; objects that have no literal are named by their parameter."""
+
+    def literal(name: str, value: object) -> str:
+        value = str(value) if isinstance(value, Path) else value
+        return repr(value) if isinstance(value, str | int | float | Sequence | Mapping) else name
+
+    given = {name: value for name, value in (vars(options) | more).items() if value is not None}
+    words = (f"{name}={literal(name, value)}" for name, value in given.items())
+    return f"{function}({', '.join([literal('data', data), *words])})"
 
 
 def _backtest(
@@ -807,7 +821,7 @@ class Forecaster:
         only: str | Sequence[str] | None = None,
         tracking: bool = True,
         name: str | None = None,
-        command: str = "model.backtest(...)",
+        command: str | None = None,
         **data_options: Any,
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -835,7 +849,8 @@ class Forecaster:
         reading = self.artifact.requested.data.model_copy(update=given)
         source = (data, reading, covariates)
         store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
-        return _backtest(self.artifact, panel, source, options, store, quiet, name, command)
+        made = _call("model.backtest", data, options, covariates=covariates, **data_options)
+        return _backtest(self.artifact, panel, source, options, store, quiet, name, command or made)
 
     @_described
     @_on_device
