@@ -43,7 +43,9 @@ def render() -> str:
 def _verb(name: str, verb: Any) -> str:
     about = (verb.help or "").split("\n\n")[0].replace("\n", " ").strip()
     arguments = [p for p in verb.params if p.param_type_name == "argument"]
-    usage = " ".join([f"forecaster {name}", *(p.metavar or p.name.upper() for p in arguments)])
+    words = [(p.metavar or p.name.upper(), p.required) for p in arguments]
+    words = [word if required else f"[{word}]" for word, required in words]
+    usage = " ".join([f"forecaster {name}", *words])
     lines = [f"\n### {name}\n\n`{usage}` — {about}\n"]
     options = [p for p in verb.params if p.param_type_name == "option" and not p.hidden]
     reads_tables = {p.name for p in options} >= {"time", "target", "freq"}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from numpy import datetime64
+    from numpy.typing import NDArray
 
     from forecaster.config import Config, DataConfig, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
@@ -233,6 +234,7 @@ def fit(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
@@ -255,10 +257,11 @@ def fit(
             request = run.request
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
-        start = _artifact_of(request.start)
-        settings, panel = _open(request)
-        folder = None if run is None else run.out
         console = Console(quiet=quiet or not distributed.is_main)
+        with stage(console, "reading the table"):
+            start = _artifact_of(request.start)
+            settings, panel = _open(request)
+        folder = None if run is None else run.out
         context = TrainingContext(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
@@ -355,12 +358,15 @@ def tune(
     from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
+    from forecaster.runs.console import stage
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
 
     held_out = None if until is None else date_text(until, "until")
-    settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
+    console = Console(quiet=quiet)
+    with stage(console, "reading the table"):
+        settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
     plan = plan_search(
         panel,
         settings,
@@ -379,7 +385,7 @@ def tune(
         seed=seed,
         until=held_out,
     )
-    outcome, artifact = run_search(panel, plan, Console(quiet=quiet), folder, register, refit, command)
+    outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
 
 
@@ -451,7 +457,7 @@ def backtest(
     quiet: bool = False,
     tracking: bool = True,
     name: str | None = None,
-    command: str = "fc.backtest(...)",
+    command: str | None = None,
     **data_options: Any,
 ) -> Backtest:
     """Returns forecasts at past cutoffs with the truth beside them, and scores: of a config, not a model.
@@ -485,6 +491,8 @@ def backtest(
 
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
+    more = {"horizon": horizon, "config": config, "covariates": covariates}
+    command = command or _call("fc.backtest", data, options, **more, **data_options)
     return _backtest(settings, panel, source, options, settings.tracking, quiet, name, command)
 
 
@@ -495,9 +503,21 @@ def _backtest_options(
 
     if refit not in ("once", "each", "never"):
         raise ConfigError(f"refit {refit!r}: expected once, each or never")
-    for name, count in (("windows", windows), ("stride", stride), ("horizon", horizon)):
+    for name, count in (("windows", windows or 0), ("stride", stride), ("horizon", horizon)):
         check_count(count, name)
     return BacktestOptions(windows, refit, stride, horizon, only)
+
+
+def _call(function: str, data: object, options: BacktestOptions, **more: object) -> str:
+    """Returns a call in Python; objects that have no literal are named by their parameter."""
+
+    def literal(name: str, value: object) -> str:
+        value = str(value) if isinstance(value, Path) else value
+        return repr(value) if isinstance(value, str | int | float | Sequence | Mapping) else name
+
+    given = {name: value for name, value in (vars(options) | more).items() if value is not None}
+    words = (f"{name}={literal(name, value)}" for name, value in given.items())
+    return f"{function}({', '.join([literal('data', data), *words])})"
 
 
 def _backtest(
@@ -529,8 +549,8 @@ def check(
     future: object = None,
     covariates: object = None,
     **data_options: Any,
-) -> list[Finding]:
-    """Returns what is remarkable about a table, worst first; empty when nothing is.
+) -> TableCheck:
+    """Returns what is remarkable about a table, worst first, and the roles of its columns.
 
     Args:
         horizon: Steps that will be forecast, to find series too short for it.
@@ -544,7 +564,26 @@ def check(
     from forecaster.panel.build import open_panel
 
     reading = config_from(None, horizon, data_options).data
-    return check_panel(open_panel(data, reading, covariates=covariates, future=future), horizon)
+    panel = open_panel(data, reading, covariates=covariates, future=future)
+    return TableCheck(check_panel(panel, horizon), panel)
+
+
+class TableCheck(list["Finding"]):
+    """Findings on a table, worst first; printed as `forecaster check` prints them."""
+
+    def __init__(self, findings: Sequence[Finding], panel: Panel):
+        super().__init__(findings)
+        self._panel = panel
+
+    def __repr__(self) -> str:
+        from forecaster.runs.console import check_text
+
+        return check_text(self._panel, self)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each column: time, series, target, known, past, static or ignored."""
+        return {column: role for column, role, *_ in self._panel.schema.rows()}
 
 
 def load(path: str | Path) -> Forecaster:
@@ -782,7 +821,7 @@ class Forecaster:
         only: str | Sequence[str] | None = None,
         tracking: bool = True,
         name: str | None = None,
-        command: str = "model.backtest(...)",
+        command: str | None = None,
         **data_options: Any,
     ) -> Backtest:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
@@ -810,7 +849,8 @@ class Forecaster:
         reading = self.artifact.requested.data.model_copy(update=given)
         source = (data, reading, covariates)
         store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
-        return _backtest(self.artifact, panel, source, options, store, quiet, name, command)
+        made = _call("model.backtest", data, options, covariates=covariates, **data_options)
+        return _backtest(self.artifact, panel, source, options, store, quiet, name, command or made)
 
     @_described
     @_on_device
@@ -915,6 +955,36 @@ class Forecaster:
         from forecaster.forecast.onnx_export import write_onnx
 
         return write_onnx(self.artifact, Path(path))
+
+    @_described
+    def onnx_inputs(
+        self,
+        data: object,
+        future: object = None,
+        covariates: object = None,
+        cutoff: str | date | datetime64 = "own",
+        **data_options: Any,
+    ) -> tuple[list[str], dict[str, NDArray[Any]]]:
+        """Returns what the file of `export_onnx` reads, from a table.
+
+        Args:
+            data_options: fields of `DataConfig`.
+
+        Returns:
+            The labels of the series that can be forecast, and by name the inputs, a row for each of them.
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+
+        Example:
+            >>> labels, inputs = model.onnx_inputs("sales.csv", "promos.csv")   # doctest: +SKIP
+            >>> (quantiles,) = session.run(["quantiles"], inputs)               # doctest: +SKIP
+        """
+        from forecaster.forecast.onnx_export import onnx_inputs
+        from forecaster.panel.timestamps import date_text
+
+        panel = self.open(data, future, covariates, **data_options)
+        return onnx_inputs(self.artifact, panel, date_text(cutoff, "cutoff"))
 
 
 class Study:

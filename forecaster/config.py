@@ -88,13 +88,20 @@ class DataConfig(Section):
     """Format of timestamps, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = inferred."""
     on_duplicates: Literal["error", "mean", "last"] = "error"
     """Rows that share series and time but differ: an error, their mean, or the last one."""
-    holidays: str | None = None
-    """Country, as DE or US-CA, whose public holidays become a known covariate; null = none."""
+    holidays: tuple[str, ...] | None = None
+    """Countries, as DE or US-CA, whose public holidays become a known covariate each; null = none."""
 
     @field_validator("time", mode="before")
     @classmethod
     def _one_name(cls, time: object) -> object:
         return ",".join(map(str, time)) if isinstance(time, list | tuple) else time
+
+    @field_validator("holidays", mode="before")
+    @classmethod
+    def _split(cls, given: Any) -> Any:
+        given = given.split(",") if isinstance(given, str) else given
+        each = isinstance(given, list | tuple)
+        return [*dict.fromkeys(str(part).strip() for part in given)] if each else given
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -51,9 +51,10 @@ class OutputError(ForecasterError):
     """A result cannot be written."""
 
 
-def is_count(value: Any) -> bool:
-    """Whether an option is a whole number of 1 or more."""
-    return isinstance(value, SupportsIndex) and not isinstance(value, bool) and value.__index__() >= 1
+def is_count(value: Any, least: int = 1) -> bool:
+    """Whether an option is a whole number of 1 or more, or of `least` or more."""
+    whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    return whole and value.__index__() >= least
 
 
 def check_count(count: object, name: str, unit: str = "") -> None:

@@ -100,7 +100,7 @@ def test_a_config_fits_the_demo_data(path):
         ("horizon: 0x10", ("horizon", 16)),
         ("fit: {refit: yes}", ("fit.refit", True)),
         ("fit: {refit: off}", ("fit.refit", False)),
-        ("data: {holidays: NO}", ("data.holidays", "NO")),
+        ("data: {holidays: NO}", ("data.holidays", ("NO",))),
         ("data: {target: [on, 1:30, 007]}", ("data.target", ("on", "1:30", "007"))),
         ("fit: {learning_rate: 1e-3}", ("fit.learning_rate", 0.001)),
     ],

@@ -1,7 +1,9 @@
 """Defects of files, pictures and requests that were met in use."""
 
+import inspect
 import io
 import json
+import re
 import subprocess
 from datetime import date, datetime
 
@@ -12,6 +14,7 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
+from forecaster.forecast.predictor import resolve_window
 
 NAME = "bundle_$5_$10"
 
@@ -55,6 +58,58 @@ def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, monkeypa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
     again = fc.load(tmp_path / "model").predict(tiny.plain())
     np.testing.assert_array_equal(again.quantiles, model.predict(tiny.plain()).quantiles)
+
+
+def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(tmp_path, monkeypatch, capsys):
+    from forecaster import cli
+    from forecaster.forecast.plain_figure import PlainFigure
+
+    def failing(self, renderer):
+        raise ValueError("no font")
+
+    monkeypatch.setattr(PlainFigure, "draw", failing)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
+    monkeypatch.chdir(tmp_path)
+    tiny.plain_model().save("model")
+    tiny.plain().write_csv("plain.csv")
+    for words in (
+        ["predict", "model", "plain.csv", "--out", "rows.csv", "--plot", "a.png"],
+        ["backtest", "model", "plain.csv", "--windows", "1", "--out", "scores.csv", "--plot", "b.png",
+         "--report", "c.html"],
+    ):  # fmt: skip
+        monkeypatch.setattr("sys.argv", ["forecaster", *words])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        assert not left.value.code
+    shown = capsys.readouterr()
+    for name in ("a.png", "b.png", "c.html"):
+        assert f"no {name}: no font; all else is complete" in shown.err
+    for name in ("backtest.png", "report.html"):
+        assert f"no {name}: no font; the scores are complete" in shown.out
+    assert "tracked, see it with" in shown.out and "MLflow store" not in shown.out
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made - {"mlartifacts"} == {"model", "plain.csv", "rows.csv", "scores.csv", "runs.db"}
+
+
+def test_what_happens_is_said_with_its_seconds(monkeypatch, capsys):
+    import time
+
+    from forecaster.runs import console, pipeline, progress
+
+    def slow(*given):
+        time.sleep(0.3)
+        return resolve(*given)
+
+    resolve = pipeline.resolve
+    monkeypatch.setattr(console, "_SHORT", 0.2)
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", -1)
+    monkeypatch.setattr(pipeline, "resolve", slow)
+    fc.fit(tiny.plain(), horizon=7, config=tiny.TINY)
+    shown = capsys.readouterr().out
+    assert re.search(r"choosing the linear forecast … \d s\n", shown)
+    assert re.search(r"step 5/5, loss … · best validation \d\.\d+, at most 0 s left\n", shown)
+    assert re.search(r"network weight (0 %: the forecast is linear|\d+ %, chosen)", shown)
+    assert "nan" not in shown
 
 
 def _fit(out, overwrite=True, **options):
@@ -136,6 +191,14 @@ def test_a_cutoff_of_the_far_future_is_refused_before_any_memory_is_taken(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_cutoff_far_after_an_irregular_table_is_refused(make_panel):
+    panel = make_panel(irregular=True)
+    with pytest.raises(
+        fc.DataError, match=r"cutoff 9999-12-31 .* steps of .*; expected at most 10,000"
+    ):
+        resolve_window(tiny.plain_model().artifact, panel, "9999-12-31", None)
+
+
 def test_a_cutoff_some_time_after_the_table_has_a_status():
     forecast = tiny.plain_model().predict(tiny.plain(), cutoff="2030-01-01")
     assert forecast.status[0].startswith("no target observed in the")
@@ -177,6 +240,7 @@ def test_a_served_forecast_that_is_missing_is_null(monkeypatch):
 ESCAPE = "a\x1b]0;owned\x07\x9b31m\u202e"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, capsys):
     from forecaster import cli
 
@@ -184,13 +248,14 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
     odd = tiny.plain().with_columns(store=pl.col("store").replace({"a": ESCAPE}))
     odd = odd.rename({"sales": f"sales{ESCAPE}"})
     odd.write_parquet("odd.parquet")
+    tiny.write_tiny(tmp_path / "quick.yaml", model=tiny.TINY["model"] | {"linear": "none"})
     pl.concat([odd, odd.head(3)]).write_parquet("twice.parquet")
     for words in (
         ["check", "odd.parquet"],
         ["check", "odd.parquet", "--target", ESCAPE],
         ["check", "twice.parquet"],
         ["check", f"{ESCAPE}.csv"],
-        ["fit", "odd.parquet", "--horizon", "50", "--out", "model"],
+        ["fit", "odd.parquet", "--horizon", "50", "--config", "quick.yaml", "--out", "model"],
         ["predict", ESCAPE, "odd.parquet", "--out", "rows.csv"],
     ):
         monkeypatch.setattr("sys.argv", ["forecaster", *words])
@@ -221,6 +286,33 @@ def test_a_date_is_text_or_any_kind_of_date():
             model.predict(table, cutoff=bad)
 
 
+VERBS = ("predict", "predict_to", "backtest", "detect")
+NUMBERS = [
+    (function, name, value)
+    for function in (fc.fit, fc.tune, fc.check, *(getattr(fc.Forecaster, verb) for verb in VERBS))
+    for name, option in inspect.signature(function).parameters.items()
+    for value in ("x", ["a"], 2.5, None)
+    if re.search(r"\b(int|float)\b", str(option.annotation))
+    if value is not None or "None" not in str(option.annotation)
+    if value != 2.5 or "float" not in str(option.annotation)
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"), NUMBERS, ids=lambda part: getattr(part, "__qualname__", str(part))
+)
+def test_a_number_of_another_kind_is_refused_by_name(tmp_path, function, name, value):
+    given = {"data": tiny.plain(), name: value}
+    if "path" in inspect.signature(function).parameters:
+        given["path"] = tmp_path / "rows.csv"
+    if function in (fc.fit, fc.tune):
+        given = {"horizon": 7, "config": tiny.TINY} | given
+    model = () if function in (fc.fit, fc.tune, fc.check) else (tiny.plain_model(),)
+    with pytest.raises(fc.ForecasterError, match=name):
+        function(*model, **given)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
     model, table = tiny.plain_model(), tiny.plain()
     for call, message in (
@@ -228,14 +320,9 @@ def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
             lambda: model.predict(None),
             "expected a path or a pandas, polars or pyarrow frame, found None",
         ),
-        (
-            lambda: model.predict(table, horizon=2.5),
-            r"horizon 2\.5: this model forecasts 1 to 7 steps$",
-        ),
         (lambda: model.predict(table, horizon="3"), "horizon '3': this model forecasts 1 to 7 steps$"),
-        (lambda: model.backtest(table, windows=2.5), r"windows 2\.5: expected 1 or more"),
+        (lambda: fc.fit(table, 7, config=tiny.config_with(quantile_levels=["a"])), "quantile_levels"),
         (lambda: model.backtest(table, stride=0), "stride 0: expected 1 or more"),
-        (lambda: _fit(None, checkpoint_every=0.5), r"checkpoint_every 0\.5: expected 1 or more"),
     ):
         with pytest.raises(fc.ForecasterError, match=message):
             call()

@@ -84,6 +84,18 @@ def test_1_rows_after_the_cutoff_change_nothing_but_what_is_known_in_advance():
     assert not _same(_at(dearer), _reference())
 
 
+def test_1_gaps_before_the_cutoff_are_not_filled_from_rows_after_it():
+    gone = pl.col("date").is_between(CUTOFF - timedelta(days=4), CUTOFF - timedelta(days=2))
+    gappy = tiny.shop().filter(~gone | (pl.col("store") == "b"))
+    gappy = gappy.with_columns(
+        pl.when(~gone).then(pl.col(name)).alias(name) for name in ("sales", "visitors")
+    )
+    noised = gappy.with_columns(_after(name, pl.lit(1e6)) for name in ("sales", "visitors"))
+    later = gappy.filter(AFTER).select("store", "date", "price")
+    assert _same(_at(gappy), _at(noised))
+    assert _same(_at(gappy), _at(gappy.filter(~AFTER), future=later))
+
+
 def test_1_known_values_beyond_the_horizon_change_nothing():
     beyond = pl.col("date") > CUTOFF + timedelta(days=tiny.HORIZON)
     dearer = tiny.shop().with_columns(

@@ -36,10 +36,10 @@ def backtest(
     sets: options.Sets = None,
     **given: Any,
 ) -> None:
-    """Score a model at past cutoffs, beside baselines; or a table alone, by the defaults or a config.
+    """Score a model at past cutoffs, beside baselines.
 
-    By default the model's settings are fitted again to the rows before the first cutoff, so that no
-    scored row has been seen.
+    By default its settings are fitted again to the rows before the first cutoff, so that no scored row
+    has been seen. Without a model the settings are the defaults, or those of --config.
     """
     saved = model.startswith("models:/") or (Path(model) / CONTRACT).exists()
     if saved and data is None:
@@ -60,7 +60,5 @@ def backtest(
     else:
         result = api.load(model).backtest(table, **given)
     print_summary(Console(), result)
-    results.put(result, out, plot)
-    if report is not None:
-        result.report(report)
-        typer.echo(f"wrote {report}")
+    page = None if report is None else (report, lambda: result.report(report))
+    results.put(result, out, plot, page)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from forecaster.forecast.writer import check_suffix
+from forecaster.errors import OutputError
+from forecaster.forecast.writer import check_suffix, write_figure
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
@@ -37,16 +38,26 @@ def check_files(
     check_paths(*inputs)
 
 
-def put(result: Forecast | Backtest | Labels, rows: Path | None, picture: Path | None) -> None:
-    """Writes the rows and draws the picture, with a line for each."""
-    from forecaster.forecast.writer import write_figure
+def put(
+    result: Forecast | Backtest | Labels,
+    rows: Path | None,
+    picture: Path | None,
+    page: tuple[Path, Callable[[], None]] | None = None,
+) -> None:
+    """Writes the rows, then draws the picture and a page; a drawing that fails is a warning."""
+    from rich.console import Console
+
+    from forecaster.runs.console import attempt
 
     if rows is not None:
         result.write(rows)
         typer.echo(f"wrote {rows}")
+    drawings = [page] if page else []
     if picture is not None:
-        write_figure(result.plot(), picture)
-        typer.echo(f"drew {picture}")
+        drawings.insert(0, (picture, lambda: write_figure(result.plot(), picture)))
+    for path, draw in drawings:
+        if attempt(Console(stderr=True), str(path), draw, "all else is complete", OutputError):
+            typer.echo(f"{'wrote' if page and path == page[0] else 'drew'} {path}")
 
 
 @contextmanager

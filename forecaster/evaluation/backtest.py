@@ -9,6 +9,7 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
@@ -91,11 +92,16 @@ class Backtest:
 
     @property
     def summary(self) -> Any:
-        """A row per model with all its scores, as the caller's kind of frame."""
-        columns: dict[str, list[Any]] = {"model": list(self.scores)}
-        for name in _names_of(self.scores.values()):
-            columns[name] = [scores.get(name, np.nan) for scores in self.scores.values()]
-        return to_kind(frame_of(columns), self.forecasts[0].panel.kind)
+        """A row per model with its main scores, as the caller's kind of frame; `scores` has all."""
+        return to_kind(frame_of(self.summary_columns), self.forecasts[0].panel.kind)
+
+    @property
+    def summary_columns(self) -> dict[str, list[Any]]:
+        """The columns of `summary`, those that the shell prints."""
+        (coverage,) = (name for name in self.scores[MODEL] if name.startswith("coverage_"))
+        names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
+        columns = {name: [scores[name] for scores in self.scores.values()] for name in names}
+        return {"model": list(self.scores), **columns}
 
     def by(self, axis: Axis) -> Any:
         """A row per (series, lead, cutoff or channel) and model with the metrics of its cells.
@@ -222,6 +228,7 @@ def run_backtest(
     cutoffs: Sequence[int],
     forecasts_at: Callable[[Sequence[int]], Iterable[ForecastsByModel]],
     baselines: Sequence[str] = BASELINES,
+    scoring: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Backtest:
     """Forecasts and scores at rolling cutoffs.
 
@@ -230,6 +237,7 @@ def run_backtest(
         forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with actuals;
             called with as many cutoffs at a time as bounded memory allows.
         baselines: to score beside the model.
+        scoring: entered while forecasts of baselines are made, and all are scored.
     """
     kept: list[tuple[Forecast, Quantiles]] = []
     parts: list[_Part] = []
@@ -242,7 +250,8 @@ def run_backtest(
         made = list(forecasts_at(remaining[:count]))
         first, remaining = made[0][MODEL], remaining[count:]
         size = first.quantiles.size + (0 if first.paths is None else first.paths.size)
-        new = list(_tally_parts(made, baselines))
+        with scoring():
+            new = list(_tally_parts(made, baselines))
         beside = [one for part in new for one in part.beside]
         parts += [part._replace(beside=[]) for part in new]
         # Sample paths are many times as large as quantiles, and are scored by now.

@@ -249,7 +249,7 @@ def _scores(backtest: Backtest) -> str:
     return (
         f"<p>All models over the same {counted(backtest.scored, 'cell')}; "
         f"{counted(backtest.unscored, 'cell')} without an actual or a forecast are in no score. "
-        f"★ is the best of its column.</p>{_score_table(backtest.scores)}"
+        f"★ is the best of its row.</p>{_score_table(backtest.scores)}"
     )
 
 
@@ -326,7 +326,7 @@ def _findings(findings: Sequence[Finding]) -> str:
     for one in findings:
         first = f" First: {escape(one.first)}." if one.first else ""
         advice = f"<small>→ {escape(one.advice)}</small>" if one.advice else ""
-        text = f"<code>{escape(one.rule)}</code> {escape(one.text)}.{first}{advice}"
+        text = f"<code>{escape(one.rule)}</code> {escape(one.text)}.{first} {advice}"
         items.append(f"<li><b>{one.severity}</b> {text}</li>")
     return f'<ul class="findings">{"".join(items)}</ul>'
 
@@ -373,21 +373,18 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> 
 
 
 def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """A row per model and a column per metric, the best of each column marked; then the definitions."""
+    """A row per metric and a column per model, the best of each row marked; then the definitions."""
     names = list(dict.fromkeys(name for one in scores.values() for name in one))
     names = [name for name in names if name not in ("skill_low", "skill_high")]
     first = _FIRST_COLUMNS
     names.sort(key=lambda name: first.index(name) if name in first else len(first))
-    best = {
-        name: _best(name, {model: one.get(name, np.nan) for model, one in scores.items()})
-        for name in names
-    }
     rows = []
-    for model, one in scores.items():
-        cells = [escape(model)]
-        for name in names:
+    for name in names:
+        cells = [escape(_column(name))]
+        best = _best(name, {model: one.get(name, np.nan) for model, one in scores.items()})
+        for model, one in scores.items():
             text = _score(name, one.get(name, np.nan))
-            text = f'<b class="best">★ {text}</b>' if model in best[name] else text
+            text = f'<b class="best">★ {text}</b>' if model in best else text
             low, high = (one.get(f"{name}_{end}", np.nan) for end in ("low", "high"))
             if low < high:
                 text += f" <small>({_score(name, low)} to {_score(name, high)})</small>"
@@ -398,8 +395,8 @@ def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
         for name in names
         if (text := describe(name))
     )
-    table = _table(["model", *map(_column, names)], rows, "Scores by model")
-    return f"{table}<details><summary>What the columns mean</summary><dl>{meanings}</dl></details>"
+    table = _table(["metric", *scores], rows, "Scores by model")
+    return f"{table}<details><summary>What the metrics mean</summary><dl>{meanings}</dl></details>"
 
 
 def _column(name: str) -> str:

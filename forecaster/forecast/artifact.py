@@ -443,9 +443,9 @@ def network_line(artifact: Artifact) -> str:
     if found is None:
         return ""
     if not weight:
-        return "network weight 0: the linear forecast alone was best on the validation windows"
+        return "network weight 0 %: the forecast is linear, which was best on the validation windows"
     return (
-        f"network weight {weight:.2f}, chosen on the validation windows; there the network makes "
+        f"network weight {100 * weight:.0f} %, chosen on the validation windows; there the network makes "
         f"{100 * found:.0f} % of what moves forecasts away from the mean of their context, the linear "
         "forecast the rest"
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,8 +161,8 @@ def detect(
             f"this model's quantile levels {list(levels)} have none on either side of the median, so "
             "there is no band; fit one with --set model.quantile_levels=[0.1,0.5,0.9]"
         )
-    if not 0 < beyond < np.inf:
-        raise ConfigError(f"beyond {beyond}: expected a number above 0; 1 is the edge of the band")
+    if not (isinstance(beyond, SupportsFloat) and 0 < float(beyond) < np.inf):
+        raise ConfigError(f"beyond {beyond!r}: expected a number above 0; 1 is the edge of the band")
     refuse_errors(check_panel(panel))
     shape = (panel.n_rows, panel.n_channels)
     band = np.full((*shape, 3), np.nan)

@@ -22,12 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from forecaster.errors import ConfigError
 from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import check_suffix
+from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 
 METADATA_FORMAT = 2
@@ -46,21 +49,7 @@ class OnnxGraph(nn.Module):
                 weight = float(member.network_weight)  # type: ignore[arg-type]
                 del member.network_weight
                 member.network_weight = weight  # type: ignore[assignment]
-        self.shape = shape = artifact.shape
-        context, whole = artifact.context_length, artifact.context_length + shape.horizon
-        self.sizes = {  # the fields of `Inputs` without the masks, with their axes after the batch
-            "context": (context, shape.channels),
-            "past": (context, shape.past),
-            "known": (whole, shape.known),
-            "static": (shape.static,),
-            "static_category": (len(shape.static_categories),),
-            "past_category": (context, len(shape.past_categories)),
-            "known_category": (whole, len(shape.known_categories)),
-            "phase": (whole, shape.cycles),
-            "elapsed": (whole,),
-            "channel": (shape.channels,),
-            "spread": (shape.channels,),
-        }
+        self.shape, self.sizes = artifact.shape, _sizes(artifact)
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
@@ -116,7 +105,7 @@ def check_onnx(path: Path, overwrite: bool = True) -> None:
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"--onnx needs {' and '.join(missing)}: pip install 'attention-forecaster[onnx]'"
+            f"--onnx needs {' and '.join(missing)}: pip install onnx onnxruntime onnxscript"
         )
 
 
@@ -151,6 +140,34 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
         partial.write_bytes(model.SerializeToString())
         compared = _compare(graph, partial)
     return f"{', '.join(graph.names)} → quantiles; {compared}"
+
+
+def onnx_inputs(
+    artifact: Artifact, panel: Panel, cutoff: str = "own"
+) -> tuple[list[str], dict[str, NDArray[Any]]]:
+    """Returns the labels of the series that can be forecast, and the inputs of the file for them."""
+    labels, inputs = Predictor(artifact, "cpu").inputs(panel, cutoff)
+    names = [name for name, size in _sizes(artifact).items() if 0 not in size]
+    return labels, {name: getattr(inputs, name).numpy() for name in names}
+
+
+def _sizes(artifact: Artifact) -> dict[str, tuple[int, ...]]:
+    """Returns the fields of `Inputs` without the masks, with their axes after the batch."""
+    shape = artifact.shape
+    context, whole = artifact.context_length, artifact.context_length + shape.horizon
+    return {
+        "context": (context, shape.channels),
+        "past": (context, shape.past),
+        "known": (whole, shape.known),
+        "static": (shape.static,),
+        "static_category": (len(shape.static_categories),),
+        "past_category": (context, len(shape.past_categories)),
+        "known_category": (whole, len(shape.known_categories)),
+        "phase": (whole, shape.cycles),
+        "elapsed": (whole,),
+        "channel": (shape.channels,),
+        "spread": (shape.channels,),
+    }
 
 
 def metadata(artifact: Artifact) -> dict[str, str]:

@@ -28,8 +28,9 @@ from forecaster.model.scaling import Scale
 from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
-from forecaster.panel.findings import refuse_errors
+from forecaster.panel.findings import Finding, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
+from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
@@ -85,6 +86,8 @@ def resolve_window(
     wanted = artifact.horizon if horizon is None else horizon
     _check_samples(artifact, num_samples)
     check_horizon(artifact, wanted, num_samples)
+    if not is_count(seed, least=0):
+        raise ConfigError(f"seed {seed!r}: expected 0 or more")
     if cutoff not in ("own", "last"):
         time = panel.calendar.parse(cutoff)
         _check_near(panel, time, max(artifact.context_length, _MOST_EMPTY))
@@ -128,7 +131,7 @@ def _check_near(panel: Panel, cutoff: int, most: int) -> None:
         DataError: there are more than `most` steps between them.
     """
     end, text = int(panel.time.max(initial=NO_TIME)), panel.calendar.text
-    if panel.regular and end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
+    if end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
         raise DataError(
             f"{panel.name}: cutoff {text(cutoff)} is {steps:,} steps of {panel.calendar.freq} after the "
             f"end of the table, {text(end)}; expected at most {most:,}"
@@ -147,7 +150,25 @@ def _check_samples(artifact: Artifact, wanted: int | None) -> None:
         )
 
 
-def check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
+def audited(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Finding]:
+    """Returns the findings on a table to forecast, and one where the model has seen what is forecast.
+
+    Raises:
+        DataError: the audit finds errors, or a covariate known in advance is missing after the cutoff.
+    """
+    found = check_panel(panel, target=artifact.plan.target)
+    refuse_errors(found)
+    _check_known(panel, artifact, window)
+    # Without times rows are numbered from the end of each table: nothing can be compared.
+    cutoff, seen, text = window.cutoff, artifact.trained_until, panel.calendar.text
+    if cutoff is not None and cutoff < seen and panel.schema.time is not None:
+        line = f"the model was trained until {text(seen)}: it has seen what follows {text(cutoff)}"
+        advice = "score it with forecaster backtest, which fits again on the rows before"
+        found = worst_first([*found, Finding("warning", "in-sample", line, advice, where=text(cutoff))])
+    return found
+
+
+def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
     """Refuses a future whose known covariates are not all given, where there is a forecast.
 
     Raises:
@@ -297,9 +318,7 @@ class Predictor:
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
         panel = panel.only(only)
-        found = check_panel(panel, target=self.artifact.plan.target)
-        refuse_errors(found)
-        check_known(panel, self.artifact, window)
+        found = audited(panel, self.artifact, window)
         forecasts, total = [], panel.n_series
         for start in range(0, total, BLOCK):
             stop = min(start + BLOCK, total)
@@ -321,6 +340,24 @@ class Predictor:
             window.seed,
         )
         return replace(self._keyed(leads, window, chosen, predicted), panel=panel)
+
+    def inputs(self, panel: Panel, cutoff: str = "own") -> tuple[list[str], Inputs]:
+        """Returns the labels of the series that can be forecast, and what the network reads of each.
+
+        Args:
+            panel: opened with the artifact's schema.
+            cutoff: as in `predict`.
+
+        Raises:
+            DataError: a covariate known in advance is missing after the cutoff.
+        """
+        window = resolve_window(self.artifact, panel, cutoff, None)
+        audited(panel, self.artifact, window)
+        leads = _locate_leads(panel, self.artifact, window)
+        chosen = np.flatnonzero(leads.usable.any(axis=1))
+        store = self._store(leads.panel, self.artifact.horizon)
+        batch = store.batch(chosen, None, leads.cutoff[chosen])
+        return [panel.labels[number] for number in chosen], batch.inputs
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
         """Returns the forecast of every series at one past cutoff (a time), with the truth."""

@@ -34,7 +34,8 @@ figure,.wide,pre{margin:.5rem 0;overflow-x:auto}figure svg{min-width:44rem;max-w
 svg image{image-rendering:pixelated}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
 th,td{padding:.3rem .7rem;border-bottom:1px solid var(--edge);text-align:right;white-space:nowrap}
-th:first-child{text-align:left;font-weight:400}
+th:first-child{text-align:left;font-weight:400;position:sticky;left:0;background:#fff}
+tbody th{white-space:normal;overflow-wrap:anywhere;min-width:6.5rem;max-width:45vw}td small{display:block}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem}dt{font-weight:600}
 dd{margin:0;overflow-wrap:anywhere}pre{background:var(--soft);padding:.7rem}
 @media print{nav{display:none}details::details-content{content-visibility:visible;display:block}

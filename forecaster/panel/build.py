@@ -70,7 +70,8 @@ def open_panel(
 
 
 def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
-    reading = data if schema is None else data.model_copy(update={"series": schema.series})
+    own = {} if schema is None else {"series": schema.series, "time": schema.time}
+    reading = data.model_copy(update=own)
     return read_tables(sources, reading, None if schema is None else schema.decimals)
 
 
@@ -158,12 +159,9 @@ def build_panel(
     given = [part for part in (table, covariates, future) if part is not None]
     notes = [note for part in given for note in part.notes]
     with beside(notes):
-        holidays = data.holidays if schema is None else schema.holidays
-        if holidays is not None:
+        holidays = (data.holidays or ()) if schema is None else schema.holidays
+        if holidays:
             check_holidays(holidays, given)
-        time = (data if schema is None else schema).time
-        table = table.with_joined_times(time)
-        covariates, future = (t and t.with_joined_times(time) for t in (covariates, future))
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
@@ -176,7 +174,7 @@ def build_panel(
                 why = rows_reasons(schema.time, schema.series, schema.target)
                 schema = replace(schema, reasons=schema.reasons | why)
         # Made from the calendar, holidays are no column of any table.
-        schema = replace(schema, holidays=None, time_parts={**table.time_parts})
+        schema = replace(schema, holidays=(), time_parts={**table.time_parts})
         check_schema(schema, table, covariates)
         faults = Faults()
         rows = main_rows(table, schema, data, order)
@@ -261,7 +259,7 @@ def panel_of(
     name: str,
     kind: str,
     *,
-    holidays: str | None = None,
+    holidays: tuple[str, ...] = (),
     sparse: bool = False,
 ) -> Panel:
     """Returns rows as arrays.
@@ -270,7 +268,7 @@ def panel_of(
         rows: of all tables, with the categories of the schema where it has them.
         calendar: of the rows.
         name, kind: of the table.
-        holidays: country whose public holidays become a known covariate.
+        holidays: countries whose public holidays become a known covariate each.
         sparse: most of the grid may be empty.
     """
     panel, faults = _arrays(rows, calendar, name, kind), Faults()
@@ -280,7 +278,7 @@ def panel_of(
         if rows.schema.regular:
             panel = _on_grid(panel, sparse=sparse)
     faults.refuse()
-    return panel if holidays is None else with_holidays(panel, holidays)
+    return with_holidays(panel, holidays) if holidays else panel
 
 
 def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:

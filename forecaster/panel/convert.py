@@ -129,7 +129,6 @@ def convert_table(
         with _reading(scan.name):
             sample = sample_of(scan, PART)
         tables = read_tables(sources, data, decimals)
-        tables = {name: table.with_joined_times(data.time) for name, table in tables.items()}
         schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
         schema = replace(schema, time_parts=parts)
         covariates, future = (
@@ -217,8 +216,8 @@ class _Conversion:
     def run(self, schema: Schema, sample: Table, store: StoreWriter) -> None:
         """Appends every part to the store, and finishes it."""
         given = [table for table in (sample, self.covariates, self.future) if table is not None]
-        holidays = self.data.holidays
-        if holidays is not None:
+        holidays = self.data.holidays or ()
+        if holidays:
             check_holidays(holidays, given)
         check_schema(schema, sample, self.covariates)
         with _reading(self.scan.name):

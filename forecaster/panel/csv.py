@@ -314,7 +314,7 @@ def _read(
     if floats and decimals.all - {mark}:
         frame, floats = read_all(), []
     frame, marks, notes = typed(frame, {mark} if floats or dialect.comma else set())
-    if dialect.comma and floats and decimals.others is None:
+    if dialect.comma and floats and not decimals.others:
         notes.insert(0, decimal_comma(floats[0]))
     elif floats and any(note.rule == "decimal" for note in notes):
         frame, marks, notes = typed(read_all(), set())

@@ -129,11 +129,6 @@ class Table:
         ids = [as_ids(text, self.frame[text.name]) for text in texts]
         return replace(self, frame=self.frame.with_columns(ids))
 
-    def with_joined_times(self, time: str | None) -> Table:
-        """Returns the table with the columns of a time's parts as one: see `join_times`."""
-        frame, parts = join_times(self.frame, time, self.name)
-        return replace(self, frame=frame, time_parts=parts)
-
     def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
@@ -246,7 +241,7 @@ def read_table(
         source: CSV (also gzip or Zstandard), Parquet or Arrow file; a folder or a glob of such files,
             read in natural order; a URL as https:// or s3://; or a frame or series. The index of a
             pandas frame becomes columns where it is named, holds dates or has several levels.
-        data: delimiter and decimal mark where they are declared, and the layout.
+        data: delimiter and decimal mark where they are declared, the layout, and the parts of a time.
         decimals: marks that hold unless one is declared.
 
     Raises:
@@ -262,11 +257,11 @@ def read_table(
     is_path = isinstance(source, str | Path)
     table = _read_files(str(source), data, decimals) if is_path else _read_frame(source)
     check_names(table.frame.columns, table.name)
-    frame = table.frame.rename(str.strip)
+    frame, parts = join_times(table.frame.rename(str.strip), data.time, table.name)
     if frame.height == 0:
         found = f"the columns {listing(frame.columns)} and no rows" if frame.columns else "nothing"
         raise DataError(f"{table.name}: expected a header and rows, found {found}")
-    return replace(table, frame=frame)
+    return replace(table, frame=frame, time_parts=parts)
 
 
 def to_kind(frame: pl.DataFrame, kind: str) -> Any:
@@ -439,19 +434,13 @@ def _text_of(
         parts = []
         for file, height in zip(files, heights, strict=True):
             content, kind = _content_of(file.name)
-            whole, known = kind != "text", Decimals()
-            frame = (
-                _read_file(file, data, known)[0]
-                if whole
-                else read_text(content, file.name, data, names)
-            )
-            columns = [c.cast(pl.String).head(height) for c in frame if c.name in names]
-            keys = (
-                {} if whole else {k: v for k, v in file.keys if k in names and k not in frame.columns}
-            )
-            columns += [pl.Series(k, [v], pl.String).new_from_index(0, height) for k, v in keys.items()]
-            parts.append(pl.DataFrame(columns))
-        return pl.concat(parts, how="diagonal")
+            if kind == "text":
+                frame = read_text(content, file.name, data, names)
+            else:
+                frame = _read_file(file, data, Decimals())[0]
+            columns = [pl.col(name).cast(pl.String) for name in names]
+            parts.append(_with_keys(frame, file).select(columns).head(height))
+        return pl.concat(parts)
 
     return text
 
@@ -484,10 +473,14 @@ def _read_file(
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
     except _BAD_FILE as error:
         raise unreadable(name, error) from error
+    return _with_keys(frame, file), marks, notes
+
+
+def _with_keys(frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
     empty = "__HIVE_DEFAULT_PARTITION__"
     keys = {key: None if value == empty else value for key, value in file.keys}
     own = [pl.lit(keys[key], pl.String).alias(key) for key in keys if key not in frame.columns]
-    return frame.with_columns(own), marks, notes
+    return frame.with_columns(own)
 
 
 def format_of(head: bytes, name: str) -> str:

@@ -1,6 +1,6 @@
 """Public holidays as a covariate known in advance, made from the calendar.
 
-The column `HOLIDAY` counts the public holidays in the step that a timestamp begins, on the wall clock: 0
+A column counts the public holidays in the step that a timestamp begins, on the wall clock: 0
 or 1 for days; whether their day is one for shorter steps; for months, quarters and years those of the
 whole months that begin with (for month ends: end with) the timestamp's own; for weeks such as W-SUN
 those up to the timestamp's day. Axes: n = times.
@@ -21,28 +21,30 @@ from forecaster.errors import DataError, nearest
 from forecaster.panel.calendar import DAY, MONTHS, Calendar, Times
 from forecaster.panel.findings import did_you_mean
 from forecaster.panel.frames import Table
-from forecaster.panel.schema import HOLIDAY
+from forecaster.panel.schema import Names, holiday_columns
 
 if TYPE_CHECKING:
     from forecaster.panel.panel import Panel
 
 
-def with_holidays(panel: Panel, country: str) -> Panel:
-    """Returns the panel with the column of a country's holidays as its last known covariate.
+def with_holidays(panel: Panel, countries: Names) -> Panel:
+    """Returns the panel with the holidays of countries as its last known covariates.
 
     Args:
-        panel: without that column.
-        country: as DE, or DE-BY for a part of it.
+        panel: without these columns.
+        countries: as DE, or DE-BY for a part of it.
 
     Raises:
         DataError: rows are numbered, the country is unknown, or the extra is not installed.
     """
     if panel.calendar.integer:
-        raise DataError(f"{panel.name}: --holidays {country}: rows are numbered, they have no dates")
-    counts = count_holidays(panel.calendar, panel.time, country)
-    values = np.column_stack([panel.values, counts])
-    reasons = panel.schema.reasons | {HOLIDAY: f"public holidays of {country}"}
-    schema = replace(panel.schema, holidays=country, reasons=reasons)
+        flag = f"--holidays {','.join(countries)}"
+        raise DataError(f"{panel.name}: {flag}: rows are numbered, they have no dates")
+    counts = [count_holidays(panel.calendar, panel.time, country) for country in countries]
+    values = np.column_stack([panel.values, *counts])
+    made = zip(holiday_columns(countries), countries, strict=True)
+    reasons = panel.schema.reasons | {name: f"public holidays of {country}" for name, country in made}
+    schema = replace(panel.schema, holidays=countries, reasons=reasons)
     return replace(panel, schema=schema, values=values)
 
 
@@ -69,14 +71,15 @@ def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.
     return count.astype(np.float64)
 
 
-def check_holidays(country: str, tables: Sequence[Table]) -> None:
-    """Raises a DataError for an unknown country, and for tables that have a column `HOLIDAY`."""
-    _holidays(country, 2000, 2000)
+def check_holidays(countries: Names, tables: Sequence[Table]) -> None:
+    """Raises a DataError for an unknown country, and for tables that have one of the columns."""
+    for country in countries:
+        _holidays(country, 2000, 2000)
     for table in tables:
-        if HOLIDAY in table.frame.columns:
+        for name in set(holiday_columns(countries)) & set(table.frame.columns):
             raise DataError(
-                f"{table.name}: --holidays makes a column '{HOLIDAY}', but the table has one; "
-                f"rename it, or declare it with --known {HOLIDAY} and leave out --holidays"
+                f"{table.name}: --holidays makes a column '{name}', but the table has one; "
+                f"rename it, or declare it with --known {name} and leave out --holidays"
             )
 
 
@@ -87,8 +90,7 @@ def _holidays(country: str, first: int, last: int) -> Times:
         import holidays
     except ImportError:
         raise DataError(
-            f"--holidays {country}: needs the package holidays; "
-            'pip install "attention-forecaster[holidays]"'
+            f"--holidays {country}: needs the package holidays: pip install holidays"
         ) from None
     name, _, part = country.partition("-")
     name, parts = name.upper(), holidays.list_supported_countries()

@@ -16,7 +16,7 @@ import polars as pl
 from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.timestamps import first_values
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-", "?")
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", "-", "?")
 PADDED = r"^0\d+$"
 """A digit string that a number would not give back: the id 007."""
 
@@ -28,17 +28,13 @@ class Decimals:
     columns: Mapping[str, str] = field(default_factory=dict)
     """By column; values that contradict them are refused."""
     others: str | None = None
-    """Of all other columns; None = as they show."""
+    """Of all other columns; none = as they show."""
     origin: str = ""
     """What has these marks, for messages; empty = they are declared."""
     seen: Collection[str] = ()
     """Marks of further columns and files: they decide between two readings, and refuse none."""
     undecided: bool = False
     """Whether columns that can be read in two ways stay text, for other files may show their mark."""
-
-    def of(self, name: str) -> str | None:
-        """Returns the mark of a column; None where its values decide."""
-        return self.columns.get(name) or self.others
 
     @property
     def all(self) -> set[str]:
@@ -140,8 +136,8 @@ def as_numbers(
     seen = {*decimals.seen, *_shown(styles.values())}
     marks, notes = {}, []
     for name, found in styles.items():
-        named, text, decimal = f"{where}: column '{name}'", known_text(frame[name]), decimals.of(name)
-        if decimal is not None:
+        named, text = f"{where}: column '{name}'", known_text(frame[name])
+        if decimal := decimals.columns.get(name) or decimals.others:
             fitting = [style for style in found if style.decimal == decimal]
             if not fitting:
                 styles_of = [style for style in _STYLES if style.decimal == decimal]

@@ -17,7 +17,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.findings import fault, row_fault
 from forecaster.panel.frames import TEXT, Table
-from forecaster.panel.numbers import MISSING
+from forecaster.panel.numbers import known_text
 from forecaster.panel.timestamps import guess_formats
 
 _MIN_VALUE_COLUMNS = 5
@@ -77,10 +77,9 @@ def to_long(
         long = long.with_columns(pl.Series("time", values.columns)[column])
     long = long.with_columns(pl.Series(value, numbers[inside], nan_to_null=True))
     roles = {"time": "time" if dated else "row", "series": series, "target": (value,)}
-    marks = (
-        dict.fromkeys([value], *{*table.marks.values()}) if len({*table.marks.values()}) == 1 else {}
-    )
-    return replace(table, frame=long, parts=(), text=None, marks=marks), data.model_copy(update=roles)
+    marks = {*table.marks.values()}
+    kept = {value: marks.pop()} if len(marks) == 1 else {}
+    return replace(table, frame=long, parts=(), text=None, marks=kept), data.model_copy(update=roles)
 
 
 def rows_reasons(time: str | None, series: tuple[str, ...], target: tuple[str, ...]) -> dict[str, str]:
@@ -113,10 +112,9 @@ def _check_unique_series(table: Table, series: tuple[str, ...]) -> None:
 def _numbers(table: Table, values: pl.DataFrame) -> np.ndarray:
     columns = []
     for column in values:
-        numbers = column.cast(pl.Float64, strict=False)
-        bad = numbers.is_null() & column.is_not_null()
-        if column.dtype == pl.String:
-            bad &= ~column.str.strip_chars().is_in(MISSING)
+        known = known_text(column) if column.dtype == pl.String else column
+        numbers = known.cast(pl.Float64, strict=False)
+        bad = numbers.is_null() & known.is_not_null()
         if bad.any():
             where = f"{table.name}: column '{column.name}'"
             advice = (

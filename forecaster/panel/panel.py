@@ -102,11 +102,19 @@ class Panel:
         """Returns the number of the series of this label.
 
         Raises:
-            DataError: there is none; names the nearest.
+            DataError: there is none, and the nearest is named; or several have it.
         """
         labels = self.labels
-        if label in labels:
-            return labels.index(label)
+        first = labels.index(label) if label in labels else -1
+        if label in labels[first + 1 :]:
+            keys = self.keys[[first, labels.index(label, first + 1)]].rows(named=True)
+            both = " and ".join(", ".join(f"{k} '{v}'" for k, v in one.items()) for one in keys)
+            raise DataError(
+                f"{self.name}: several series have the label '{label}': {both}; rename one of them, or "
+                "leave the others out of the table"
+            )
+        if first >= 0:
+            return first
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
@@ -288,8 +296,8 @@ class Panel:
         panel = self.cut(self.indptr[:-1], self.indptr[1:], added)
         new = panel.indptr[owner] + length[owner] + count - 1
         panel.time[new] = times
-        if self.schema.holidays is not None:
-            panel.values[new, -1] = count_holidays(self.calendar, times, self.schema.holidays)
+        for at, country in enumerate(self.schema.holidays, -len(self.schema.holidays)):
+            panel.values[new, at] = count_holidays(self.calendar, times, country)
         return panel
 
     def fingerprint(self) -> str:
@@ -359,8 +367,8 @@ class Panel:
         zone, time_format = self.schema.time_zone, self.schema.time_format
         if time_format is None:
             first = self.time[self.indptr[:-1][np.diff(self.indptr) > 0]]
-            days = self.regular and self.calendar.step >= DAY
-            days = days and not (self.calendar.wall_clock(first) % DAY).any()
+            clock = self.calendar.wall_clock(first) % DAY
+            days = self.regular and self.calendar.step >= DAY and not clock.any()
             time_format = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S%.f" + "%:z" * (zone is not None)
         times = [rows[name] for name in ("cutoff", self.schema.time or "time") if name in rows.columns]
         stamps = [

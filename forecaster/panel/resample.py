@@ -91,13 +91,13 @@ def _aggregate(rows: Rows, column: pl.Series, agg: str) -> pl.Expr:
 def _dropped(rows: Rows, calendar: Calendar, frame: pl.DataFrame, cut: NDArray[np.bool_]) -> Finding:
     """Returns a note on the periods that rows cover in part: `cut` bool [first or last, period]."""
     at, (first, last) = np.flatnonzero(cut.any(axis=0)), cut.sum(axis=1)
-    text, where, label = f"{rows.frame.height:,} rows became {frame.height:,} periods", "", ""
+    text = (
+        f"{rows.frame.height:,} rows became {frame.height:,} periods; {len(at):,} of them are dropped, as "
+        f"rows cover only a part ({first:,} first, {last:,} last ones of a series)"
+    )
+    where, label = "", ""
     if len(at):
-        text += (
-            f"; {len(at):,} of them are dropped, as rows cover only a part ({first:,} first, {last:,} "
-        )
-        text += "last ones of a series)"
-        number, begin, end = frame[int(at[-1])].select(SERIES, _BEGIN, _END).row(0)
+        number, begin, end = frame[int(at[0])].select(SERIES, _BEGIN, _END).row(0)
         where = f"{calendar.text(begin)} to {calendar.text(int(calendar.shift(end, -1)))}"
         label = label_of(rows.keys, number)
     advice = "nothing to do: a part of a period does not compare with whole ones"

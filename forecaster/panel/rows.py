@@ -129,13 +129,12 @@ def _with_numbers(
     table: Table, schema: Schema, data: DataConfig
 ) -> tuple[Table, Schema, list[Finding]]:
     """Returns the table with columns of text as numbers, the schema with their marks, and notes."""
-    texts = [column for column in table.frame if column.dtype in TEXT]
-    text = [column.cast(pl.String) for column in texts if column.name in schema.numbers]
-    decimals = schema.decimals if data.decimal is None else Decimals(others=data.decimal)
-    frame, marks, notes = as_numbers(pl.DataFrame(text), decimals, table.name, table.place)
-    found: Any = schema.decimal | marks
-    table = replace(table, frame=table.frame.with_columns(frame.iter_columns()))
-    return table, replace(schema, decimal=found), notes
+    decimals = Decimals(others=data.decimal) if data.decimal else schema.decimals
+    text = [c.cast(pl.String) for c in table.frame if c.name in schema.numbers and c.dtype in TEXT]
+    found, marks, notes = as_numbers(pl.DataFrame(text), decimals, table.name, table.place)
+    both: Any = schema.decimal | marks
+    table = replace(table, frame=table.frame.with_columns(found.iter_columns()))
+    return table, replace(schema, decimal=both), notes
 
 
 def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
@@ -287,16 +286,13 @@ class _RowSource:
         rows = self.table.frame[repeats.explode().unique().sort()]
         keys = [name for name in self.keys.columns if name in rows.columns]
         used = [*keys, *([self.time] if self.time in rows.columns else [])]
-        dated = date_like(rows)
-        free = [
-            c.name for c in rows if c.dtype in TEXT or (c.dtype.is_integer() and names_series(c.name))
-        ]
-        free = [name for name in free if name not in (*used, *self.target, *dated)][:8]
-        for size in (1, 2):
-            for chosen in itertools.combinations(free, size):
-                if rows.n_unique([*used, *chosen]) >= 0.99 * rows.height:
-                    names = "column " + " and ".join(f"'{name}'" for name in chosen)
-                    return f"they differ in {names}: add --series {','.join((*keys, *chosen))}"
+        taken = (*used, *self.target, *date_like(rows))
+        ids = [c for c in rows if c.dtype in TEXT or (c.dtype.is_integer() and names_series(c.name))]
+        free = [column.name for column in ids if column.name not in taken][:8]
+        for chosen in (*itertools.combinations(free, 1), *itertools.combinations(free, 2)):
+            if rows.n_unique([*used, *chosen]) >= 0.99 * rows.height:
+                names = " and ".join(f"'{name}'" for name in chosen)
+                return f"they differ in column {names}: add --series {','.join((*keys, *chosen))}"
         return ""
 
 

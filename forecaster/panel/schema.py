@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import polars as pl
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
@@ -22,8 +22,17 @@ from forecaster.panel.numbers import Decimals
 from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
-HOLIDAY = "holiday"
 _PLAIN = re.compile(r"U?Int\d+|Float\d\d|String")
+
+
+def _countries(stored: Any) -> Any:
+    # Older schemas hold one country, or null.
+    return (stored,) if isinstance(stored, str) else stored or ()
+
+
+def holiday_columns(countries: Names) -> Names:
+    """Returns the names of the covariates made of countries' holidays: holiday; holiday_DE, holiday_FR."""
+    return ("holiday",) if len(countries) == 1 else tuple(f"holiday_{name}" for name in countries)
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,8 @@ class Schema:
     """Decimal marks of columns of numbers that were text; "" where files had both."""
     season_length: int | None = None
     """Steps of the main season where declared or found; None = it follows from the step."""
-    holidays: str | None = None
-    """Country whose public holidays are the last known covariate, `HOLIDAY`, made from the calendar."""
+    holidays: Annotated[Names, BeforeValidator(_countries)] = ()
+    """Countries whose public holidays are the last known covariates, made from the calendar."""
     series: Names = ()
     """Columns that together name a series."""
     target: Names = ()
@@ -82,8 +91,8 @@ class Schema:
     @property
     def known_numeric(self) -> Names:
         """Numeric known covariates, the holidays last."""
-        made = (HOLIDAY,) if self.holidays else ()
-        return tuple(name for name in self.known if name not in self.categorical) + made
+        numbers = tuple(name for name in self.known if name not in self.categorical)
+        return numbers + holiday_columns(self.holidays)
 
     @property
     def known_category(self) -> Names:
@@ -127,9 +136,9 @@ class Schema:
         """Decimal marks that further text has to have; one that is alone holds for all numbers."""
         marks = {*self.decimal.values()}
         alone = marks.pop() if len(marks) == 1 else ""
-        columns = dict.fromkeys(self.numbers, alone) | self.decimal
         # In layout "rows" the values have the names of the table's many columns.
-        others = alone if self.layout == "rows" and alone else None
+        others = alone if self.layout == "rows" else ""
+        columns = dict.fromkeys(self.numbers, alone) | self.decimal
         return Decimals(columns, others, ", as the model or the other tables have it")
 
     @cached_property
@@ -183,7 +192,12 @@ class Schema:
         for setting in ("freq", "layout", "holidays"):
             given, own = getattr(data, setting), getattr(self, setting)
             if given not in (None, own) and (setting != "freq" or parse_freq(given) != own):
-                raise ConfigError(f"--{setting} {given}: this model was fitted with {own}")
+                words = [
+                    ",".join(value) if isinstance(value, tuple) else value for value in (given, own)
+                ]
+                raise ConfigError(
+                    f"--{setting} {words[0]}: this model was fitted with {words[1] or 'none'}"
+                )
         odd = sorted(set(data.categorical or ()) - set(self.categorical))
         if odd:
             raise ConfigError(
@@ -191,27 +205,17 @@ class Schema:
                 f"{', '.join(self.categorical) or 'none'}; they cannot be changed after the fit"
             )
 
-        def new(columns: Names) -> Names:
-            return tuple(names.get(name, name) for name in columns)
-
-        return replace(
-            self,
-            time=data.time if data.time not in (None, "row") else self.time,
-            series=new(self.series),
-            target=new(self.target),
-            known=new(self.known),
-            past=new(self.past),
-            static=new(self.static),
-            categorical=new(self.categorical),
-            decimal={names.get(name, name): mark for name, mark in self.decimal.items()},
-            dtypes={names.get(name, name): dtype for name, dtype in self.dtypes.items()},
-            categories={names.get(name, name): words for name, words in self.categories.items()},
-        )
+        new: dict[str, Any] = {}
+        for role in COLUMN_LISTS:
+            new[role] = tuple(names.get(name, name) for name in getattr(self, role))
+        for facts in ("decimal", "dtypes", "categories"):
+            new[facts] = {names.get(name, name): fact for name, fact in getattr(self, facts).items()}
+        return replace(self, time=data.time if data.time not in (None, "row") else self.time, **new)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
         role = {name: "target" for name in self.melted or self.target}
-        known = (*self.known, HOLIDAY) if self.holidays else self.known
+        known = (*self.known, *holiday_columns(self.holidays))
         role |= {name: "known" for name in known} | {name: "past" for name in self.past}
         role |= {name: "static" for name in self.static}
         found = [] if self.time is None else [(self.time, "time", self.time_dtype)]

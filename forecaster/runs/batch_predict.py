@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from forecaster.config import DataConfig, config_from
-from forecaster.errors import ConfigError, OutputError
+from forecaster.errors import ConfigError, OutputError, check_count, is_count
 from forecaster.files import atomic_file, check_writable, only_writer
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
@@ -35,12 +35,11 @@ from forecaster.forecast.parts import (
     write_part,
 )
 from forecaster.forecast.plots import PANELS
-from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, check_known
+from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, audited
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
-from forecaster.panel.audit import check_panel
 from forecaster.panel.convert import convert_table
-from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.findings import Finding
 from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Only, Panel
 from forecaster.panel.schema import Schema
@@ -155,9 +154,7 @@ def predict_to(
             Partitions(folder, 0).remove()
         whole, store = _opened(artifact, source, folder, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
-        found = check_panel(panel, target=artifact.plan.target)
-        refuse_errors(found)
-        check_known(panel, artifact, window)
+        found = audited(panel, artifact, window)
         job = PartitionJob(
             str(folder.resolve()), window, panel.n_series, roles=source.roles, only=source.only
         )
@@ -219,8 +216,7 @@ def _made(
 def _device_names(count: int | None) -> list[str]:
     """Returns one device per process: GPUs where the machine has any, else CPUs."""
     count = 1 if count is None else count
-    if count < 1:
-        raise ConfigError(f"devices {count}: expected 1 or more")
+    check_count(count, "devices")
     if 0 < cuda_count() < count:
         raise ConfigError(f"devices {count}: this machine has {cuda_count()} GPUs")
     return [device(number) for number in range(count)]
@@ -368,10 +364,12 @@ def _nothing_left(folder: Path, *, alone: bool) -> Iterator[None]:
 
 
 def _checked(shard: tuple[int, int] | None) -> tuple[int, int]:
-    number, of = shard or (1, 1)
-    if not 1 <= number <= of:
-        raise ConfigError(f"shard {number}/{of}: expected K/N with K from 1 to N, as 2/8")
-    return number, of
+    found = (1, 1) if shard is None else shard
+    if not (
+        isinstance(found, tuple) and [*map(is_count, found)] == [True] * 2 and found[0] <= found[1]
+    ):
+        raise ConfigError(f"shard {found!r}: expected (K, N) with K from 1 to N, as 2/8")
+    return found
 
 
 def _report(

@@ -35,9 +35,7 @@ def ray_engine(address: str | None = None) -> Engine:
         ConfigError: Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError(
-            "engine ray: Ray is not installed: python -m pip install 'attention-forecaster[ray]'"
-        )
+        raise ConfigError("engine ray: Ray is not installed: pip install 'ray[data]'")
     return partial(_made_by_ray, address)
 
 

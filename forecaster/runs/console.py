@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +27,62 @@ if TYPE_CHECKING:
     from forecaster.model.transfer import Part
     from forecaster.runs.tracking import TrackedRun
     from forecaster.windows.split import Split
+
+
+_SHORT = 2.0  # seconds that a stage may be silent
+
+
+@contextmanager
+def stage(console: Console, doing: str) -> Iterator[None]:
+    """Prints what is done once it has taken two seconds and, at its end, how many it took."""
+    begun, shown = time.monotonic(), threading.Event()
+
+    def show() -> None:
+        shown.set()
+        console.print(doing, end=" … ", markup=False, highlight=False)
+
+    timer = threading.Timer(_SHORT, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            print_line(console, f"{time.monotonic() - begun:,.0f} s")
+
+
+def time_left(seconds: float) -> str:
+    """Returns the seconds to the end in words."""
+    return f"{seconds / 60:,.0f} min left" if seconds > 90 else f"{seconds:,.0f} s left"
+
+
+def attempt(
+    console: Console,
+    name: str,
+    draw: Callable[[], object],
+    kept: str,
+    refuses: type[Exception] | tuple[()] = (),
+) -> bool:
+    """Calls `draw`; its failure costs no result and is a warning. Returns whether it went well.
+
+    Args:
+        console: receives the warning.
+        name: of the picture or page.
+        draw: makes it.
+        kept: the result, as "the model itself is complete".
+        refuses: an error that is raised all the same.
+    """
+    try:
+        draw()
+        return True
+    except refuses:
+        raise
+    except Exception as error:  # whatever a drawing raises, the result matters more
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        print_notice(console, f"no {name}: {reason}; {kept}")
+        return False
 
 
 def print_roles(console: Console, panel: Panel) -> None:
@@ -67,6 +127,16 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
         table.add_row(severity, Text(finding.rule), text)
     if found:
         console.print(table)
+
+
+def check_text(panel: Panel, found: Sequence[Finding]) -> str:
+    """Returns what `forecaster check` prints about a table."""
+    text = StringIO()
+    console = Console(file=text, width=100)
+    print_roles(console, panel)
+    print_findings(console, found)
+    print_counts(console, found)
+    return text.getvalue().rstrip()
 
 
 def print_counts(console: Console, found: Sequence[Finding]) -> None:
@@ -190,7 +260,7 @@ def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
 def print_scores(console: Console, artifact: Artifact) -> None:
     """Prints how the validation went, losses as plainly as wins."""
     from forecaster.evaluation.comparison import MODEL, NAIVE, compare
-    from forecaster.forecast.artifact import calibration_line
+    from forecaster.forecast.artifact import calibration_line, network_line
 
     found = artifact.metrics
     line = f"{found['steps']} steps"
@@ -198,12 +268,13 @@ def print_scores(console: Console, artifact: Artifact) -> None:
         line += f", best at {found['best_step']}"
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
         verdict = compare(mine["WQL"], naive["WQL"])
+        skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""
+        skill = ", which makes no error" if naive["WQL"] == 0 else skill
         line += (
-            f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f} "
-            f"(skill {100 * mine['skill']:+.1f} %)"
+            f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"
         )
     print_line(console, line)
-    if line := calibration_line(artifact):
+    for line in filter(None, (network_line(artifact), calibration_line(artifact))):
         print_line(console, line)
 
 
@@ -257,7 +328,14 @@ def print_summary(console: Console, backtest: Backtest) -> None:
     """Prints how the models compare, and which one is better."""
     from forecaster.evaluation.comparison import MODEL
 
-    console.print(_scores_table(backtest.scores))
+    summary = backtest.summary_columns
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in summary:
+        table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
+    for row in zip(*summary.values(), strict=True):
+        cells = zip(summary, row, strict=True)
+        table.add_row(*(_score(name, one) if isinstance(one, float) else one for name, one in cells))
+    console.print(table)
     shown = len(backtest.forecasts)
     print_line(
         console,
@@ -266,21 +344,8 @@ def print_summary(console: Console, backtest: Backtest) -> None:
     )
 
 
-def _scores_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
-    """Returns the scores that a reader compares models by, 80 columns wide."""
-    from forecaster.evaluation.comparison import MODEL
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("model", no_wrap=True)
-    (coverage,) = (name for name in scores[MODEL] if name.startswith("coverage_"))
-    names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for model, mine in scores.items():
-        table.add_row(
-            model, *(f"{mine[name]:.{3 if name in (coverage, 'skill') else 4}g}" for name in names)
-        )
-    return table
+def _score(name: str, value: float) -> str:
+    return "-" if value != value else f"{value:.{3 if name.startswith(('coverage', 'skill')) else 4}g}"
 
 
 def print_notice(console: Console, text: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from forecaster.config import Plan
-from forecaster.errors import ConfigError, FitError, ForecasterError
+from forecaster.errors import ConfigError, FitError, ForecasterError, check_count
 from forecaster.runs.processes import REFUSED, Child
 from forecaster.runs.tracking import first_line
 
@@ -79,6 +79,8 @@ def find_distributed_context(devices: int | None, nodes: int | None) -> Distribu
     Raises:
         ConfigError: torchrun has started another number, or there are fewer devices.
     """
+    check_count(devices, "devices")
+    check_count(nodes, "nodes")
     if all(name in os.environ for name in _TORCHRUN):
         world, local = _number("WORLD_SIZE"), _number("LOCAL_WORLD_SIZE", devices or 1)
         found = DistributedContext(

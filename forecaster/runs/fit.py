@@ -154,8 +154,9 @@ def fit_panel(
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
-        choose_network_weights(networks, trainings.store, split, distributed)
-        weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
+        with context.stage("weighing networks and linear forecast"):
+            choose_network_weights(networks, trainings.store, split, distributed)
+            weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
         artifact = Artifact(
             schema=panel.schema,
             plan=plan,
@@ -167,11 +168,13 @@ def fit_panel(
             versions=versions(),
             parent=ancestry(parent) if parent else None,
         )
-        artifact = calibrated(artifact, panel, split)
+        with context.stage("calibrating quantiles"):
+            artifact = calibrated(artifact, panel, split)
         found = artifact.metrics | member_metrics(members, weights)
         if len(split.validation_windows):
-            found |= _network_effect(artifact.ensemble, panel, plan, split)
-            found["validation"] = _validate(artifact, panel, split, context)
+            with context.stage("scoring the validation windows"):
+                found |= _network_effect(artifact.ensemble, panel, plan, split)
+                found["validation"] = _validate(artifact, panel, split, context)
             if plan.fit.refit and not members[-1].ended:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]

@@ -13,6 +13,7 @@ G stretch of a series' time · W window.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,7 @@ _UNVALIDATED = 0.5  # the errors of network and linear forecast differ, so their
 _MOST_NUMBERS = 1 << 21  # quantiles of a member at hand; more windows would choose the same
 _BATCH = 256
 _ROUNDS, _RATE = 100, 0.5
+_ENOUGH = 0.25  # of the steps; a budget for fewer is a warning
 MEASURED_STEPS, _WARM = 20, 5  # the first few are not counted: caches fill, kernels are chosen
 
 
@@ -101,11 +103,15 @@ class Trainings:
         bounded = broadcast_from_rank_zero(
             within_budget(fit, pace, left / trainings), context.distributed
         )
-        all_of_them = "" if bounded.steps < fit.steps else ", all of them"
+        share = bounded.steps / fit.steps
+        note = "" if share < 1 else ", all of them"
+        if share < _ENOUGH:
+            every = trainings * (fit.steps * pace.step + 8 * pace.validation)
+            note = f": too few to learn much; all of them take about {math.ceil(every / 60)} min"
         context.say(
             f"budget {fit.budget_seconds:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
             f"{trainings} training{'s' * (trainings > 1)} of {bounded.steps:,} "
-            f"of {fit.steps:,} steps{all_of_them}"
+            f"of {fit.steps:,} steps{note}"
         )
         context.settled(bounded)
         return plan.model_copy(update={"fit": bounded})
@@ -149,7 +155,8 @@ class Trainings:
         if network.linear is None:
             return network
         if self._solved is None or self._solved[0] is not split:  # all members have the same maps
-            solve_linear(network, panel, plan, split.train)
+            with self._context.stage("solving the linear forecast"):
+                solve_linear(network, panel, plan, split.train)
             maps = {name: value.clone() for name, value in network.linear.state_dict().items()}
             self._solved = split, maps
         network.linear.load_state_dict(self._solved[1])

@@ -38,6 +38,7 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import (
+    attempt,
     print_cutoffs,
     print_findings,
     print_fresh_refit,
@@ -49,6 +50,7 @@ from forecaster.runs.console import (
     print_scores,
     print_start,
     print_tracked,
+    stage,
 )
 from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
@@ -122,7 +124,9 @@ def run_fit(
     if not introduced:
         print_roles(console, panel)
         print_findings(console, findings)
-    plan, split = resolve(panel, config, start)
+    staged = partial(stage, console)
+    with staged("choosing the linear forecast"):
+        plan, split = resolve(panel, config, start)
     windows_per_step(plan, panel.n_channels, distributed)
     print_plan(console, panel, plan, split)
     first = None
@@ -137,6 +141,7 @@ def run_fit(
         context,
         callbacks=(TrainingBar(console),),
         say=partial(print_notice, console),
+        stage=staged,
         validated=validated.append,
     )
     with ExitStack() as stack:
@@ -155,14 +160,16 @@ def run_fit(
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
             artifact.save(folder)
             drawings = _Drawings(artifact, panel, folder, command, console)
-            if saves:
-                drawings.attempt(LOSSES, drawings.losses)
-                drawings.attempt(FORECAST, drawings.forecast)
-            page = drawings.attempt(REPORT, partial(drawings.page, findings, validated, report))
-            if saves:
-                log_artifact(run, artifact, folder)
-            if page is not None:
-                run.log_text(page, REPORT)
+            with staged("drawing pictures and report"):
+                if saves:
+                    drawings.attempt(LOSSES, drawings.losses)
+                    drawings.attempt(FORECAST, drawings.forecast)
+                page = drawings.attempt(REPORT, partial(drawings.page, findings, validated, report))
+            with staged("recording the run"):
+                if saves:
+                    log_artifact(run, artifact, folder)
+                if page is not None:
+                    run.log_text(page, REPORT)
             if not drawings.failed:
                 print_report(console, report, page is not None)
     print_saved(console, out, run)
@@ -212,7 +219,8 @@ def run_backtest_pipeline(
             print_fresh_refit(console, model.parent)
     refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
-        backtest = run_backtest(cutoffs, refits.forecasts)
+        scoring = partial(stage, console, "scoring model and baselines")
+        backtest = run_backtest(cutoffs, refits.forecasts, scoring=scoring)
         artifact = refits.artifact
         report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
         backtest = replace(backtest, report_context=report_context)
@@ -220,8 +228,13 @@ def run_backtest_pipeline(
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
-            run.log_figure(backtest.plot(), "backtest.png")
-            run.log_text(render_report(backtest), REPORT)
+            with stage(console, "drawing picture and report"):
+                pictures: dict[str, Callable[[], None]] = {
+                    "backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png"),
+                    REPORT: lambda: run.log_text(render_report(backtest), REPORT),
+                }
+                for drawing, draw in pictures.items():
+                    attempt(console, drawing, draw, "the scores are complete")
     print_tracked(console, run)
     return backtest
 
@@ -289,7 +302,8 @@ class _Refits:
     def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
         decoder = self.artifact.plan.model.decoder
         num_samples = NUM_SAMPLES if decoder == "autoregressive" else None
-        return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
+        with stage(self._console, f"forecasting {len(cutoffs)} cutoffs"):
+            return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
@@ -320,7 +334,8 @@ class _Refits:
             raise DataError(
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
-        context = TrainingContext(callbacks=(TrainingBar(self._console),))
+        staged = partial(stage, self._console)
+        context = TrainingContext(callbacks=(TrainingBar(self._console),), stage=staged)
         return fit_panel(seen, plan, split, context)
 
     def _linear(self, seen: Panel) -> Artifact | None:
@@ -337,7 +352,8 @@ class _Refits:
             fit=FitConfig(validation=asked.fit.validation),
         )
         try:
-            return fit_linear(seen, *resolve(seen, config))
+            with stage(self._console, f"fitting the {RIDGE} baseline"):
+                return fit_linear(seen, *resolve(seen, config))
         except ForecasterError as error:
             print_notice(self._console, f"no {RIDGE} in the table: {error}")
             return None
@@ -362,13 +378,10 @@ class _Drawings:
 
     def attempt(self, name: str, draw: Callable[[], Drawn]) -> Drawn | None:
         """Returns what `draw` returns; its failure costs no model, and is a warning."""
-        try:
-            return draw()
-        except Exception as error:  # whatever a drawing raises, the model matters more
-            self.failed = True
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            print_notice(self.console, f"no {name}: {reason}; the model itself is complete")
-            return None
+        drawn: list[Drawn] = []
+        kept = "the model itself is complete"
+        self.failed |= not attempt(self.console, name, lambda: drawn.append(draw()), kept)
+        return drawn[0] if drawn else None
 
     def losses(self) -> None:
         """Draws the loss curves."""

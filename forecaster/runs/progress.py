@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from forecaster.runs.console import time_left
 from forecaster.runs.tracking import TrackedRun
 
 _FLUSH_SECONDS = 2.0
@@ -77,12 +79,14 @@ class TrainingBar(pl.Callback):
         )
         self._task = self._progress.add_task("", total=None, loss="…", name="")
         self._console, self._printed = console, time.monotonic()
+        self._begun = self._printed, 0
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Prints the number of weights, and shows the bar."""
         if not learner.name:
             weights = sum(weight.numel() for weight in learner.network.parameters())
             self._console.print(f"{weights:,} weights", highlight=False)
+        self._begun = time.monotonic(), trainer.global_step
         self._progress.reset(self._task, total=trainer.max_steps, loss="…", name=learner.name)
         self._progress.start()
 
@@ -96,9 +100,12 @@ class TrainingBar(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Prints a line now and then where no bar can move, as in a log file."""
         if self._progress.disable and time.monotonic() - self._printed > _QUIET_SECONDS:
-            self._printed = time.monotonic()
+            self._printed = now = time.monotonic()
+            begun, first = self._begun
             step = f"{learner.name} step {trainer.global_step}/{trainer.max_steps}".lstrip()
-            self._console.print(f"{step}, loss {_losses(learner)}")
+            pace = (now - begun) / max(1, trainer.global_step - first)
+            left = time_left(pace * (trainer.max_steps - trainer.global_step))
+            self._console.print(f"{step}, loss {_losses(learner)}, at most {left}", highlight=False)
 
     def on_train_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Removes the bar."""
@@ -112,7 +119,7 @@ class TrainingBar(pl.Callback):
 
 
 def _losses(learner: pl.LightningModule) -> str:
-    text = f"{learner.latest_loss:.4f}"
+    text = "…" if math.isnan(learner.latest_loss) else f"{learner.latest_loss:.4f}"
     validated = learner.curves.get("validation_loss")
     if validated:
         text += f" · best validation {min(loss for _, loss in validated):.4f}"

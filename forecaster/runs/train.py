@@ -6,6 +6,7 @@ import logging
 import signal
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,8 @@ class TrainingContext:
     """Called before the first training with the settings that depend on the speed of this machine."""
     say: Callable[[str], None] = lambda text: None
     """Prints a line."""
+    stage: Callable[[str], AbstractContextManager[None]] = lambda doing: nullcontext()
+    """Prints what is done inside, and its seconds, where it takes some."""
     validated: Callable[[Backtest], None] = lambda backtest: None
     """Called with the forecasts of the validation windows and their scores."""
 

@@ -109,3 +109,14 @@ def test_predict_counts_categories_the_model_has_not_learned(folder, shell):
     assert [finding.rule for finding in forecast.findings] == ["unknown-category"]
     assert set(forecast.status) == {"ok"}
     assert fc.load("model").predict(tiny.shop(), future=tiny.prices()).findings == ()
+
+
+def test_a_check_in_python_has_the_roles_and_prints_what_the_shell_prints(folder, shell, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    found = fc.check("shop.csv", known="price")
+    roles = {"date": "time", "store": "series", "sales": "target"}
+    assert found.roles == roles | {"price": "known", "visitors": "past", "city": "static"}
+    answer = shell("check", "shop.csv", "--known", "price")
+    assert [line.rstrip() for line in repr(found).splitlines()] == [
+        line.rstrip() for line in answer.out.splitlines()
+    ]

@@ -26,7 +26,7 @@ from forecaster.evaluation.comparison import (
 from forecaster.evaluation.error_scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
-from forecaster.runs.console import print_summary
+from forecaster.runs.console import print_scores, print_summary
 
 HAND = (0.1, 0.5, 0.9)
 
@@ -174,7 +174,9 @@ def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
     assert backtest.scores[NAIVE]["skill"] == 0.0
     columns = ["MAE", "RMSE", "MSE", "MASE", "RMSSE", "sMAPE", "WQL", "SQL", "CRPS_quantiles", "bias"]
     columns += ["coverage_80", "width_80", "skill", "skill_low", "skill_high"]
-    assert backtest.summary.columns == ["model", *columns]
+    assert list(backtest.scores[MODEL]) == columns
+    shown = ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
+    assert backtest.summary.columns == shown and "…" not in str(backtest.summary)
 
 
 def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores():
@@ -423,3 +425,13 @@ def test_the_table_of_all_models_fits_a_narrow_console():
         assert line.startswith(name) and len(line) <= 80 and "…" not in line
         assert float(line.split()[-1]) == pytest.approx(backtest.scores[name]["skill"], abs=0.006)
     assert lines[len(backtest.scores) + 1].startswith("2 cutoffs · 42 cells scored, 0 without a truth")
+
+
+def test_a_skill_over_a_perfect_seasonal_naive_is_said_in_words():
+    perfect = {"WQL": 0.0, "MASE": 0.0, "skill": np.nan}
+    scores = {MODEL: perfect | {"WQL": 0.1}, NAIVE: perfect}
+    metrics = {"steps": 5, "best_step": 5, "validation": {"scores": scores}}
+    console = Console(width=200, file=StringIO())
+    print_scores(console, replace(tiny.plain_model().artifact, metrics=metrics))
+    said = "validation WQL 0.1000 loses to seasonal naive 0.0000, which makes no error"
+    assert said in console.file.getvalue() and "nan" not in console.file.getvalue()

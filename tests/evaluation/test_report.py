@@ -91,7 +91,7 @@ def test_all_text_of_a_user_is_escaped():
 
 def test_the_numbers_are_those_of_the_backtest():
     found, read = _with_context(), Read(_page())
-    head, *rows = read.tables[0]
+    head, *rows = zip(*read.tables[0], strict=True)  # a column per model
     assert [row[0] for row in rows] == list(found.scores)
     for row in rows:
         mine = found.scores[row[0]]
@@ -109,9 +109,9 @@ def test_the_numbers_are_those_of_the_backtest():
     assert f"The model {found.verdict}." in read.text
 
 
-def test_the_best_of_each_column_is_marked_by_more_than_colour():
+def test_the_best_of_each_metric_is_marked_by_more_than_colour():
     found = _plain()
-    head, *rows = Read(_page()).tables[0]
+    head, *rows = zip(*Read(_page()).tables[0], strict=True)
     models = list(found.scores)
     for column, name in enumerate(head):
         marked = {row[0] for row in rows if row[column].startswith("★")}
@@ -120,7 +120,7 @@ def test_the_best_of_each_column_is_marked_by_more_than_colour():
         if name == "coverage 80 %":
             aims = {model: abs(found.scores[model]["coverage_80"] - 0.8) for model in models}
             assert marked == {model for model in models if aims[model] == min(aims.values())}
-        if name in ("model", "width 80 %"):
+        if name in ("metric", "width 80 %"):
             assert not marked
 
 
@@ -289,10 +289,11 @@ def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
 
 
 def test_a_backtest_of_a_model_has_its_context():
-    found = tiny.plain_model().backtest(tiny.plain(), windows=2, stride=3, quiet=True)
+    found = tiny.plain_model().backtest(tiny.plain(), windows=2, stride=3, series="store", quiet=True)
     read = Read(render_report(found))
     assert list(read.sections) == WITH_CONTEXT
-    assert "backtest MODEL DATA --windows 2 --refit once --stride 3" in read.sections["environment"]
+    call = "model.backtest(data, windows=2, refit='once', stride=3, series='store')"
+    assert call in read.sections["environment"]
     # The model on the page is the one that forecast, not the one that was given.
     cutoff = found.forecasts[0].panel.calendar.text(int(found.forecasts[0].cutoff[0]))
     assert cutoff in read.sections["model"]
@@ -313,7 +314,7 @@ def test_a_fit_leaves_a_page_about_its_validation_windows(tmp_path):
     assert list(read.sections) == WITH_CONTEXT and "Validation" in read.text
     assert "<dt>date</dt>" not in page  # a model's folder is the same whenever it was made
     scores = model.metrics["validation"]["scores"]
-    head, *rows = read.tables[0]
+    head, *rows = zip(*read.tables[0], strict=True)  # a column per model
     for row in rows:
         shown = row[head.index("WQL")].removeprefix("★ ")
         assert shown == report_data.number(scores[row[0]]["WQL"])

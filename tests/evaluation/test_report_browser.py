@@ -105,6 +105,9 @@ def test_no_screen_has_to_be_scrolled_sideways(page, address, width):
     assert page.run("window.innerWidth") == width
     wide = "[...document.querySelectorAll('figure, .wide, pre')]"
     assert page.run(f"{wide}.every(box => box.getBoundingClientRect().right <= {width})")
+    if width == 1200:  # nor a table in its own box
+        tables = "[...document.querySelectorAll('#scores .wide, #calibration .wide')]"
+        assert page.run(f"{tables}.every(box => box.scrollWidth <= box.clientWidth)")
 
 
 def test_on_paper_everything_is_shown(page, address):

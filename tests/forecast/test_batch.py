@@ -255,7 +255,7 @@ def test_known_covariates_are_asked_of_all_series_before_the_first_part(tmp_path
 
 @pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0)])
 def test_a_shard_that_is_none_is_refused(tmp_path, table, shard):
-    with pytest.raises(ConfigError, match="expected K/N with K from 1 to N"):
+    with pytest.raises(ConfigError, match=r"expected .K, N. with K from 1 to N"):
         predict_to(tmp_path / "out.csv", table, shard=shard)
 
 

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 
 import forecaster as fc
+from forecaster.config import DataConfig
+from forecaster.panel.build import open_panel
 
 LEVELS = [f"q0.{n}" for n in range(1, 10)]
 RESULTS = ["lead", "channel", "forecast", *LEVELS, "status"]
@@ -445,3 +447,27 @@ def test_a_channel_without_an_observation_has_the_same_answer_in_a_wide_and_a_me
     keys = ["channel", "date", "status"]
     one, two = (model.detect(table).rows.select(keys) for model in (wide, melted))
     assert_frame_equal(one.join(two, on=keys[:2]).select(keys), two, check_row_order=False)
+
+
+def test_a_cutoff_within_the_training_rows_is_said(tmp_path):
+    model, cutoff = tiny.plain_model(), tiny.day(80).isoformat()
+    (finding,) = model.predict(tiny.plain(), cutoff=cutoff).findings
+    assert finding.text == "the model was trained until 2024-04-09: it has seen what follows 2024-03-21"
+    done = model.predict_to(tmp_path / "new.csv", tiny.plain(), cutoff=cutoff)
+    assert done.findings == (finding,) and finding.rule == "in-sample"
+    assert (
+        not model.predict(tiny.plain()).findings
+        and not model.predict(tiny.plain(), cutoff="last").findings
+    )
+
+
+def test_a_label_of_two_series_is_refused_with_both():
+    names = pl.DataFrame({"store": ["a/b", "a", "c"], "item": ["c", "b/c", "d"]})
+    table = tiny.plain().with_columns(pl.col("store").replace_strict({"a": "a/b", "b": "a", "c": "c"}))
+    table = table.join(names, on="store")
+    panel = open_panel(table, DataConfig(series=("store", "item")))
+    with pytest.raises(
+        fc.DataError, match="store 'a', item 'b/c' and store 'a/b', item 'c'; rename one"
+    ):
+        panel.only("a/b/c")
+    assert panel.only("c/d").labels == ["c/d"]

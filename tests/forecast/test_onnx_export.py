@@ -139,7 +139,12 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
         "context, past, known, static_category, phase, elapsed, channel, spread → quantiles"
     )
     assert capfd.readouterr() == ("", "")
-    stored = onnxruntime.InferenceSession(tmp_path / "shop.onnx").get_modelmeta().custom_metadata_map
+    session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
+    labels, inputs = tiny.model().onnx_inputs(tiny.shop(), tiny.prices())
+    (quantiles,) = session.run(["quantiles"], inputs)
+    assert labels == list(tiny.ahead().panel.labels)
+    assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
+    stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
     assert found["forecaster.format"] == 2
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
@@ -174,7 +179,7 @@ def test_a_missing_package_is_named_with_what_installs_it(make_artifact, tmp_pat
         importlib.util, "find_spec", lambda name: None if name == "onnxscript" else there(name)
     )
     with pytest.raises(
-        fc.ConfigError, match=r"needs onnxscript: pip install 'attention-forecaster\[onnx"
+        fc.ConfigError, match=r"needs onnxscript: pip install onnx onnxruntime onnxscript"
     ):
         write_onnx(make_artifact()[1], tmp_path / "model.onnx")
 

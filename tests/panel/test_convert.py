@@ -72,7 +72,12 @@ def test_random_tables_in_parts_are_the_panel_of_the_whole(tmp_path_factory, dra
     assert sorted(path.name for path in folder.iterdir()) == ["store", file.name]
 
 
-@pytest.mark.parametrize("data", [AS_IS, DataConfig(known=("price",)), DataConfig(time="row", past=())])
+WEEKLY = DataConfig(known=("price",), resample="W-SUN", agg="max", holidays=("DE", "FR"))
+
+
+@pytest.mark.parametrize(
+    "data", [AS_IS, DataConfig(known=("price",)), DataConfig(time="row", past=()), WEEKLY]
+)
 @pytest.mark.parametrize("cells", [100, 700])
 def test_roles_and_step_are_found_as_in_the_whole_table(tmp_path, parts, data, cells):
     parts(cells)

@@ -7,13 +7,15 @@ import holidays
 import numpy as np
 import polars as pl
 import pytest
-from panel_tables import refused
+from panel_tables import refused, same
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel import holidays as own
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
+from forecaster.panel.schema import Schema
+from forecaster.panel.store import write_store
 
 GERMAN = holidays.country_holidays("DE", years=range(2019, 2030))
 DE = DataConfig(holidays="DE")
@@ -43,6 +45,34 @@ def test_days_are_marked_in_gaps_and_beyond_the_end_too():
     assert holiday_days(panel) == {"2024-12-25", "2024-12-26", "2025-01-01"}
     longer = panel.reaching(panel.time[-1:], 120)
     assert {"2025-04-18", "2025-05-01"} <= holiday_days(longer) and len(holiday_days(longer)) == 6
+
+
+def test_several_countries_are_a_covariate_each(tmp_path):
+    both = DataConfig(holidays="DE, FR,DE")
+    assert both == DataConfig(holidays=["DE", "FR"]) and both.holidays == ("DE", "FR")
+    panel = open_panel(daily(), both)
+    names = ("holiday_DE", "holiday_FR")
+    assert panel.schema.known_numeric == names
+    for number, country in enumerate(both.holidays):
+        alone = open_panel(daily(), DataConfig(holidays=country)).reaching(panel.time[-1:], 200)
+        longer = panel.reaching(panel.time[-1:], 200)
+        assert longer.values[:, 1 + number].tolist() == alone.values[:, 1].tolist()
+    rows = [row for row in panel.schema.rows() if row[0] in names]
+    assert [row[1::2] for row in rows] == [
+        ("known", "public holidays of DE"),
+        ("known", "public holidays of FR"),
+    ]
+    stored = write_store(panel, tmp_path / "store", both)
+    assert same(stored, panel) and same(open_panel(daily(), DataConfig(), schema=panel.schema), panel)
+    with pytest.raises(ConfigError, match="--holidays DE: this model was fitted with DE,FR"):
+        panel.schema.renamed(DataConfig(holidays="DE"))
+    refused("makes a column 'holiday_FR', but the table has one", daily(holiday_FR=np.zeros(20)), both)
+
+
+@pytest.mark.parametrize(("stored", "countries"), [("DE", ("DE",)), (None, ()), (["DE"], ("DE",))])
+def test_a_schema_of_one_country_is_read_as_before(stored, countries):
+    schema = open_panel(daily(), DE).schema
+    assert Schema.from_dict(schema.to_dict() | {"holidays": stored}).holidays == countries
 
 
 def test_parts_of_a_country_have_their_own():
@@ -117,5 +147,5 @@ def test_a_missing_extra_is_named(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     own._holidays.cache_clear()
-    refused(r'pip install "attention-forecaster\[holidays\]"', daily(), DE)
+    refused("--holidays DE: needs the package holidays: pip install holidays$", daily(), DE)
     own._holidays.cache_clear()

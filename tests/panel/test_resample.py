@@ -51,7 +51,7 @@ def slow_periods(rows, rule, agg, step):
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.sampled_from(
         [("D", rule) for rule in WEEKS + LONG] + [("h", rule) for rule in ["2h", "D", *WEEKS]]
@@ -97,7 +97,7 @@ def test_periods_in_part_are_dropped_and_said():
         "99 rows became 15 periods; 2 of them are dropped, as rows cover only a part (1 first, 1 last ones "
         "of a series)"
     )
-    assert (note.count, note.where) == (2, "2024-04-08 to 2024-04-14")
+    assert (note.count, note.where) == (2, "2024-01-01 to 2024-01-07")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ needs_ray = pytest.mark.skipif(
 
 def test_without_ray_one_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(fc.ConfigError, match=r"pip install 'attention-forecaster\[ray\]'"):
+    with pytest.raises(fc.ConfigError, match=r"pip install 'ray\[data\]'"):
         cluster.ray_engine()
 
 

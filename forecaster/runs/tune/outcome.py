@@ -8,18 +8,19 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from forecaster.config import Config
 from forecaster.errors import FitError
 from forecaster.files import atomic_file
-from forecaster.runs.console import print_line, print_notice
+from forecaster.runs.console import attempt, print_line, print_notice, time_left
 from forecaster.runs.tracking import TrackedRun, without_password
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted
@@ -198,16 +199,19 @@ class SearchBar:
             BarColumn(),
             TextColumn("{task.completed}/{task.total} trials{task.fields[best]}"),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
             refresh_per_second=4,
         )
         self._task = self._progress.add_task("", total=plan.trials, best="")
-        self._printed = time.monotonic()
+        self._begun = self._printed = time.monotonic()
+        self._before = 0
 
     def __enter__(self) -> Self:
         outcome = Outcome.of(self._plan, self._study)
+        self._before = len(outcome.ended)
         if outcome.ended:
             print_line(self._console, f"continues: {_standing(outcome)}")
         self._progress.start()
@@ -224,7 +228,10 @@ class SearchBar:
             print_notice(self._console, f"trial {trial.number} failed: {error}")
         if self._progress.disable and time.monotonic() - self._printed > _SILENCE_SECONDS:
             self._printed = time.monotonic()
-            print_line(self._console, _standing(outcome))
+            done = len(outcome.ended)
+            pace = (self._printed - self._begun) / max(1, done - self._before)
+            left = time_left(pace * max(0, self._plan.trials - done))
+            print_line(self._console, f"{_standing(outcome)} · about {left}")
 
 
 def print_results(console: Console, outcome: Outcome) -> None:
@@ -268,7 +275,7 @@ def print_results(console: Console, outcome: Outcome) -> None:
         )
 
 
-def log_study(run: TrackedRun, study: Study, outcome: Outcome) -> None:
+def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Console) -> None:
     """Logs counts, best values and settings, and figures of a study to its MLflow run."""
     if not run.recorded:
         return
@@ -292,7 +299,7 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome) -> None:
             ]
         )
         for name, figure in study_figures(study, plan.metrics):
-            run.log_figure(figure, name)
+            attempt(console, name, partial(run.log_figure, figure, name), "the trials are complete")
 
 
 def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str, Figure]]:

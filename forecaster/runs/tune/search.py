@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from forecaster.errors import ConfigError, FitError
-from forecaster.runs.console import print_findings, print_line, print_roles, print_tracked
+from forecaster.runs.console import print_findings, print_line, print_roles, print_tracked, stage
 from forecaster.runs.processes import Child, ready
 from forecaster.runs.tracking import (
     TrackedRun,
@@ -93,7 +93,8 @@ def run_search(
     found = check_panel(panel, plan.config.horizon, plan.config.target)
     refuse_errors(found)
     evaluator = Evaluator(plan, panel)
-    evaluator.check()
+    with stage(console, "preparing the search"):
+        evaluator.check()
     print_roles(console, panel)
     print_findings(console, found)
     print_plan(console, evaluator)
@@ -108,7 +109,7 @@ def run_search(
                 run_trials(shared, study, run, bar.move, evaluator)
         finally:
             outcome = Outcome.of(plan, study)
-            log_study(run, study, outcome)
+            log_study(run, study, outcome, console)
             if (ended := len(outcome.ended)) < plan.trials:
                 line = f"{ended}/{plan.trials} trials finished; rerun the same command to continue"
                 print_line(console, line)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from forecaster.config import Config, FitConfig, parse_duration, required_horizon
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, is_count
 from forecaster.runs.tracking import database, first_line, local_store, tracking_uri, without_password
 from forecaster.runs.tune.space import Space, load_space
 
@@ -114,7 +114,7 @@ def plan_search(
     horizon = required_horizon(config)
     searched = load_space(space)
     measured: Any = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-    _check(trials, workers, sampler, pruner, measured, searched)
+    _check(trials, workers, seed, sampler, pruner, measured, searched)
     if pruner is None:
         pruner = "none" if len(measured) > 1 or searched.losses_differ else "asha"
     source = _address(data)
@@ -270,6 +270,7 @@ def counted(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
 def _check(
     trials: int,
     workers: int,
+    seed: int,
     sampler: str,
     pruner: str | None,
     metrics: Sequence[str],
@@ -283,9 +284,9 @@ def _check(
             faults.append(f"--{name} {value}: expected one of {', '.join(known[name])}")
     if not metrics or len(set(metrics)) < len(metrics):
         faults.append(f"--metric {', '.join(metrics) or '(none)'}: expected each one once")
-    for name, number in (("trials", trials), ("workers", workers)):
-        if number < 1:
-            faults.append(f"--{name} {number}: expected 1 or more")
+    for name, number, least in (("trials", trials, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if not is_count(number, least):
+            faults.append(f"--{name} {number!r}: expected {least} or more")
     if pruner not in (None, "none"):
         if len(metrics) > 1:
             faults.append(
