@@ -354,6 +354,12 @@ def test_parts_of_a_time_are_known_by_name_or_by_their_place(tmp_path):
         "expected the columns of a time's parts, each once; name them in this order: year, month",
         time=["month", "day"],
     )
+    refused("parts, each once", time=["year", "day", "hour"])
+    refused(
+        "parts, each once", frame.with_columns(a=0, b=0, c=0), time=[*frame.columns[:4], "a", "b", "c"]
+    )
+    message = "the columns year, month, day, hour may hold the parts of one time"
+    refused(f"{message}; pass --time year,month,day,hour, or --time year", time=None)
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["year,month,day,hour,pm,wind", *POLLUTION]))
     panel = open_panel(path, DataConfig(time="year,month,day,hour", target=("pm",), static=(), past=()))

@@ -18,12 +18,12 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import parse_freq
-from forecaster.panel.findings import Finding, did_you_mean, listing, refuse_errors
+from forecaster.panel.findings import Finding, did_you_mean, fault, listing, refuse_errors
 from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema
-from forecaster.panel.timestamps import EPOCHS, guess_formats, integer_format, is_time_name
+from forecaster.panel.timestamps import EPOCHS, PARTS, guess_formats, integer_format, is_time_name
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
@@ -165,8 +165,12 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     for name in whole:
         if is_time_name(name) and (integer_format(frame[name], table.name) or "%Y") != "%Y":
             return name, "whole numbers that read as dates"
+    parts = [name for name in whole if name.lower() in PARTS]
     for name in whole:
         if name.lower() in COUNTED_TIME_NAMES:
+            if name in parts and {part.lower() for part in parts} & {"month", "quarter", "week"}:
+                text = f"{table.name}: the columns {', '.join(parts)} may hold the parts of one time"
+                raise fault("time", text, f"pass --time {','.join(parts)}, or --time {name}")
             return name, "integers, by its name"
     raise DataError(
         f"{table.name}: no time column found among {listing(frame.columns)}; "

@@ -213,8 +213,9 @@ def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
     places = [part for part in PARTS if part not in ("quarter", "week")]
     words = [re.split("[^a-z]+", name.lower()) for name in names]
     named = (next((part for part in PARTS if part in own), None) for own in words)
-    parts = [part or place for part, place in zip(named, places, strict=False)]
-    if len(parts) < len(names) or len(set(parts)) < len(parts) or "year" not in parts:
+    parts = [part or place for part, place in zip(named, [*places, *names], strict=False)]
+    held = sorted(parts, key=[*PARTS, *names].index)
+    if held not in (places[: len(names)], ["year", "quarter"], ["year", "week"]):
         text = f"{where}: --time {','.join(names)}: expected the columns of a time's parts, each once"
         raise fault("time", text, f"name them in this order: {', '.join(places)}")
     return dict(sorted(zip(names, parts, strict=True), key=lambda pair: [*PARTS].index(pair[1])))
