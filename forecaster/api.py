@@ -480,32 +480,19 @@ def backtest(
     from forecaster.config import config_from, required_horizon
     from forecaster.panel.findings import check_paths
 
-    if refit not in ("once", "each"):
-        raise ConfigError(f"refit {refit!r}: expected once or each; never is for a model as it is")
-    options = _backtest_options(windows, refit, stride, None, only)
     settings = _tracked(config_from(config, horizon, data_options), tracking)
     required_horizon(settings)
     check_paths(data, covariates)
 
+    from forecaster.runs.pipeline import BacktestOptions
     from forecaster.runs.resume import FitRequest
 
+    options = BacktestOptions(windows, refit, stride, None, only)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
     more = {"horizon": horizon, "config": config, "covariates": covariates}
     command = command or _call("fc.backtest", data, options, **more, **data_options)
     return _backtest(settings, panel, source, options, settings.tracking, quiet, name, command)
-
-
-def _backtest_options(
-    windows: int, refit: Any, stride: int | None, horizon: int | None, only: str | Sequence[str] | None
-) -> BacktestOptions:
-    from forecaster.runs.pipeline import BacktestOptions
-
-    if refit not in ("once", "each", "never"):
-        raise ConfigError(f"refit {refit!r}: expected once, each or never")
-    for name, count in (("windows", windows or 0), ("stride", stride), ("horizon", horizon)):
-        check_count(count, name)
-    return BacktestOptions(windows, refit, stride, horizon, only)
 
 
 def _call(function: str, data: object, options: BacktestOptions, **more: object) -> str:
@@ -573,17 +560,17 @@ class TableCheck(list["Finding"]):
 
     def __init__(self, findings: Sequence[Finding], panel: Panel):
         super().__init__(findings)
-        self._panel = panel
+        self.panel = panel
 
     def __repr__(self) -> str:
         from forecaster.runs.console import check_text
 
-        return check_text(self._panel, self)
+        return check_text(self.panel, self)
 
     @property
     def roles(self) -> dict[str, str]:
         """The role of each column: time, series, target, known, past, static or ignored."""
-        return {column: role for column, role, *_ in self._panel.schema.rows()}
+        return {column: role for column, role, *_ in self.panel.schema.rows()}
 
 
 def load(path: str | Path) -> Forecaster:
@@ -841,8 +828,9 @@ class Forecaster:
             DataError: the table has too little history for so many windows.
         """
         from forecaster.config import config_from
+        from forecaster.runs.pipeline import BacktestOptions
 
-        options = _backtest_options(windows, refit, stride, horizon, only)
+        options = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
         declared = config_from(None, None, data_options).data
         given = {name: getattr(declared, name) for name in data_options}

@@ -24,18 +24,12 @@ def check(
     """
     from rich.console import Console
 
-    from forecaster.config import config_from
-    from forecaster.panel.audit import check_panel
-    from forecaster.panel.build import open_panel
-    from forecaster.panel.findings import findings_of, worst_first
+    from forecaster.panel.findings import Finding, findings_of, worst_first
     from forecaster.runs.console import print_counts, print_findings, print_roles
 
-    data, horizon = given.pop("data"), given.pop("horizon")
-    tables = {name: given.pop(name) for name in ("future", "covariates")}
-    reading, panel = config_from(None, horizon, given).data, None
+    findings: list[Finding]
     try:
-        panel = open_panel(data, reading, **tables)
-        findings = check_panel(panel, horizon)
+        findings = api.check(**given)
     except DataError as error:
         findings = worst_first(findings_of(error))
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -43,8 +37,8 @@ def check(
         typer.echo(json_format.dumps([asdict(finding) for finding in findings], indent=1))
     else:
         console = Console()
-        if panel is not None:
-            print_roles(console, panel)
+        if isinstance(findings, api.TableCheck):
+            print_roles(console, findings.panel)
         for finding in errors:  # to standard error, as those of every verb
             typer.echo(f"error: {visible(finding.line())}", err=True)
         print_findings(console, findings[len(errors) :])

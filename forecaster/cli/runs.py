@@ -47,16 +47,15 @@ def list_(
 ) -> None:
     """List runs, newest first."""
     from forecaster.config import TrackingConfig
-    from forecaster.runs.tracked_runs import list_runs
-    from forecaster.runs.tracking import pending
+    from forecaster.runs.tracked_runs import count_pending, list_runs
 
     rows = list_runs(TrackingConfig(uri=uri), experiment, limit, trials)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
         return
     _show(rows)
-    if waiting := pending():
-        typer.echo(f"{_runs(len(waiting))} in the local store only; copy with: forecaster runs sync")
+    if waiting := count_pending():
+        typer.echo(f"{_runs(waiting)} in the local store only; copy with: forecaster runs sync")
 
 
 @app.command("sync")
@@ -105,9 +104,11 @@ def _runs(count: int) -> str:
 
 def _show(rows: list[RunRow]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    from forecaster.runs.console import cell
+    def cell(text: str) -> str:  # the one of runs.console, without its imports
+        return escape(visible(text))
 
     if not rows:
         typer.echo("no runs recorded")

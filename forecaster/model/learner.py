@@ -208,7 +208,7 @@ class Learner(pl.LightningModule):
         return reduced
 
     def _not_finite(self, total: Float[Tensor, " B"], batch: Batch) -> _Fault:
-        bad = batch.series[~torch.isfinite(total)]
+        bad = batch.series[~torch.isfinite(len(total) * total)]  # their sum may be what is not
         return set(bad.tolist()), set(batch.series.tolist())
 
     def _blame(self, faults: list[_Fault], what: str) -> str:

@@ -301,14 +301,13 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
         and np.nanmin(low) >= 0
         and (low <= (1 if whole else _NEAR_ZERO) * span).any()
     ):
-        found["lower: 0"] = "0 or more"
+        found["--lower 0"] = "0 or more"
     if whole and not facts.target.integer:
-        found["integer: true"] = "whole numbers"
+        found["--integer"] = "whole numbers"
     if found:
         names, count = ", ".join(panel.schema.target), int(facts.count[:, targets].sum())
         text = f"all {count:,} values of {names} are {' and '.join(found.values())}"
-        setting = f"'target: {{{', '.join(found)}}}' in the config"
-        advice = f"if they must be, {setting} holds forecasts to that"
+        advice = f"if they must be, fit with {' '.join(found)}"
         yield Finding("note", "bounds", text, advice, where=names, count=count)
 
 

@@ -72,7 +72,7 @@ class StoreWriter:
             array = getattr(panel, name)
             if self._first is None:
                 self._files[name].write(_header(array, 0))
-            array.tofile(self._files[name])
+            self._files[name].write(array.tobytes())  # tofile does not say why it fails
         self._first = self._first or panel
         for name in _SERIES:
             array = getattr(panel, name)

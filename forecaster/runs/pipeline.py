@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from rich.console import Console
 
 from forecaster.config import Config, FitConfig, ModelConfig, TrackingConfig, required_horizon
-from forecaster.errors import ConfigError, DataError, ForecasterError
+from forecaster.errors import ConfigError, DataError, ForecasterError, check_count
 from forecaster.evaluation.backtest import (
     Backtest,
     ForecastsByModel,
@@ -79,6 +79,13 @@ class BacktestOptions:
     """Leads; None = as the model was fitted."""
     only: Only = None
     """Series that are scored; refits read all."""
+
+    def __post_init__(self) -> None:
+        if self.refit not in get_args(Refit):
+            raise ConfigError(f"refit {self.refit!r}: expected once, each or never")
+        counts = {"windows": self.windows or 0, "stride": self.stride, "horizon": self.horizon}
+        for name, count in counts.items():
+            check_count(count, name)
 
 
 def run_fit(
@@ -206,6 +213,10 @@ def run_backtest_pipeline(
     findings = check_panel(panel, target=(model if isinstance(model, Config) else model.plan).target)
     refuse_errors(findings)
     if isinstance(model, Config):
+        if options.refit == "never":
+            raise ConfigError(
+                "refit 'never': expected once or each: there is no model to score as it is"
+            )
         horizon = required_horizon(model)
         print_roles(console, panel)
     else:

@@ -64,7 +64,7 @@ class FitRequest:
         words = ["forecaster", "fit", _source(self.data) or ""]
         given = [(flag, _source(getattr(self, name))) for name, flag in _SOURCES.items()][1:]
         settings = self.config.model_dump(mode="json", exclude_defaults=True, exclude={"tracking"})
-        own = {f"--{name.replace('_', '-')}": getattr(self, name) for name in _OPTIONS}
+        own = {f"--{name}": getattr(self, name) for name in ("precision", "compile")}
         horizon = settings.pop("horizon", None)
         for flag, value in (("--horizon", horizon), *given, ("--until", self.until), *own.items()):
             words += [] if value in (None, False) else [flag] if value is True else [flag, str(value)]

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import quote
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError
-from forecaster.runs.tracking import opened_store
+from forecaster.runs.tracking import (
+    COPIED_TO,
+    SYNC_TO,
+    check_store,
+    database,
+    local_store,
+    opened_store,
+    pending,
+    tracking_uri,
+)
 
-if TYPE_CHECKING:
-    from mlflow.entities import Run
+_RUNS = """
+select run_uuid, runs.name, experiments.name, start_time, status,
+  (select datasets.name from inputs join datasets on dataset_uuid = source_id
+   where destination_id = run_uuid limit 1),
+  (select json_group_object(key, value) from tags where tags.run_uuid = runs.run_uuid),
+  (select json_group_object(key, value) from latest_metrics
+   where latest_metrics.run_uuid = runs.run_uuid and not is_nan)
+from runs join experiments using (experiment_id)
+where runs.lifecycle_stage = 'active' and experiments.lifecycle_stage = 'active'
+  and (:experiment is null or experiments.name = :experiment)
+  and (:trials or run_uuid in (select run_uuid from tags where key = 'kind' and value <> 'trial'))
+order by start_time desc, run_uuid limit :limit
+"""
+_PENDING = """
+select count(*) from tags join runs using (run_uuid) where lifecycle_stage = 'active' and key = :to
+  and run_uuid not in (select run_uuid from tags where key = :copied)
+"""
 
 
 @dataclass(frozen=True)
@@ -45,35 +74,72 @@ def list_runs(
     Raises:
         ConfigError: the store does not answer, or has no such experiment.
     """
+    uri = tracking_uri(config)
+    check_store(uri)
+    known = _read(uri, "select name from experiments where lifecycle_stage = 'active'")
+    if known is not None:
+        _check_experiment(experiment, [name for (name,) in known])
+        values = {"experiment": experiment, "trials": trials, "limit": limit}
+        return [
+            _row(row, json.loads(tags), json.loads(metrics))
+            for *row, tags, metrics in _read(uri, _RUNS, **values) or ()
+        ]
     with opened_store(config) as client:
         names = {found.experiment_id: found.name for found in client.search_experiments()}
-        if experiment is not None and experiment not in names.values():
-            known = ", ".join(sorted(names.values()))
-            raise ConfigError(f"--experiment {experiment}: there is none; the store has {known}")
+        _check_experiment(experiment, names.values())
         wanted = [key for key, name in names.items() if experiment in (None, name)]
         chosen = "" if trials else "tags.kind != 'trial'"
-        runs = client.search_runs(
-            wanted, chosen, max_results=min(limit, 50_000), order_by=["attributes.start_time DESC"]
-        )
-        return [_row(run, names[run.info.experiment_id]) for run in runs]
+        order = ["attributes.start_time DESC"]
+        found = client.search_runs(wanted, chosen, max_results=min(limit, 50_000), order_by=order)
+        rows = []
+        for run in found:
+            info, used = run.info, run.inputs.dataset_inputs if run.inputs else []
+            data = used[0].dataset.name if used else None
+            own = (info.run_id, info.run_name, names[info.experiment_id], info.start_time, info.status)
+            rows.append(_row((*own, data), run.data.tags, run.data.metrics))
+        return rows
 
 
-def _row(run: Run, experiment: str) -> RunRow:
-    tags: dict[str, Any] = run.data.tags
-    metrics: dict[str, float] = run.data.metrics
+def count_pending() -> int:
+    """Returns how many runs of the local store wait for another one."""
+    found = _read(local_store(), _PENDING, to=SYNC_TO, copied=COPIED_TO)
+    return len(pending()) if found is None else int(found[0][0])
+
+
+def _read(uri: str, query: str, **values: object) -> list[Any] | None:
+    """Returns rows of an SQLite store; None = of any other.
+
+    Read as a file, for MLflow takes seconds to import.
+    """
+    file = database(uri)
+    if file is None:
+        return None
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as store:
+            return store.execute(query, values).fetchall()
+    except sqlite3.Error:  # tables of another release of MLflow, or no store: it knows
+        return None
+
+
+def _check_experiment(wanted: str | None, known: Iterable[str]) -> None:
+    if wanted is not None and wanted not in known:
+        listed = ", ".join(sorted(known))
+        raise ConfigError(f"--experiment {wanted}: there is none; the store has {listed}")
+
+
+def _row(run: Sequence[Any], tags: Mapping[str, str], metrics: Mapping[str, float]) -> RunRow:
+    run_id, name, experiment, start, status, data = run
     kind = tags.get("kind", "fit")
     stage = "backtest" if kind == "backtest" else "validation"
-    used = run.inputs.dataset_inputs if run.inputs else []
-    began = datetime.fromtimestamp(run.info.start_time / 1000, UTC)
     return RunRow(
-        run_id=run.info.run_id,
-        name=run.info.run_name,
+        run_id=run_id,
+        name=name,
         experiment=experiment,
-        data=used[0].dataset.name if used else None,
+        data=data,
         kind=kind,
         trials=int(tags["trials"]) if tags.get("trials", "").isdigit() else None,
         wql=metrics.get(f"{stage}/forecaster/WQL", metrics.get("best/WQL")),
         skill=metrics.get(f"{stage}/forecaster/skill"),
-        when=began.isoformat(timespec="seconds"),
-        state="pruned" if tags.get("state") == "pruned" else run.info.status.lower(),
+        when=datetime.fromtimestamp(start / 1000, UTC).isoformat(timespec="seconds"),
+        state="pruned" if tags.get("state") == "pruned" else status.lower(),
     )

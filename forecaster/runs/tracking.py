@@ -47,9 +47,9 @@ PARENT = "mlflow.parentRunId"
 MODEL = "forecaster.model"
 """Tag: digest of the weights whose files a run holds."""
 _KEY = "forecaster.key"  # finds the run of a study again
-_SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
+SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
 _CONTINUES = "forecaster.continues"  # id of the run there that this one continues
-_COPIED_TO = "forecaster.copied_to"  # id of the finished copy
+COPIED_TO = "forecaster.copied_to"  # id of the finished copy
 _COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
 _PROCESS = "forecaster.process"
 
@@ -377,7 +377,7 @@ class TrackedRun:
             self.lost += f"; nor is it in {self._local}: {first_line(second)}"
 
     def _mark_local(self, continues: str = "") -> None:
-        self._tags |= {_SYNC_TO: self.wanted, _PROCESS: this_process()}
+        self._tags |= {SYNC_TO: self.wanted, _PROCESS: this_process()}
         if continues:
             self._tags[_CONTINUES] = continues
 
@@ -507,8 +507,8 @@ def pending() -> list[Run]:
     client = connect(uri)
     ids = [found.experiment_id for found in client.search_experiments()]
     order = ["attributes.start_time"]
-    runs = client.search_runs(ids, f"tags.`{_SYNC_TO}` LIKE '%'", order_by=order, max_results=50000)
-    return [run for run in runs if _COPIED_TO not in run.data.tags]
+    runs = client.search_runs(ids, f"tags.`{SYNC_TO}` LIKE '%'", order_by=order, max_results=50000)
+    return [run for run in runs if COPIED_TO not in run.data.tags]
 
 
 def sync(uri: str | None = None) -> Synced:
@@ -520,7 +520,7 @@ def sync(uri: str | None = None) -> Synced:
     result = Synced()
     for run in pending():
         tags = run.data.tags
-        target = uri or tags[_SYNC_TO]
+        target = uri or tags[SYNC_TO]
         shown = without_password(target)
         if run.info.status == "RUNNING" and is_gone(tags.get(_PROCESS, "")) is False:
             result.busy += 1
@@ -547,10 +547,8 @@ def _copy(source: MlflowClient, run: Run, target: MlflowClient, uri: str, refuse
     continues, parent = tags.get(_CONTINUES), tags.get(PARENT)
     if parent:  # copied before, if it is a local run
         local_parent = _find(source, parent)
-        tags[PARENT] = (
-            parent if local_parent is None else local_parent.data.tags.get(_COPIED_TO, parent)
-        )
-    for name in (_SYNC_TO, _CONTINUES, _PROCESS):
+        tags[PARENT] = parent if local_parent is None else local_parent.data.tags.get(COPIED_TO, parent)
+    for name in (SYNC_TO, _CONTINUES, _PROCESS):
         tags.pop(name, None)
     name = source.get_experiment(run.info.experiment_id).name
     experiment = experiment_id(target, name, uri)
@@ -585,7 +583,7 @@ def _copy(source: MlflowClient, run: Run, target: MlflowClient, uri: str, refuse
             send("log_artifacts", source.download_artifacts(local_id, "", scratch))
     status = "FAILED" if run.info.status == "RUNNING" else run.info.status  # its process was killed
     send("set_terminated", status, run.info.end_time)
-    source.set_tag(local_id, _COPIED_TO, run_id)
+    source.set_tag(local_id, COPIED_TO, run_id)
 
 
 def find_tagged(client: MlflowClient, experiment: str, tag: str, value: str) -> Run | None:

@@ -28,7 +28,9 @@ def _bad_tables():
     twice = pl.read_csv("plain.csv")
     other = twice[2:3].with_columns(sales=pl.col("sales") + 1)
     pl.concat([twice[:3], other, twice[3:]]).write_csv("twice.csv")
-    pl.DataFrame({"date": day, "sales": [*range(30), 3e38, *range(29)]}).write_csv("huge.csv")
+    pl.DataFrame(
+        {"date": day, "sales": [*map(float, range(30)), 3e38, *map(float, range(29))]}
+    ).write_csv("huge.csv")
     words = [*map(str, range(59)), "many"]
     pl.DataFrame({"date": day, "sales": words}).write_csv("words.csv")
     pl.DataFrame({"date": day[:10], "sales": range(10)}).write_csv("gap.csv")

@@ -54,7 +54,9 @@ def windows_of(panel, split, network, horizon):
         known = np.where(own[:, None], known, np.nan)
         seen = context[~np.isnan(context)]
         loc = seen.mean() if len(seen) else float(network.scaler.loc[c + 1])
-        spread = seen.std() if len(seen) > 1 else 0.0
+        if len({*seen}) == 1:  # a constant context has the spread of its series so far
+            seen = panel.values[panel.indptr[s] : at + 1, c]
+        spread = np.nanstd(seen) if len(seen) else 0.0
         scale = spread if spread > 1e-13 * abs(loc) else float(network.scaler.scale[c + 1])
         yield (context - loc) / scale, known, (values[length:] - loc) / scale
 
