@@ -54,7 +54,9 @@ def test_a_fit_stopped_by_ctrl_c_goes_on_without_being_told_anything_again(folde
     names = {path.name for path in Path("whole").iterdir()}
     assert {path.name for path in Path("new").iterdir()} == names
     for name in names:
-        assert Path("new", name).read_bytes() == Path("whole", name).read_bytes(), name
+        new, whole = (Path(out, name).read_bytes() for out in ("new", "whole"))
+        # The report says which command makes it again.
+        assert new.replace(b"--out new", b"") == whole.replace(b"--out whole", b""), name
     assert not list(Path().glob("*.run"))
     assert shell("fit", "--resume", "new").err == (
         "error: --resume new: this fit is finished, there is nothing to resume\n"

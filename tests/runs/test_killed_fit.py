@@ -136,7 +136,8 @@ def _fit(out):
 
 
 def _content(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    command = f"--out {folder}".encode()  # in the report
+    return {path.name: path.read_bytes().replace(command, b"") for path in Path(folder).iterdir()}
 
 
 def _runs(place, name):
