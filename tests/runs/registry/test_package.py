@@ -54,7 +54,7 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
     assert len(example) == 8 + 4
     again = open_panel(example, plan.data, schema=panel.schema)
     forecast = Predictor(artifact).predict(again)
-    assert forecast.status == ("ok",) * panel.n_series
+    assert set(forecast.status) == {"ok"}
     signature = signature_of(artifact)
     assert signature.inputs.input_names() == list(example.columns)
     assert set(example.columns) <= set(columns)
