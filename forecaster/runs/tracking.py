@@ -154,8 +154,10 @@ def connect(uri: str) -> MlflowClient:
     from mlflow.tracking import MlflowClient
 
     # After the import, which sets levels of its own.
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    quiet = {"mlflow": logging.WARNING, "alembic": logging.WARNING}
+    quiet["mlflow.store.db.utils"] = logging.CRITICAL  # a failed store is one line here, no traceback
+    for name, level in quiet.items():
+        logging.getLogger(name).setLevel(level)
     return MlflowClient(tracking_uri=uri)
 
 
