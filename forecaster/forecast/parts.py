@@ -153,7 +153,7 @@ class Partitions:
         Raises:
             OutputError: the folder is something else, or holds parts of another result.
         """
-        self._require_own()
+        self.check()
         path = self.folder / _TERMS
         if path.is_file():
             _check_terms(self.folder, json.loads(path.read_text(encoding="utf-8")), terms)
@@ -191,13 +191,17 @@ class Partitions:
         for stale in self.folder.glob(".*.partial"):
             stale.unlink()
 
+    def clear(self) -> None:
+        """Empties the folder but for locks; the terms go last, so that a killed call leaves a valid folder."""
+        self.check()
+        left = list(self.folder.iterdir()) if self.folder.exists() else []
+        for path in sorted(left, key=lambda path: path.name == _TERMS):
+            if path.suffix != ".lock":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def remove(self) -> None:
-        """Removes the folder; the terms last, so that a killed removal leaves a valid folder."""
-        self._require_own()
-        if self.folder.exists():
-            for path in self.folder.iterdir():
-                if path.name != _TERMS:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        """Removes the folder."""
+        self.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _finished(self, number: int) -> PartRecord | None:
@@ -210,7 +214,8 @@ class Partitions:
             return None
         return record if found == record.sha256 else None
 
-    def _require_own(self) -> None:
+    def check(self) -> None:
+        """Raises OutputError if the folder is something else."""
         own, folder = {_TERMS, *SHARED}, self.folder
         if folder.exists() and not (
             folder.is_dir()

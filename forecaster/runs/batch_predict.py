@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,21 @@ def predict_to(
     check_writable(out, *source.tables, overwrite=overwrite or parts or folder.exists())
     number, of = _checked(shard)
     names, alone = _device_names(devices), of == 1
-    held = out.with_name(f".{out.name}.{number}-of-{of}.lock")
-    with only_writer(out, held, "predict"), _nothing_left(folder, alone=alone):
+    with ExitStack() as stack:
+
+        @cache
+        def claim() -> None:
+            """Takes the folder of parts, which no other process may write meanwhile."""
+            held = folder / f".{number}-of-{of}.lock"
+            stack.enter_context(only_writer(out, held, "predict"))
+            stack.enter_context(_nothing_left(folder, alone=alone))
+
+        if folder.exists():
+            Partitions(folder, 0).check()
+            claim()
         if restart:
-            Partitions(folder, 0).remove()
-        whole, store = _opened(artifact, source, folder, alone=alone)
+            Partitions(folder, 0).clear()
+        whole, store = _opened(artifact, source, folder, claim, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
         found = audited(panel, artifact, window)
         job = PartitionJob(
@@ -165,6 +176,7 @@ def predict_to(
             write_rows(rows, out, panel.as_text)
             records, before = [PartRecord("", *counts_of(forecast), rows.height, "")], 0
         else:
+            claim()
 
             def make(todo: list[int]) -> Iterator[tuple[int, PartRecord]]:
                 if not todo or (engine is None and len(names) == 1):
@@ -255,10 +267,13 @@ def make_parts(parent: Parent) -> None:
         parent.send((block, write_part(predictor, panel, block, job)))
 
 
-def _opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) -> tuple[Panel, str]:
+def _opened(
+    artifact: Artifact, source: Source, folder: Path, claim: Callable[[], None], *, alone: bool
+) -> tuple[Panel, str]:
     """Returns the panel of a table, and the store it lies in; "" where it is in memory.
 
-    A table too large for memory is converted to a store in `folder`, unless shards would all do so.
+    A table too large for memory is converted to a store in `folder`, unless shards would all do so;
+    `claim` is called before.
     """
     if is_store(source.data):
         return source.panel(artifact), str(source.data)
@@ -270,6 +285,7 @@ def _opened(artifact: Artifact, source: Source, folder: Path, *, alone: bool) ->
             f"{source.data}: needs some {need / 1e9:.1f} GB in memory, {free / 1e9:.1f} are free: "
             "convert it once with forecaster convert, and let every shard read the store"
         )
+    claim()
     store = _converted(artifact, source, folder)
     return open_for(artifact, store, None, None, source.roles), str(store)
 

@@ -285,7 +285,7 @@ def test_a_device_whose_process_dies_is_told_in_one_line(tmp_path, table, monkey
 
 def test_a_second_predict_to_the_same_file_is_refused_with_the_process_of_the_first(tmp_path, table):
     out = tmp_path / "new" / "out.csv"
-    with only_writer(out, out.with_name(".out.csv.1-of-1.lock"), "predict"):
+    with only_writer(out, tmp_path / "new" / "out.csv.parts" / ".1-of-1.lock", "predict"):
         with pytest.raises(
             OutputError, match=rf"out.csv: another predict is writing it \(process {os.getpid()} "
         ):

@@ -345,4 +345,5 @@ def test_a_fit_on_two_devices_that_was_killed_goes_on_to_the_same_model(started)
     assert (code, err) == (0, ""), err
     assert "resumes after step 20" in out
     for path in Path("whole").iterdir():
-        assert (Path("model") / path.name).read_bytes() == path.read_bytes(), path.name
+        whole = path.read_bytes().replace(b"--out whole", b"--out model")  # in the report
+        assert (Path("model") / path.name).read_bytes() == whole, path.name
