@@ -56,6 +56,7 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         os.chdir(folder)
+        os.environ["XDG_DATA_HOME"] = os.path.dirname(folder)  # runs are recorded in the working folder
         said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(said, stream)
