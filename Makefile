@@ -19,7 +19,7 @@ test: $(STAMP) ## run the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 slow: $(STAMP) ## run the slow proofs
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow -n 2 --dist worksteal
 
 check: $(STAMP) ## check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check .
