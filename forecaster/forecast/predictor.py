@@ -226,6 +226,11 @@ class _Leads:
     usable: NDArray[np.bool_]  # [series, C] whether there is something to forecast from
     reasons: NDArray[np.str_]  # [series, C] why there is not
 
+    @property
+    def chosen(self) -> Int64:
+        """Numbers of the series with a channel to forecast."""
+        return np.flatnonzero(self.usable.any(axis=1))
+
 
 def _own_cutoffs(panel: Panel) -> Int64:
     last = panel.last_observed
@@ -330,7 +335,7 @@ class Predictor:
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
         """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""
         leads = _locate_leads(panel, self.artifact, window)
-        chosen = np.flatnonzero(leads.usable.any(axis=1))
+        chosen = leads.chosen
         predicted = self._predict(
             leads.panel,
             chosen,
@@ -354,7 +359,7 @@ class Predictor:
         window = resolve_window(self.artifact, panel, cutoff, None)
         audited(panel, self.artifact, window)
         leads = _locate_leads(panel, self.artifact, window)
-        chosen = np.flatnonzero(leads.usable.any(axis=1))
+        chosen = leads.chosen
         store = self._store(leads.panel, self.artifact.horizon)
         batch = store.batch(chosen, None, leads.cutoff[chosen])
         return [panel.labels[number] for number in chosen], batch.inputs
@@ -380,7 +385,7 @@ class Predictor:
         forecasts: list[Forecast] = []
         for _, group in groupby(located, key=lambda leads: id(leads.panel)):
             some = list(group)
-            chosen = [np.flatnonzero(leads.usable.any(axis=1)) for leads in some]
+            chosen = [leads.chosen for leads in some]
             rows = [leads.cutoff[series] for leads, series in zip(some, chosen, strict=True)]
             predicted = self._predict(
                 some[0].panel, np.concatenate(chosen), np.concatenate(rows), farthest, num_samples
