@@ -54,6 +54,8 @@ _COMMON = {
     "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
     "date.",
     "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
+    "windows": "Number of cutoffs.",
+    "stride": "Steps between cutoffs. None = the horizon.",
     "name": "Name of the run in MLflow.",
     "tracking": "Record the run in MLflow.",
     "overwrite": "Replace outputs that are there.",
@@ -463,9 +465,7 @@ def backtest(
     """Returns forecasts at past cutoffs with the truth beside them, and scores: of a config, not a model.
 
     Args:
-        windows: Number of cutoffs.
         refit: Fit before the first cutoff (once), or before each.
-        stride: Steps between cutoffs. None = the horizon.
         only: Labels of the series to score; fits read all. None = all.
         command: Command that is written into the report.
         data_options: fields of `DataConfig`.
@@ -814,10 +814,8 @@ class Forecaster:
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
 
         Args:
-            windows: Number of cutoffs.
             refit: Fit the same settings before the first cutoff (once), before each, or never: use
                 these weights, an error where they have seen a scored row.
-            stride: Steps between cutoffs. None = the horizon.
             horizon: Leads to score. None = as fitted.
             only: Labels of the series to score; fits read all. None = all.
             command: Command that is written into the report.

@@ -80,8 +80,9 @@ def attempt(
     except refuses:
         raise
     except Exception as error:  # whatever a drawing raises, the result matters more
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        print_notice(console, f"no {name}: {reason}; {kept}")
+        from forecaster.runs.tracking import first_line
+
+        print_notice(console, f"no {name}: {first_line(error)}; {kept}")
         return False
 
 
