@@ -27,6 +27,25 @@ _MOST_BYTES = 1 << 20
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMENT_COLUMN = 30
 
+Expert = Literal[
+    "naive",
+    "drift",
+    "long_mean",
+    "level_0.1",
+    "level_0.3",
+    "level_0.8",
+    "damped_trend",
+    "theta",
+    "ets",
+    "seasonal_naive",
+    "seasonal_mean",
+    "growing_season",
+    "second_naive",
+    "second_mean",
+    "tsb",
+    "linear",
+]
+"""Closed-form forecasts; `linear` is the last of a pool."""
 _Bound = Annotated[float, Field(ge=-3e38, le=3e38)]  # as numbers of tables are
 LONGEST = 1_000_000
 """Steps or tokens; larger numbers are typing errors, or meant to fill the memory."""
@@ -167,8 +186,9 @@ class ModelConfig(Section):
     """Steps before the cutoff that attention reads; null = chosen from the horizon and the season."""
     scale_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps before the cutoff whose mean and spread scale a window; null = the whole context."""
-    linear: Literal["blend", "none"] | None = None
-    """blend: a linear forecast beside the network, weighted by validation; null = where possible."""
+    experts: tuple[Expert, ...] | None = None
+    """Closed-form forecasts that the network weighs and corrects, as [ets, linear]; null = all that suit the
+    table, [] = none."""
     lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
     """Steps before the cutoff that the linear forecast reads, one map each, averaged; null = chosen."""
     linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
@@ -211,12 +231,14 @@ class ModelConfig(Section):
                 f"attention_size {self.attention_size} has no effect with attention full: take null, "
                 "or attention local, sparse or low_rank"
             )
-        if self.linear == "blend" and (self.head != "quantile" or self.decoder != "direct"):
+        if self.experts and (self.head != "quantile" or self.decoder != "direct"):
             raise ValueError(
-                "linear blend forecasts quantiles of all leads at once, which does not go with head "
-                f"{self.head} and decoder {self.decoder}: take linear none, or head quantile and "
+                "experts forecast quantiles of all leads at once, which does not go with head "
+                f"{self.head} and decoder {self.decoder}: take experts [], or head quantile and "
                 "decoder direct"
             )
+        if self.experts and len(set(self.experts)) < len(self.experts):
+            raise ValueError(f"experts {list(self.experts)} names one twice")
         if self.decoder == "autoregressive":
             self._check_autoregressive()
         levels = self.quantile_levels
@@ -351,7 +373,18 @@ class ModelPlan(ModelConfig):
     patch: int = Field(ge=1, le=LONGEST)
     decoder_patch: int = Field(ge=1, le=LONGEST)
     """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
-    linear: Literal["blend", "none"] = "none"
+    experts: tuple[Expert, ...] = ()
+    history_length: int = Field(ge=1, le=LONGEST)
+    """Steps before the cutoff that experts read."""
+    memory: int = Field(1, ge=1, le=LONGEST)
+    """Steps before each of the cutoffs that experts are compared at."""
+    cutoff_spacing: int = Field(1, ge=1, le=LONGEST)
+    """Steps between these cutoffs."""
+    seasons: tuple[Annotated[int, Field(ge=1, le=LONGEST)], Annotated[int, Field(ge=0, le=LONGEST)]] = (
+        1,
+        0,
+    )
+    """Steps of the main season, and of a longer one; 0 = none."""
     linear_units: Literal["window", "training"] | int = "window"
     linear_lags: tuple[int, ...] = ()
     """Steps before the horizon from which the linear forecast reads known covariates once more."""

@@ -40,7 +40,7 @@ from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-FORMAT = 2
+FORMAT = 3
 """The format this version writes and reads."""
 _CALIBRATION, _OFFSETS = "calibration.safetensors", "offsets"
 _LAST_READER = "e917b4f"  # commit, of format 1
@@ -303,9 +303,9 @@ def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, S
         if abs(sum(contract.weights) - 1) > 1e-3:
             raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
     model = plan.model
-    if model.linear == "blend" and not model.lookbacks:
+    if "linear" in model.experts and not model.lookbacks:
         raise ValueError(f"{PLAN}: a linear forecast needs lookbacks")
-    if model.linear == "blend" and model.linear_phases > 1 and not shape.cycles:
+    if "linear" in model.experts and model.linear_phases > 1 and not shape.cycles:
         raise ValueError(f"{PLAN}: linear_phases {model.linear_phases}, and no calendar cycle")
     for name, count in asdict(_shape(schema, schema.calendar, plan.horizon)).items():
         if getattr(shape, name) != count:
@@ -443,11 +443,11 @@ def network_line(artifact: Artifact) -> str:
     if found is None:
         return ""
     if not weight:
-        return "network weight 0 %: the forecast is linear, which was best on the validation windows"
+        return "network weight 0 %: the experts alone were best on the validation windows"
     return (
         f"network weight {100 * weight:.0f} %, chosen on the validation windows; there the network makes "
-        f"{100 * found:.0f} % of what moves forecasts away from the mean of their context, the linear "
-        "forecast the rest"
+        f"{100 * found:.0f} % of what moves forecasts away from the mean of their context, the "
+        "experts the rest"
     )
 
 

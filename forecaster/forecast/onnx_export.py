@@ -33,8 +33,13 @@ from forecaster.forecast.writer import check_suffix
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 
-METADATA_FORMAT = 2
-_MASKS = {"observed": "context", "past_observed": "past", "known_observed": "known"}
+METADATA_FORMAT = 3
+_MASKS = {
+    "observed": "context",
+    "past_observed": "past",
+    "known_observed": "known",
+    "history_observed": "history",
+}
 _TOLERANCE = 1e-4  # of the window's scale
 
 
@@ -45,7 +50,7 @@ class OnnxGraph(nn.Module):
         super().__init__()
         self.ensemble = copy.deepcopy(artifact.ensemble)
         for member in self.ensemble.members:
-            if member.linear is not None:  # a graph cannot branch on a tensor, as this weight is
+            if member.experts is not None:  # a graph cannot branch on a tensor, as this weight is
                 weight = float(member.network_weight)  # type: ignore[arg-type]
                 del member.network_weight
                 member.network_weight = weight  # type: ignore[assignment]
@@ -166,7 +171,7 @@ def _sizes(artifact: Artifact) -> dict[str, tuple[int, ...]]:
         "phase": (whole, shape.cycles),
         "elapsed": (whole,),
         "channel": (shape.channels,),
-        "spread": (shape.channels,),
+        "history": (artifact.plan.model.history_length, shape.channels),
     }
 
 

@@ -431,7 +431,7 @@ class Predictor:
 
     def _store(self, panel: Panel, horizon: int) -> WindowStore:
         codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
-        return WindowStore(panel, self.artifact.context_length, horizon, codes)
+        return WindowStore(panel, self.artifact.plan.model, horizon, codes)
 
     def _predict(
         self,

@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from forecaster.config import TargetConfig
+from forecaster.config import Expert, TargetConfig
+from forecaster.model.experts import Experts
 from forecaster.model.network import Network
 from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
@@ -82,12 +83,17 @@ class Ensemble(nn.Module):
         """Returns other members with the same weights, conformal offsets and bounds."""
         return Ensemble(members, self.weights, self.conformal_offsets, self.target).train(self.training)
 
-    def linear_only(self) -> Ensemble | None:
-        """Returns the linear forecasts of all members, uncalibrated; None where one has none."""
+    def experts_only(self, only: Expert | None = None) -> Ensemble | None:
+        """Returns the experts of all members without networks, or one of them, uncalibrated.
+
+        None where a member lacks it.
+        """
         members = [copy.deepcopy(member) for member in self.members]
         for member in members:
-            if member.linear is None:
+            experts = member.experts
+            if not isinstance(experts, Experts) or only not in (None, *experts.names):
                 return None
+            experts.only = only
             member.network_weight.zero_()  # type: ignore[operator]
         return Ensemble(members, self.weights, target=self.target).train(self.training)  # type: ignore[arg-type]
 

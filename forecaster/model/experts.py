@@ -1,221 +1,566 @@
-"""The linear forecast: ridge maps from the end of the context to all leads, solved in closed form.
+"""Experts: forecasts with a closed form, weighed by their own errors at earlier cutoffs of the series.
 
-    the last steps of a lookback, less their mean             ┐
-    harmonics of each calendar cycle at the cutoff            │  × map + mean  ─▶  averaged over
-    known covariates, some steps before the horizon           │                    lookbacks, plus
-    known covariates of the horizon, as far as a lead may see ┘                    residual quantiles
+    history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts   [R, H, E]
+                        └─▶ experts at eight earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
 
-Masked cells are 0 after the mean of the observed cells has been taken away. Channels share the maps.
+A weight is the softmax of −8 · (error / least error − 1), which tends to equal weights where few earlier
+cutoffs are known. An error counts only leads up to the cutoff of the window. All experts commute with
+y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
 
-Axes: B batch · C channel · L context · H horizon · R row, a channel of a window · F feature · K known
-number · P phase of the shortest cycle · Q quantile level.
+Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
+the window's own last · S season · H lead · E expert · P ETS candidate · Q quantile level.
 """
 
 from __future__ import annotations
 
-import math
+import zlib
+from collections.abc import Mapping
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from forecaster.config import ModelPlan
-from forecaster.model.channels import fold, repeat_channels
+from forecaster.config import Expert, ModelPlan
+from forecaster.model.channels import fold
 from forecaster.model.embedding import Shape
+from forecaster.model.linear import LinearForecast, relative
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
-HARMONICS = 3
-"""Sine and cosine pairs of each cycle: three of a week distinguish seven days."""
-_MOST_CATEGORIES = 32  # a covariate with more is left to attention
-_MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
-_LARGEST_RATIO = 30.0  # of a context's spread to the unit of the maps
+CUTOFFS = 8
+"""Earlier cutoffs at which experts are compared."""
+SEASONS = 6
+"""Seasons that a growing season is estimated from; a memory holds as many where history allows."""
+SHARPNESS = 8.0
+"""Of the weights: an expert whose error is an eighth larger than the least has e⁻¹ of its weight."""
+PERIODS = 3
+"""Seasons that a seasonal mean averages."""
+_LEADS = 12  # at most, at which earlier forecasts are scored
+_LEVELS = (0.1, 0.3, 0.8)
+ETS_SEASON = 52
+"""Longest season that ETS smooths."""
+_ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
+_SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
+_LEAST_UNIT = 0.01  # spreads of the context
+_TINY = 1e-6
+_MOST_LOGIT = 30.0
+_QUERY, _FEATURES = 8, 3
+CODE = 4
+"""Numbers that tell experts apart; a function of the name."""
 
 
-class LinearForecast(nn.Module):
-    """Linear maps, one per lookback and phase of the cycle, and the quantiles of their residuals."""
+class Smoothing(NamedTuple):
+    """Parameters of exponential smoothing: of level, trend, damping of the trend, and season."""
+
+    level: float
+    trend: float = 0.0
+    damping: float = 1.0
+    season: float = 0.0
+
+
+DAMPED = Smoothing(0.3, 0.015, 0.95)
+ETS = tuple(
+    Smoothing(level, trend * level, damping, 0.1)
+    for level in (0.1, 0.4, 0.9)
+    for trend, damping in ((0.0, 1.0), (0.1, 0.95))
+)
+"""Candidates of the expert `ets`."""
+
+GENERAL: tuple[Expert, ...] = (
+    "naive",
+    "drift",
+    "long_mean",
+    "level_0.1",
+    "level_0.3",
+    "level_0.8",
+    "damped_trend",
+    "theta",
+    "ets",
+)
+SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season")
+SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
+"""Experts of any table, of a season, and of a second one; `tsb` and `linear` are the others."""
+
+
+class Pool(NamedTuple):
+    """Forecasts of the experts of each row, scaled units."""
+
+    forecasts: Tensor
+    """[R, H, E]"""
+    error: Tensor
+    """[R, E] mean absolute error at earlier cutoffs; 0 where none is known."""
+    logits: Tensor
+    """[R, E] of the weights before training; −inf: the expert cannot be formed."""
+    known: Tensor
+    """[R] earlier cutoffs that `error` is of, a partly known one as a fraction."""
+    scatter: Tensor
+    """[R] mean distance of values one season apart."""
+
+    def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+        """Returns the unit of the quantiles of a forecast with such an error."""
+        mixed = (self.known * error + _SCATTER * self.scatter) / (self.known + _SCATTER)
+        return mixed.clamp(min=_LEAST_UNIT)
+
+
+class Experts(nn.Module):
+    """The pool of experts of a table, and the quantiles of their residuals."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
-        """Starts at zero: the mean of the context, and a normal distribution around it."""
         super().__init__()
-        assert config.lookbacks
-        self.horizon, self.lookbacks = shape.horizon, config.lookbacks
-        self.places = config.linear_phases
-        self._categories = tuple(
-            size if size <= _MOST_CATEGORIES else 0 for size in shape.known_categories
-        )
-        self._lags = config.linear_lags
-        self._cycles = shape.cycles if config.linear_calendar else 0
-        per_step = shape.known + sum(self._categories)
-        spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
-        # Too many features to solve for: means over a horizon patch, then none at all.
-        self._pooled = next(
-            (n for n in (1, config.decoder_patch) if per_step * _pools(spans, n) <= _MOST_KNOWN), 0
-        )
-        size = per_step if self._pooled else 0
-        before = size * _pools(spans[:-1], self._pooled or 1)
-        self.calendar = 2 * HARMONICS * self._cycles
-        """Features of each map, after its lookback, of the calendar phase at the cutoff."""
-        step, patch = self._pooled or 1, config.decoder_patch
-        # NumPy: whole-number arithmetic on the meta device loads torch's compiler, 1 s.
-        lead = np.arange(self.horizon)
-        last = lead // patch * patch + patch - 1  # the last step that a lead may see
-        if config.decoder_mask == "full":
-            last = np.full_like(lead, self.horizon)
-        feature = np.arange(size * _pools(spans[-1:], step)) // max(size, 1) * step
-        self.allowed: Tensor
-        """[F ahead, H] 1 where a lead may see a feature of the horizon."""
-        allowed = torch.from_numpy((feature[:, None] <= last).astype(np.float32))
-        self.register_buffer("allowed", allowed, persistent=False)
-        sizes = [lookback + self.calendar + before + len(feature) for lookback in self.lookbacks]
-        self.maps = nn.ParameterList(
-            nn.Parameter(torch.zeros(self.places, n, self.horizon), requires_grad=False) for n in sizes
-        )
-        self.offsets: Tensor
-        """[P, H, Q] quantiles of the residuals, rising, in the units of `residual_units`."""
+        self.names, self.horizon = config.experts, shape.horizon
+        self.season, self.second = config.seasons
+        self.spacing, self.memory = config.cutoff_spacing, config.memory
+        self.reach = CUTOFFS * self.spacing
+        self.linear = LinearForecast(config, shape) if "linear" in self.names else None
+        self.only: str | None = None
+        """The one expert that forecasts without a network; None = all, weighted."""
+        leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
+        self._scored = leads.astype(np.int64).tolist()
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
-        offsets = normal.expand(self.places, self.horizon, -1)
-        self.register_buffer("offsets", offsets.contiguous())
-        self.spread: Tensor | None
-        """[C + 1] of the training rows of each channel, data units, for linear_units training."""
-        training = config.linear_units == "training"
-        self.register_buffer("spread", torch.ones(shape.channels + 1).double() if training else None)
-        self.apart = config.linear_units if isinstance(config.linear_units, int) else None
-        """Steps between values whose mean distance is the unit of the maps; None = another unit."""
-        self.period = config.linear_period
-        """Steps of the cycle of the periodic maps; None = there are none."""
+        self.offsets: Tensor
+        """[1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0: first those
+        of the weighted mean, then those of each expert alone."""
+        offsets = (1.25 * normal).expand(1 + len(self.names), shape.horizon, -1)
+        self.register_buffer("offsets", offsets.clone())
+        self.intermittent: Tensor
+        """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
+        self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
+        codes = torch.from_numpy(np.stack([_code(name) for name in self.names]))
+        self.codes: Tensor
+        self.register_buffer("codes", codes, persistent=False)
+        # The matrices of what linear experts do to a history, by name; they follow from the config.
+        self.filters = Filters(self._filters())
 
     def forward(
-        self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
-    ) -> Float[Tensor, "B H C Q"]:
-        """Returns quantiles in scaled units; `known`: standardised known covariates, 0 where missing."""
-        units = self.units(inputs, scale)
-        spreads = relative(units, scale)
-        center = self.center(inputs, units, known) * spreads[:, None]  # [R, H]
-        offsets = self.offsets[self.place(inputs)] * self.residual_units(spreads)[:, None, None]
-        quantiles = center[..., None] + offsets
-        horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
-        unfolded: Tensor = quantiles.unflatten(0, (-1, inputs.context.shape[2]))
-        return unfolded.transpose(1, 2)[:, :horizon]
+        self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T X"], time: Tensor | None = None
+    ) -> Pool:
+        """Returns the forecasts and earlier errors of all experts.
 
-    def center(
-        self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T K"]
-    ) -> Float[Tensor, "R H"]:
-        """Returns the mean forecast of the maps, in their units."""
-        place, forecasts = self.place(inputs), []
-        others = self.others(inputs, known)
-        for number, weights in enumerate(self.maps):
-            features, level = self.features(inputs, scale, others, number)
-            forecasts.append(level[:, None] + mapped(features, weights, place))
-        return torch.stack(forecasts).mean(dim=0)
-
-    def features(
-        self, inputs: Inputs, scale: Scale, others: Float[Tensor, "B E"], number: int
-    ) -> tuple[Float[Tensor, "R F"], Float[Tensor, " R"]]:
-        """Returns the features of one map, and the level taken away, in the units of the maps.
-
-        `scale` comes from `units`, and `others` from the method of that name.
+        `known`: standardised known covariates, 0 where missing. `time`: int64 [B] of the cutoffs of
+        training windows, which the linear forecast makes by a map solved without their block of time.
         """
-        lookback, channels = self.lookbacks[number], inputs.context.shape[2]
-        observed = fold(inputs.observed[:, -lookback:])[..., 0]
-        values = scale.apply(inputs.context[:, -lookback:])
-        values = torch.where(observed, fold(values)[..., 0], 0.0)
-        level = values.sum(dim=1) / observed.sum(dim=1).clamp(min=1)
-        tail = torch.where(observed, values - level[:, None], 0.0)
-        return torch.cat([tail, repeat_channels(others, channels)], dim=1), level
+        observed = fold(inputs.history_observed)[..., 0]
+        apart = fold(scale.apply(inputs.history))[..., 0]
+        first = observed.float().argmax(dim=1)
+        own = observed.shape[1] - torch.where(observed.any(dim=1), first, observed.shape[1])
+        filled = fill(torch.where(observed, apart, torch.nan), first, own, self.season)
+        leads = torch.arange(self.horizon, device=filled.device)
+        now = self._stacked(inputs, scale, filled, own, [0], leads)[:, 0]
+        shifts = [n * self.spacing for n in range(CUTOFFS, 0, -1)]
+        scored = leads[self._scored]
+        before = self._stacked(inputs, scale, filled, own, shifts, scored)
+        if self.linear is not None:
+            linear, unit = self.linear, self.linear.units(inputs, scale)
+            spread = relative(unit, scale)[:, None]
+            now[..., -1] = linear.center(inputs, unit, known, time)[:, 0] * spread
+            early = linear.center(inputs, unit, known, time, shifts, self._scored)
+            before[..., -1] = early * spread[:, None]
+        truth, there = self._truth(apart, observed, shifts, scored)
+        error, count = self._errors(before, truth, there, own, shifts)
+        formed = self._formed(inputs, own)
+        least = torch.where(formed, error, torch.inf).amin(dim=1, keepdim=True)
+        worse = (error + _TINY) / (least + _TINY) - 1
+        trust = (count / (count + 1))[:, None]
+        logits = (-SHARPNESS * trust * worse).clamp(min=-_MOST_LOGIT)
+        logits = torch.where(formed, logits, -torch.inf)
+        return Pool(now, error, logits, count, self._scatter(filled, own))
 
-    def units(self, inputs: Inputs, scale: Scale) -> Scale:
-        """Returns location and spread that are the units of the maps."""
-        if self.spread is not None:
-            return scale._replace(scale=self.spread[inputs.channel])
-        if self.apart is None:
-            return scale
-        lags = (slice(self.apart, None), slice(None, -self.apart))
-        values = scale.apply(inputs.context)
-        both = inputs.observed[:, lags[0]] & inputs.observed[:, lags[1]]
-        distance = torch.where(both, values[:, lags[0]] - values[:, lags[1]], 0.0).abs().sum(dim=1)
-        count = both.sum(dim=1)
-        mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
-        return scale._replace(scale=scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
+    def weighted(self, pool: Pool, logits: Float[Tensor, "R *H E"]) -> Float[Tensor, "R H"]:
+        """Returns the mean of the experts under a softmax of logits, of each lead or of all."""
+        weights = logits.softmax(dim=-1)
+        weights = weights if weights.ndim == 3 else weights[:, None]
+        mean: Tensor = (weights * pool.forecasts).sum(dim=-1)
+        return mean
 
-    def residual_units(self, spreads: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
-        """Returns the unit of `offsets` per spread of each row's context; `spreads`: from `relative`.
+    def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
+        """Returns the quantiles of the experts without a network, scaled units."""
+        if self.only is not None:
+            number = self.names.index(self.only)
+            center, error = pool.forecasts[..., number], pool.error[:, number]
+            return center[..., None] + pool.unit(error)[:, None, None] * self.offsets[1 + number]
+        center = self.weighted(pool, pool.logits)
+        return center[..., None] + self.unit(pool)[:, None, None] * self.offsets[0]
 
-        Where seasons hardly differ from each other, residuals are small: there the unit is the maps'.
-        """
-        return torch.ones_like(spreads) if self.apart is None else spreads
+    def unit(self, pool: Pool) -> Float[Tensor, " R"]:
+        """Returns the unit of the quantiles of the weighted mean."""
+        weights = pool.logits.softmax(dim=-1)
+        return pool.unit((weights * pool.error).sum(dim=-1))
 
-    def others(self, inputs: Inputs, known: Float[Tensor, "B T K"]) -> Float[Tensor, "B E"]:
-        """Returns features of calendar and known covariates, the same for all channels of a window."""
-        length = inputs.context.shape[1]
-        parts = []
-        if self._cycles:
-            at = inputs.phase[:, length - 1, :, None]
-            angle = 2 * math.pi * at * torch.arange(1, HARMONICS + 1, device=at.device)
-            waves = torch.cat([angle.sin(), angle.cos()], dim=-1).flatten(1)
-            parts.append(torch.where(waves.isnan(), 0.0, waves))
-        if self._pooled:
-            cells = [known] + [
-                F.one_hot(inputs.known_category[..., n].clamp(max=size), size + 1)[..., 1:].float()
-                for n, size in enumerate(self._categories)
-                if size
+    def _stacked(
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        filled: Float[Tensor, "R T"],
+        own: Int[Tensor, " R"],
+        shifts: list[int],
+        leads: Int[Tensor, " L"],
+    ) -> Float[Tensor, "R J L E"]:
+        """The forecasts at cutoffs some steps back; those of the linear forecast are left 0."""
+        end, memory, season = filled.shape[1], self.memory, self.season
+        windows = torch.stack([filled[:, end - memory - s : end - s] for s in shifts], dim=1)
+        length = (own[:, None] - torch.tensor(shifts, device=own.device)).clamp(1, memory)
+        place = torch.arange(memory, device=own.device)
+        there = place >= memory - length[..., None]  # [R, J, K] after the first observation
+        steps = (leads + 1).float()
+        last = windows[..., -1:]
+        found: dict[str, Tensor] = {"naive": last.expand(-1, -1, len(leads))}
+        begin = windows.gather(2, (memory - length)[..., None])
+        found["drift"] = last + (last - begin) / (length[..., None] - 1).clamp(min=1) * steps
+        found["long_mean"] = _mean_by_phase(windows, there, season)[..., leads % season]
+        if season > 1:
+            blocks = _blocks(windows, season, PERIODS)
+            found["seasonal_naive"] = blocks[..., -1, :][..., leads % season]
+            found["seasonal_mean"] = blocks.mean(dim=-2)[..., leads % season]
+        if "growing_season" in self.names:
+            found["growing_season"] = self._growing(windows, leads)
+        for name, count in (("second_naive", 1), ("second_mean", PERIODS)):
+            if name in self.names:
+                count = min(count, (end - shifts[0]) // self.second)
+                spans = [filled[:, end - s - count * self.second : end - s] for s in shifts]
+                blocks = torch.stack(spans, dim=1).unflatten(-1, (count, self.second))
+                found[name] = blocks.mean(dim=-2)[..., leads % self.second]
+        pattern = _season(windows, length, season)
+        ahead = pattern[..., leads % season]
+        # One product: thin ones take as long.
+        filters = [self.filters["states"]]
+        if "ets" in self.names:
+            filters.append(self.filters["one_step"].flatten(1))
+            filters.append(self.filters["ets"][..., leads].flatten(1))
+        products = windows @ torch.cat(filters, dim=1)
+        states, *smoothed = products.split([own.shape[1] for own in filters], dim=-1)
+        states = states - pattern @ self.filters["pattern"]
+        for number, alpha in enumerate(_LEVELS):
+            found[f"level_{alpha}"] = states[..., number, None] + ahead
+        level, trend, smooth = (states[..., n, None] for n in range(len(_LEVELS), len(_LEVELS) + 3))
+        found["damped_trend"] = level + trend * _damped(DAMPED.damping, steps) + ahead
+        repeated = pattern.repeat(1, 1, -(-memory // season))[..., -memory:]
+        slope = _slope(windows - repeated, there, length)
+        found["theta"] = smooth + slope / 2 * steps + ahead
+        if "ets" in self.names:
+            missed, every = (part.unflatten(-1, (len(ETS), -1)) for part in smoothed)
+            best = missed.abs().mean(dim=-1).argmin(dim=-1)[..., None, None]
+            found["ets"] = every.gather(2, best.expand(-1, -1, 1, len(leads)))[..., 0, :]
+        if "tsb" in self.names:
+            zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()
+            found["tsb"] = _tsb(windows, there, zero).expand(-1, -1, len(leads))
+        found["linear"] = torch.zeros_like(found["naive"])
+        return torch.stack([found[name] for name in self.names], dim=-1)
+
+    def _growing(
+        self, windows: Float[Tensor, "R J K"], leads: Int[Tensor, " L"]
+    ) -> Float[Tensor, "R J L"]:
+        """A season whose spread changes by one factor a season, on a level that drifts."""
+        blocks = _blocks(windows, self.season, SEASONS)
+        count, season = blocks.shape[-2:]
+        mean = blocks.mean(dim=-1, keepdim=True)
+        drift = (mean[..., -1, :] - mean[..., 0, :]) / ((count - 1) * season)  # [R, J, 1] a step
+        ramp = torch.arange(season, device=windows.device) - (season - 1) / 2
+        rest = blocks - mean - drift[..., None] * ramp
+        spread = rest.square().mean(dim=-1).sqrt() + _TINY
+        growth = (spread[..., -2:].mean(dim=-1) / spread[..., :2].mean(dim=-1)).pow(
+            1 / max(1, count - 2)
+        )
+        growth = growth.clamp(0.8, 1.25)[..., None]
+        shape = (rest / spread[..., None]).mean(dim=-2)
+        shape = shape - shape.mean(dim=-1, keepdim=True)
+        # The last three spreads, each grown to the last season.
+        latest = (spread[..., -3:].log().mean(dim=-1, keepdim=True) + growth.log()).exp()
+        age = torch.arange(1 - count, 1, device=windows.device)
+        flat = blocks - (latest * growth**age)[..., None] * shape[..., None, :]
+        level = flat.flatten(-2) @ self.filters["growing"]
+        ahead = latest * growth ** (1 + leads // season) * shape[..., leads % season]
+        return level[..., None] + 0.8 * drift * (leads + 1) + ahead
+
+    def _filters(self) -> dict[str, NDArray[np.float64]]:
+        """What linear experts do to a unit impulse at each step of the memory: their matrices."""
+        impulses, season = np.eye(self.memory), self.season
+        level, trend, _ = smooth(impulses, DAMPED, 1)
+        averages = [_averages(self.memory, alpha) for alpha in (*_LEVELS, 0.4)]
+        states = np.stack([*averages[:-1], level, trend, averages[-1]], axis=1)
+        found = {"states": states}
+        # The last step of the memory has the last phase of a season.
+        phase = (np.arange(self.memory) - self.memory) % season
+        found["pattern"] = np.stack([states[phase == n].sum(axis=0) for n in range(season)])
+        if "growing_season" in self.names:
+            found["growing"] = _averages(min(SEASONS, self.memory // season) * season, 0.3)
+        if "ets" in self.names:
+            early = self.memory - min(_ONE_STEP, self.memory // 2)
+            next_step = [
+                smoothed_ahead(smooth(impulses[:early, :early], own, season), own, 1)[:, 0]
+                for own in ETS
             ]
-            steps = torch.cat(cells, dim=-1)
-            missing = length + self.horizon - steps.shape[1]
-            steps = F.pad(steps, (0, 0, 0, max(0, missing)))
-            for lag in self._lags:
-                start = length - lag
-                parts.append(self._pool(steps[:, start : start + min(lag, self.horizon)]))
-            parts.append(self._pool(steps[:, length : length + self.horizon]))
-        if not parts:
-            return inputs.elapsed.new_zeros((inputs.elapsed.shape[0], 0))
-        return torch.cat(parts, dim=1)
+            errors = [_prediction_errors(own, self.memory) for own in next_step]
+            ahead = [smoothed_ahead(smooth(impulses, own, season), own, self.horizon) for own in ETS]
+            found["one_step"], found["ets"] = (np.stack(part, axis=1) for part in (errors, ahead))
+        return found
 
-    def place(self, inputs: Inputs) -> Tensor:
-        """Returns [R] the map of each row, by the phase of its cutoff in the shortest cycle."""
-        length, channels = inputs.context.shape[1:]
-        if self.places == 1:
-            return inputs.channel.new_zeros(inputs.channel.numel())
-        at = inputs.phase[:, length - 1, 0]
-        at = torch.where(at.isnan(), 0.0, at)
-        # Half a step off in float32 is a place off: 5/24 · 24 may be 4.9999995.
-        place = (at * self.places + 1e-3).long() % self.places
-        return repeat_channels(place, channels)
+    def _truth(
+        self, apart: Tensor, observed: Tensor, shifts: list[int], leads: Tensor
+    ) -> tuple[Float[Tensor, "R J L"], Bool[Tensor, "R J L"]]:
+        """What followed earlier cutoffs, and where that was observed up to the window's cutoff."""
+        end = apart.shape[1]
+        at = end - torch.tensor(shifts, device=apart.device)[:, None] + leads
+        inside = at < end
+        at = at.clamp(max=end - 1)
+        return apart[:, at], observed[:, at] & inside
 
-    def lead_blocks(self) -> list[tuple[slice, int]]:
-        """Returns blocks of leads, each with the number of features of the horizon it may see."""
-        counts = self.allowed.sum(dim=0).long().tolist()
-        starts = [n for n in range(self.horizon) if n == 0 or counts[n] != counts[n - 1]]
-        ends = [*starts[1:], self.horizon]
-        return [(slice(a, b), counts[a]) for a, b in zip(starts, ends, strict=True)]
+    def _errors(
+        self, before: Tensor, truth: Tensor, there: Tensor, own: Tensor, shifts: list[int]
+    ) -> tuple[Float[Tensor, "R E"], Float[Tensor, " R"]]:
+        """Mean absolute error of each expert, and the number of cutoffs it is of."""
+        least = max(2, self.season)  # steps of own history that a cutoff needs to be compared at
+        enough = own[:, None] - torch.tensor(shifts, device=own.device) >= least
+        counts = (there & enough[..., None]).float()[..., None]
+        missed = (before - torch.where(counts[..., 0] > 0, truth, 0.0)[..., None]).abs() * counts
+        cells = counts.sum(dim=(1, 2))
+        error = missed.sum(dim=(1, 2)) / cells.clamp(min=1)
+        return error, cells[:, 0] / truth.shape[2]
 
-    def _pool(self, steps: Float[Tensor, "B T X"]) -> Float[Tensor, "B TX"]:
-        """Returns steps beside each other, or their means over horizon patches."""
-        if self._pooled > 1:
-            steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
-            steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)
-        return steps.flatten(1)
+    def _formed(self, inputs: Inputs, own: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
+        """Whether the history of a row is long enough for an expert."""
+        least = {"seasonal_naive": 1, "seasonal_mean": 1, "growing_season": 3}
+        least = {name: count * self.season for name, count in least.items()}
+        least |= dict.fromkeys(SECOND, self.second)
+        formed = own[:, None] >= torch.tensor(
+            [least.get(name, 0) for name in self.names], device=own.device
+        )
+        if "tsb" in self.names:
+            demand = self.intermittent[inputs.channel].flatten()[:, None]
+            at = torch.tensor([name == "tsb" for name in self.names], device=own.device)
+            formed = formed & (demand | ~at)
+        return formed | ~formed.any(dim=1, keepdim=True)
+
+    def _scatter(self, filled: Float[Tensor, "R T"], own: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
+        """Mean distance of values one season apart; of neighbours where there is no such pair."""
+        found = torch.ones_like(filled[:, 0])
+        for lag in (1, self.season):
+            span = min(self.memory, filled.shape[1] - lag)
+            late = filled[:, -span:] - filled[:, -span - lag : -lag]
+            pairs = (own - lag).clamp(0, span)
+            there = torch.arange(span, device=own.device) >= span - pairs[:, None]
+            mean = (late.abs() * there).sum(dim=1) / pairs.clamp(min=1)
+            found = torch.where(pairs > 0, mean, found)
+        return found
 
 
-def relative(units: Scale, scale: Scale) -> Float[Tensor, " R"]:
-    """Returns the unit of the maps per spread of each row's context."""
-    return (units.scale / scale.scale).flatten().float()
+class Filters(nn.Module):
+    """Constant matrices by name."""
+
+    def __init__(self, matrices: Mapping[str, NDArray[np.float64]]):
+        super().__init__()
+        for name, matrix in matrices.items():
+            self.register_buffer(name, torch.from_numpy(matrix).float(), persistent=False)
+
+    def __getitem__(self, name: str) -> Tensor:
+        found: Tensor = getattr(self, name)
+        return found
 
 
-def mapped(
-    features: Float[Tensor, "R F"], weights: Float[Tensor, "P F H"], place: Tensor
-) -> Float[Tensor, "R H"]:
-    """Returns features times the map of each row's place."""
-    if weights.shape[0] == 1:
-        return features @ weights[0]
-    every = torch.einsum("rf,pfh->rph", features, weights)
-    index = place[:, None, None].expand(-1, 1, every.shape[2])
-    return every.gather(1, index)[:, 0]
+class Correction(nn.Module):
+    """Quantiles of the weighted experts as a decoder corrects them.
+
+    The raw numbers of a lead are a query that scores the experts, a shift of their mean, and the logarithms
+    of what the steps between quantiles are multiplied by. All zero: the experts as they are. One scoring
+    function serves all experts, so that the shapes of weights do not depend on the pool.
+    """
+
+    def __init__(self, levels: tuple[float, ...]):
+        super().__init__()
+        self.size = _QUERY + len(levels)
+        self.median = levels.index(0.5)
+        self.levels: Tensor
+        self.register_buffer("levels", torch.tensor(levels), persistent=False)
+        self.features = nn.Linear(_FEATURES + CODE, _QUERY)
+
+    def initial_bias(self) -> Float[Tensor, " P"]:
+        """Returns the raw numbers of the experts as they are."""
+        return torch.zeros(self.size)
+
+    def logits(
+        self, raw: Float[Tensor, "R H P"], pool: Pool, experts: Experts
+    ) -> Float[Tensor, "R H E"]:
+        """Returns the logits of the weights of each lead."""
+        center = experts.weighted(pool, pool.logits)
+        apart = (pool.forecasts - center[..., None]) / experts.unit(pool)[:, None, None]
+        worse = pool.logits.clamp(min=-_MOST_LOGIT)[:, None].expand_as(apart) / SHARPNESS
+        codes = experts.codes.expand(*apart.shape, -1)
+        seen = torch.stack([apart.clamp(-4, 4), apart.abs().clamp(max=4), worse], dim=-1)
+        keys = self.features(torch.cat([seen, codes], dim=-1)).tanh()
+        scores = torch.einsum("rhed,rhd->rhe", keys, raw[..., :_QUERY])
+        logits: Tensor = pool.logits[:, None] + scores
+        return logits
+
+    def forward(
+        self, raw: Float[Tensor, "R H P"], pool: Pool, experts: Experts
+    ) -> Float[Tensor, "R H Q"]:
+        """Returns quantiles in scaled units, rising along the last axis."""
+        horizon, m = raw.shape[1], self.median
+        pool = pool._replace(forecasts=pool.forecasts[:, :horizon])
+        unit = experts.unit(pool)[:, None, None]
+        center = experts.weighted(pool, self.logits(raw, pool, experts))[..., None]
+        center = center + raw[..., _QUERY : _QUERY + 1] * unit
+        offsets = experts.offsets[0, :horizon]
+        steps = offsets.diff(dim=-1) * raw[..., _QUERY + 1 :].clamp(-3, 3).exp() * unit
+        below = center - steps[..., :m].flip(-1).cumsum(-1).flip(-1)
+        above = center + steps[..., m:].cumsum(-1)
+        return torch.cat([below, center, above], dim=-1)
 
 
-def _pools(spans: list[int], size: int) -> int:
-    """Number of means over `size` steps in all spans."""
-    return sum(-(-span // size) for span in spans)
+def fill(
+    values: Float[Tensor, "R T"], first: Int[Tensor, " R"], own: Int[Tensor, " R"], period: int
+) -> Float[Tensor, "R T"]:
+    """Returns values (NaN = missing) without gaps.
+
+    A gap takes the value one period before, else the last one. Before the first observation the first
+    period is repeated, or the first value where there is less than a period; 0 where nothing is observed.
+    """
+    steps = values.shape[1]
+    place = torch.arange(steps, device=values.device)
+    missing = values.isnan().sum(dim=1)
+    if torch.compiler.is_exporting() or bool((missing > steps - own).any()):
+        for lag in (period, 1):
+            while lag < steps:
+                before = torch.cat(
+                    [values.new_full((len(values), lag), torch.nan), values[:, :-lag]], dim=1
+                )
+                values = torch.where(values.isnan(), before, values)
+                lag *= 2
+    if torch.compiler.is_exporting() or bool((own < steps).any()):
+        whole = torch.where(own >= period, period, 1)[:, None]
+        source = (place - first[:, None]).remainder(whole) + first[:, None]
+        values = torch.where(place < first[:, None], values.gather(1, source), values)
+    if torch.compiler.is_exporting() or bool((own == 0).any()):
+        values = torch.where(values.isnan(), 0.0, values)
+    return values
+
+
+def smooth(
+    values: NDArray[np.float64], own: Smoothing, period: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Returns level [N], trend [N] and season [S, N], next step first, after values [K, N].
+
+    With f = l + φ·b + s and e = y − f: l ← l + φ·b + α·e, b ← φ·b + β·e, s ← s + γ·e. A season starts
+    from the mean of the first two. Source: Hyndman, Koehler, Ord and Snyder 2008, ETS(A, Ad, A).
+    """
+    level, trend = values[0].copy(), np.zeros(values.shape[1])
+    season = np.zeros((period, values.shape[1]))
+    if 1 < period <= len(values) // 2:
+        early = values[: 2 * period].reshape(2, period, -1)
+        mean = early.mean(axis=1)
+        slope = (mean[1] - mean[0]) / period
+        season = (early - mean[:, None]).mean(axis=0) - slope * (
+            np.arange(period)[:, None] - (period - 1) / 2
+        )
+        level = mean[0] - slope * period / 2
+    for step, value in enumerate(values):
+        at = step % period
+        ahead = level + own.damping * trend
+        error = value - ahead - season[at]
+        level, trend = ahead + own.level * error, own.damping * trend + own.trend * error
+        if period > 1:
+            season[at] += own.season * error
+    return level, trend, np.roll(season, -(len(values) % period), axis=0)
+
+
+def smoothed_ahead(
+    state: tuple[NDArray[np.float64], ...], own: Smoothing, horizon: int
+) -> NDArray[np.float64]:
+    """Returns the forecasts [N, H] of a state of `smooth`."""
+    level, trend, season = state
+    lead = np.arange(horizon)
+    damped = np.cumsum(own.damping ** (lead + 1.0))
+    found: NDArray[np.float64] = level[:, None] + trend[:, None] * damped + season[lead % len(season)].T
+    return found
+
+
+def _prediction_errors(weights: NDArray[np.float64], memory: int) -> NDArray[np.float64]:
+    """[K, n] the value of each of the last n steps less its forecast from the len(weights) before it."""
+    early = len(weights)
+    found = np.zeros((memory, memory - early))
+    for step in range(memory - early):
+        found[step : step + early, step] = -weights
+        found[step + early, step] = 1.0
+    return found
+
+
+def _averages(memory: int, alpha: float) -> NDArray[np.float64]:
+    weights = (1 - alpha) ** np.arange(memory - 1.0, -1, -1)
+    found: NDArray[np.float64] = weights / weights.sum()
+    return found
+
+
+def _code(name: str) -> NDArray[np.float32]:
+    draw = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
+    return draw.standard_normal(CODE).astype(np.float32)
+
+
+def _blocks(windows: Float[Tensor, "R J K"], season: int, most: int) -> Float[Tensor, "R J N S"]:
+    """The last whole seasons, oldest first."""
+    count = min(most, windows.shape[-1] // season)
+    blocks: Tensor = windows[..., -count * season :].unflatten(-1, (count, season))
+    return blocks
+
+
+def _season(
+    windows: Float[Tensor, "R J K"], length: Int[Tensor, "R J"], season: int
+) -> Float[Tensor, "R J S"]:
+    """The mean season, without level and drift; 0 where history is shorter than two."""
+    if season == 1:
+        return torch.zeros_like(windows[..., :1])
+    blocks = _blocks(windows, season, SEASONS - 1)
+    count = blocks.shape[-2]
+    mean = blocks.mean(dim=-1, keepdim=True)
+    drift = (mean[..., -1, :] - mean[..., 0, :]) / (max(1, count - 1) * season)
+    ramp = torch.arange(season, device=windows.device) - (season - 1) / 2
+    pattern = (blocks - mean).mean(dim=-2) - drift * ramp
+    return torch.where(length[..., None] >= 2 * season, pattern, 0.0)
+
+
+def _mean_by_phase(
+    windows: Float[Tensor, "R J K"], there: Bool[Tensor, "R J K"], season: int
+) -> Float[Tensor, "R J S"]:
+    """The mean of each phase over the memory; what repeats the first season counts where that is all."""
+    blocks = _blocks(windows, season, windows.shape[-1])
+    real = _blocks(there, season, windows.shape[-1]).float()
+    count = real.sum(dim=-2)
+    mean = (blocks * real).sum(dim=-2) / count.clamp(min=1)
+    return torch.where(count > 0, mean, blocks[..., -1, :])
+
+
+def _slope(
+    values: Float[Tensor, "R J K"], there: Bool[Tensor, "R J K"], length: Int[Tensor, "R J"]
+) -> Float[Tensor, "R J 1"]:
+    """Slope of least squares over the steps that are there."""
+    count = length.float()[..., None]
+    place = torch.arange(values.shape[-1], device=values.device) - (values.shape[-1] - 1)
+    apart = torch.where(there, place + (count - 1) / 2, 0.0)
+    return (apart * values).sum(dim=-1, keepdim=True) / (count * (count * count - 1) / 12).clamp(
+        min=0.5
+    )
+
+
+def _tsb(
+    windows: Float[Tensor, "R J K"], there: Bool[Tensor, "R J K"], zero: Float[Tensor, " R"]
+) -> Float[Tensor, "R J 1"]:
+    """Probability of demand times its mean size, both smoothed by 0.1.
+
+    Source: Teunter, Syntetos and Babai, "Intermittent demand" (2011), from its limit of a long history.
+    """
+    keep, zero = 0.9, zero[:, None, None]
+    demand = (there & (windows != zero)).float()
+    age = torch.arange(windows.shape[-1] - 1, -1, -1, device=windows.device)
+    seen = keep**age * there
+    later = demand.flip(-1).cumsum(dim=-1).flip(-1) - demand
+    size = keep**later * demand
+    mean = ((windows - zero) * size).sum(dim=-1) / size.sum(dim=-1).clamp(min=_TINY)
+    chance = (seen * demand).sum(dim=-1) / seen.sum(dim=-1).clamp(min=_TINY)
+    return zero + (chance * mean)[..., None]
+
+
+def _damped(damping: float, steps: Float[Tensor, " L"]) -> Float[Tensor, " L"]:
+    """φ + φ² + … + φ^k of each number of steps k."""
+    return damping * (1 - damping**steps) / (1 - damping)

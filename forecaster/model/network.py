@@ -1,10 +1,10 @@
 """The encoder-decoder, read top to bottom: predict · encode · decode · generate.
 
-    context ─▶ scale ─┬─▶ patches + time encodings ─▶ ENCODER ─▶ memory
-                      │                                            │
+    context ─▶ scale ─▶ patches + time encodings ─▶ ENCODER ─▶ memory
+                                                                 │
     known covariates, phases, elapsed ─▶ horizon tokens ─▶ DECODER ─▶ head ─▶ quantiles
-              [values of the patch before ─▶ +]                                  │ network weight
-                      └─▶ [linear forecast] ─────────────────────────────────────┴─▶ mean of both
+              [values of the patch before ─▶ +]                        │          │ network weight
+    history ─▶ [experts, and their errors at earlier cutoffs] ─────────┴──────────┴─▶ mean of both
 
 Leads of a horizon patch ignore everything after it (decoder_mask causal).
 
@@ -24,8 +24,8 @@ from forecaster.config import ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
-from forecaster.model.experts import LinearForecast
-from forecaster.model.heads import make_head
+from forecaster.model.experts import Correction, Experts, Pool
+from forecaster.model.heads import Head, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
@@ -48,13 +48,15 @@ class Network(nn.Module):
         self.encoder_norm = nn.LayerNorm(config.width)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.decoder_norm = nn.LayerNorm(config.width)
-        self.head = make_head(config)
+        self.head: Head | Correction = (
+            Correction(config.quantile_levels) if config.experts else make_head(config)
+        )
         self.output = nn.Linear(config.width, config.decoder_patch * self.head.size)
-        self.linear: LinearForecast | None = None
-        if config.linear == "blend":
-            self.linear = LinearForecast(config, shape)
+        self.experts: Experts | None = None
+        if config.experts:
+            self.experts = Experts(config, shape)
             self.network_weight: Tensor
-            """Weight of the network in the forecast; the rest is the linear forecast's."""
+            """Weight of the network in the forecast; the rest is that of the experts without it."""
             self.register_buffer("network_weight", torch.ones(()))
         if not self.output.weight.is_meta:  # counting parameters needs no values
             self._initialise()
@@ -95,39 +97,62 @@ class Network(nn.Module):
         """
         if self.config.decoder == "autoregressive":
             return self._sampled(inputs, key, paths or NUM_SAMPLES)
-        if self.linear is not None and float(self.network_weight) == 0:
-            scale = self.scale(inputs)
-            return Prediction(scale.invert(self.linear_quantiles(inputs, scale)), None, None)
-        memory = self.encode(inputs)
-        raw = self.decode(memory, inputs)
-        quantiles = self.head.quantiles(raw, memory.scale)
-        if self.linear is None:
-            return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
+        if self.experts is None:
+            memory = self.encode(inputs)
+            raw, head = self.decode(memory, inputs), self.head
+            assert isinstance(head, Head)
+            return Prediction(head.quantiles(raw, memory.scale), head.mean(raw, memory.scale), None)
         weight = float(self.network_weight)
-        if weight < 1:
-            linear = memory.scale.invert(self.linear_quantiles(inputs, memory.scale))
-            quantiles = torch.lerp(linear, quantiles, weight)
-        return Prediction(quantiles, None, None)
+        scale = self.scale(inputs)
+        pool = self.pool(inputs, scale)
+        quantiles = self._unfolded(self.experts.quantiles(pool), inputs)
+        if weight > 0:
+            raw = self.decode(self.encode(inputs), inputs)
+            own = self.corrected(raw, pool)
+            quantiles = own if weight == 1 else torch.lerp(quantiles, own, weight)
+        return Prediction(scale.invert(quantiles), None, None)
+
+    def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
+        """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
+        assert self.experts is not None
+        found: Pool = self.experts(inputs, scale, self.embedding.known_numbers(inputs), time)
+        return found
+
+    def corrected(self, raw: Float[Tensor, "B H C P"], pool: Pool) -> Float[Tensor, "B H C Q"]:
+        """Returns the quantiles of the experts as the network weighs and corrects them, scaled units."""
+        assert self.experts is not None and isinstance(self.head, Correction)
+        rows = raw.transpose(1, 2).flatten(0, 1)
+        quantiles = self.head(rows, pool, self.experts)
+        unfolded: Tensor = quantiles.unflatten(0, (-1, raw.shape[2])).transpose(1, 2)
+        return unfolded
+
+    def _unfolded(self, rows: Float[Tensor, "R H Q"], inputs: Inputs) -> Float[Tensor, "B H C Q"]:
+        unfolded: Tensor = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)
+        horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
+        return unfolded[:, :horizon]
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key
 
         def draw(raw: Tensor, scale: Scale, lead: int) -> Tensor:
             numbers = uniforms(keys, paths, lead, *raw.shape[1:3]).flatten(0, 1)
+            assert isinstance(self.head, Head)
             return self.head.sample(raw, scale, numbers)
 
         drawn = self.generate(self.encode(inputs), inputs, draw, paths)
         return prediction_from_paths(drawn, self.config.quantile_levels)
 
     def scale(self, inputs: Inputs) -> Scale:
-        found: Scale = self.scaler(inputs.context, inputs.observed, inputs.channel, inputs.spread)
+        """Returns the scale of the context that the longest lookback or attention reads."""
+        reach = self.experts.reach if self.experts and self.experts.linear else 0
+        found: Scale = self.scaler(
+            inputs.context[:, reach:],
+            inputs.observed[:, reach:],
+            inputs.channel,
+            inputs.history,
+            inputs.history_observed,
+        )
         return found
-
-    def linear_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles of the linear forecast, scaled units."""
-        assert self.linear is not None
-        quantiles: Tensor = self.linear(inputs, scale, self.embedding.known_numbers(inputs))
-        return quantiles
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""

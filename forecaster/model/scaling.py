@@ -64,13 +64,14 @@ class ContextScaler(nn.Module):
         context: Float[Tensor, "B L C"],
         observed: Bool[Tensor, "B L C"],
         channel: Int[Tensor, "B C"],
-        spread: Float[Tensor, "B C"],
+        history: Float[Tensor, "B T C"],
+        history_observed: Bool[Tensor, "B T C"],
     ) -> Scale:
         """Returns the scale of each window.
 
-        A constant context has the spread of its series so far (`Inputs.spread`), and where there is
-        none that of the channel's training rows; an empty one has their location too. Where the steps
-        that count do not vary, all steps count.
+        A constant context has the spread of the history, and where there is none that of the channel's
+        training rows; an empty one has their location too. Where the steps that count do not vary, all
+        steps count.
         """
         context = context.double()
         if self.length is not None:
@@ -80,16 +81,26 @@ class ContextScaler(nn.Module):
             low, high = (torch.where(late, context, sign * torch.inf) for sign in (1, -1))
             observed = torch.where((low.amin(dim=1) < high.amax(dim=1))[:, None], late, observed)
         count = observed.sum(dim=1)
-        seen = count.clamp(min=1)
         level = torch.where(observed, context, -torch.inf).amax(dim=1)
         level = torch.where(count > 0, level, self.loc[channel])
-        apart = torch.where(observed, context - level[:, None], 0.0)
-        loc = apart.sum(dim=1) / seen
-        # Two passes: the mean of squares minus the square of the mean cancels for large levels.
-        squares = torch.where(observed, apart - loc[:, None], 0.0).square().sum(dim=1)
-        least, deviation = ROUNDING * level.abs(), (squares / seen).sqrt()
-        borrowed = torch.where(spread > least, spread, self.scale[channel])
-        return Scale(level, loc, torch.where(deviation > least, deviation, borrowed))
+        loc, deviation = _moments(context, observed, level)
+        least = ROUNDING * level.abs()
+        constant = deviation <= least
+        if torch.compiler.is_exporting() or bool(constant.any()):
+            _, spread = _moments(history.double(), history_observed, level)
+            borrowed = torch.where(spread > least, spread, self.scale[channel])
+            deviation = torch.where(constant, borrowed, deviation)
+        return Scale(level, loc, deviation)
+
+
+def _moments(values: Tensor, observed: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of the observed values, counted from `level`, and their standard deviation."""
+    seen = observed.sum(dim=1).clamp(min=1)
+    apart = torch.where(observed, values - level[:, None], 0.0)
+    mean = apart.sum(dim=1) / seen
+    # Two passes: the mean of squares minus the square of the mean cancels for large levels.
+    squares = torch.where(observed, apart - mean[:, None], 0.0).square().sum(dim=1)
+    return mean, (squares / seen).sqrt()
 
 
 class Standardizer(nn.Module):

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.model.embedding import Shape
-from forecaster.model.experts import LinearForecast
+from forecaster.model.linear import LinearForecast
 from forecaster.model.network import Network
 from forecaster.model.sampling import NUM_SAMPLES
 
@@ -87,7 +87,7 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
         )
     length = config.attention_length or config.context_length
     covariates = shape.past + shape.known + len(shape.past_categories + shape.known_categories)
-    cells = config.context_length * (2 + covariates)
+    cells = config.context_length * (2 + covariates) + 4 * config.history_length
     tokens = -(-length // config.patch) * config.encoder_layers
     tokens += -(-shape.horizon // config.decoder_patch) * config.decoder_layers
     window = _FLOAT * (cells + tokens * (config.width + config.feed_forward))
@@ -97,21 +97,21 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
             f"{window / 1e9:,.1f} GB to train, this machine has {room / 1e9:,.1f} GB: take a shorter "
             "model.context_length, a longer model.patch, or a smaller model.width"
         )
-    if config.linear == "blend":
+    if "linear" in config.experts:
         _check_linear_maps(config, shape, room)
 
 
 def _check_linear_maps(config: ModelPlan, shape: Shape, room: int) -> None:
     with torch.device("meta"):
         linear = LinearForecast(config, shape)
-    sizes = [tuple(weights.shape) for weights in linear.maps]
+    sizes = [tuple(weights.shape[1:]) for weights in linear.maps]
     needed = _SUMS * _DOUBLE * sum(n * size * (size + leads) for n, size, leads in sizes)
     if needed > room:
         places, size, _ = max(sizes, key=lambda own: own[0] * own[1] ** 2)
         raise ConfigError(
-            f"model.linear {config.linear}: maps from {size:,} features for {places:,} phases need "
+            f"model.experts linear: maps from {size:,} features for {places:,} phases need "
             f"{needed / 1e9:,.1f} GB to solve, this machine has {room / 1e9:,.1f} GB: take shorter "
-            "model.lookbacks, or linear none"
+            "model.lookbacks, or experts without linear"
         )
 
 

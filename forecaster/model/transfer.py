@@ -124,7 +124,7 @@ def check_weights(old: Network, new: Network) -> None:
 def _beyond_tables(network: Network) -> dict[str, Tensor]:
     """Weights that read no table: layers, norms, head, embeddings of previous values."""
     kept = ("embedding.previous_patch", "embedding.values", "embedding.stem", "embedding.horizon_token")
-    apart = ("embedding", "scaler", "linear", "network_weight")  # of each table
+    apart = ("embedding", "scaler", "experts", "network_weight")  # of each table
     return {
         name: weight
         for name, weight in network.state_dict().items()

@@ -402,3 +402,9 @@ def evenly_apart(time: Times, indptr: Times, step: int) -> bool:
         if len(odd) >= len(indptr) or (indptr[np.searchsorted(indptr, odd)] != odd).any():
             return False
     return True
+
+
+def cycle_steps(calendar: Calendar, name: str) -> int:
+    """Returns the steps of a cycle of a calendar, a nominal number where they differ."""
+    length = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}.get(name)
+    return round(length / calendar.step) if length else int(name.split()[0])

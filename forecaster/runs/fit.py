@@ -25,6 +25,7 @@ from forecaster.forecast.calibrate import CalibrationSet, calibrate
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.experts import CUTOFFS
 from forecaster.model.hardware import spare_threads
 from forecaster.model.network import Network
 from forecaster.model.size import check_memory, check_work
@@ -40,6 +41,7 @@ from forecaster.runs.members import (
     curves_of,
     member_metrics,
 )
+from forecaster.runs.pool import pool_settings
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.versions import versions
 from forecaster.runs.warm_start import (
@@ -91,12 +93,17 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     }
     context, patch = _lengths(config, horizon, panel)
     least_width, least_steps = SIZES[0][1:]
-    settled = {
+    settled: dict[str, Any] = {
         "patch": patch,
         "decoder_patch": min(patch, horizon),
         "width": model.width or least_width,
-        **linear_settings(model, panel, context),
+        "context_length": context,
+        "attention_length": context,
+        **pool_settings(model, panel, horizon),
     }
+    if "linear" in settled["experts"]:
+        back = CUTOFFS * settled["cutoff_spacing"]
+        settled |= linear_settings(model, panel, context, back)
     plan = parse_plan(
         {
             "horizon": horizon,
@@ -154,7 +161,7 @@ def fit_panel(
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
-        with context.stage("weighing networks and linear forecast"):
+        with context.stage("weighing networks and experts"):
             choose_network_weights(networks, trainings.store, split, distributed)
             weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
         artifact = Artifact(
@@ -288,7 +295,7 @@ def _validate(
     found, _, cutoffs = split.validation.locate(split.validation_windows)
     series, cutoff = np.unique(np.stack([found, cutoffs]), axis=1)
     models = {MODEL: artifact}
-    linear = artifact.ensemble.linear_only()
+    linear = artifact.ensemble.experts_only("linear")
     if linear is not None:
         models[RIDGE] = replace(artifact, ensemble=linear)
     levels = artifact.plan.model.quantile_levels
@@ -340,7 +347,7 @@ def _network_effect(ensemble: Ensemble, panel: Panel, plan: Plan, split: Split) 
     The latter is a / (a + b): a is the mean distance of the median from the linear one, b that of the
     linear one from the mean of the context, in scaled units. Nothing where there is no linear forecast.
     """
-    linear = ensemble.linear_only()
+    linear = ensemble.experts_only()
     if linear is None:
         return {}
     members: list[Network] = list(ensemble.members)  # type: ignore[arg-type]

@@ -11,13 +11,10 @@ import torch
 from torch import Tensor
 
 from forecaster.config import ModelConfig, ModelPlan, Plan
-from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.ensemble import Ensemble
-from forecaster.model.network import Network
-from forecaster.panel.calendar import DAY, Calendar
+from forecaster.panel.calendar import cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
-from forecaster.runs.moments import learn_scales
+from forecaster.runs.pool import bare_network
 from forecaster.runs.ridge import (
     FOLDS,
     MOST_ROWS,
@@ -25,14 +22,13 @@ from forecaster.runs.ridge import (
     RidgeWindows,
     held_out,
     lead_alphas,
+    linear_of,
     solution,
-    solve_linear,
     summed,
     with_periodic,
     without_quarters,
 )
-from forecaster.runs.versions import versions
-from forecaster.windows.split import Split, split_panel
+from forecaster.windows.split import Split
 
 ALPHAS = tuple(10.0 ** (n / 2) for n in range(-8, 2))
 """Ridge penalties tried."""
@@ -47,33 +43,28 @@ _MOST_PLACES, _ROWS_PER_FEATURE = 168, 2
 _MOST_PRODUCTS = 1 << 20  # of features, over all places: a map takes 32 times that in bytes
 
 
-def linear_settings(model: ModelConfig, panel: Panel, context: int) -> dict[str, object]:
+def linear_settings(model: ModelConfig, panel: Panel, context: int, back: int) -> dict[str, object]:
     """Returns the linear settings that follow from the table, and the context they need.
 
     Args:
         model: the request.
         panel: the table.
         context: steps that attention reads.
+        back: steps from the earliest cutoff at which experts are compared to the window's own.
     """
-    calendar, kind = panel.calendar, model.linear
-    if kind is None:
-        kind = "blend" if model.head == "quantile" and model.decoder == "direct" else "none"
-    if kind == "none":
-        return {"linear": kind, "context_length": context, "attention_length": context}
-    lookbacks = model.lookbacks
+    calendar, lookbacks = panel.calendar, model.lookbacks
     if lookbacks is None:
         lookbacks = _default_lookbacks(panel, context)
         if model.context_length is not None:
             lookbacks = tuple(n for n in lookbacks if n <= context) or (context,)
     window, season = max(*lookbacks, context), calendar.season_length
-    lengths = (season, *(_cycle_steps(calendar, name) for name in calendar.cycles))
+    lengths = (season, *(cycle_steps(calendar, name) for name in calendar.cycles))
     lags = {n for n in lengths if panel.schema.known and 1 < n <= min(window, _LONGEST_LOOKBACK)}
     return {
-        "linear": kind,
         "lookbacks": lookbacks,
         "linear_lags": tuple(sorted(lags)),
         "linear_units": season if model.linear_units == "season" else model.linear_units,
-        "context_length": window,
+        "context_length": window + back,
         "attention_length": context,
     }
 
@@ -86,7 +77,7 @@ def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
     without them; validation alone may be of another regime. Training spans are scored by validation
     alone, because the quarters before a span are forecast by what came later.
     """
-    if plan.model.linear == "none":
+    if "linear" not in plan.model.experts:
         return plan
     panel = with_categories(panel, split.train_end)
     plain = plan.with_model(
@@ -94,33 +85,6 @@ def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
     )
     with torch.no_grad():
         return _Choice(panel, plain, split).made()
-
-
-def fit_linear(panel: Panel, plan: Plan, split: Split) -> Artifact:
-    """Returns an artifact of the linear forecast alone; the plan has one."""
-    fingerprint = panel.until(split.end).fingerprint()
-    panel, plan = with_categories(panel, split.train_end), _smallest(plan)
-    if plan.fit.refit:
-        split = split_panel(panel, plan.with_fit(validation=None))
-    network = _bare_network(panel, plan, split)
-    solve_linear(network, panel, plan, split.train)
-    network.network_weight.zero_()
-    return Artifact(
-        schema=panel.schema,
-        plan=plan,
-        shape=network.shape,
-        ensemble=Ensemble([network], [1.0], target=plan.target).eval().requires_grad_(False),
-        trained_until=split.end,
-        data=panel.name,
-        fingerprint=fingerprint,
-        versions=versions(),
-    )
-
-
-def _cycle_steps(calendar: Calendar, name: str) -> int:
-    """Steps of a cycle of the calendar, a nominal number where they differ."""
-    length = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}.get(name)
-    return round(length / calendar.step) if length else int(name.split()[0])
 
 
 def _default_lookbacks(panel: Panel, context: int) -> tuple[int, ...]:
@@ -134,19 +98,6 @@ def _default_lookbacks(panel: Panel, context: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _smallest(plan: Plan) -> Plan:
-    """The plan with as little attention as there can be."""
-    return plan.with_model(width=4, heads=1, encoder_layers=1, decoder_layers=1)
-
-
-def _bare_network(panel: Panel, plan: Plan, split: Split) -> Network:
-    """A network of the smallest size with the scales of the training rows."""
-    with torch.random.fork_rng(devices=[]):
-        network = Network(_smallest(plan).model, shape_of(panel, plan.horizon))
-    learn_scales(network, panel, split.train_end)
-    return network.eval()
-
-
 class _Choice:
     """Greedy choice of the linear settings."""
 
@@ -157,9 +108,10 @@ class _Choice:
             linear_phases=self._places or 1, linear_calendar=bool(panel.calendar.cycles)
         )
         # The sums of the widest maps hold those of all others.
-        self._network = _bare_network(panel, widest, split)
-        assert self._network.linear is not None
-        self._linear = self._network.linear
+        self._network = bare_network(panel, widest, split)
+        linear = linear_of(self._network)
+        assert linear is not None
+        self._linear = linear
         self._windows: dict[int | None, RidgeWindows] = {}
         self._sums: dict[int | None, dict[int, list[Equations]]] = {}
         self._add_span(None)
@@ -201,7 +153,7 @@ class _Choice:
 
     def _with_spans(self, plan: Plan) -> Plan:
         """Averages maps of shorter training spans, where that forecasts validation windows better."""
-        windows, year = self._windows[None], _cycle_steps(self._panel.calendar, "year")
+        windows, year = self._windows[None], cycle_steps(self._panel.calendar, "year")
         spans = [n * year for n in _SPAN_YEARS if n * year < windows.steps]
         if self._panel.calendar.integer or not len(self._split.validation_windows) or not spans:
             return plan
@@ -268,7 +220,7 @@ class _Choice:
         calendar, size = self._panel.calendar, max(self._plan.model.lookbacks or (1,))
         if not calendar.cycles:
             return None
-        steps, rows = _cycle_steps(calendar, calendar.cycles[0]), min(len(self._split.train), MOST_ROWS)
+        steps, rows = cycle_steps(calendar, calendar.cycles[0]), min(len(self._split.train), MOST_ROWS)
         enough = rows >= _ROWS_PER_FEATURE * steps * size and steps * size**2 <= _MOST_PRODUCTS
         return steps if 2 <= steps <= _MOST_PLACES and enough else None
 

@@ -13,6 +13,7 @@ G stretch of a series' time · W window.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from forecaster.config import FitPlan, Plan
+from forecaster.model.experts import Experts
 from forecaster.model.heads import pinball
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
@@ -33,7 +35,7 @@ from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import DistributedContext, Training, broadcast_from_rank_zero
 from forecaster.runs.moments import learn_scales
-from forecaster.runs.ridge import solve_linear
+from forecaster.runs.pool import solve_experts
 from forecaster.runs.train import TrainingContext, train
 from forecaster.runs.warm_start import Start, started_shape, take_weights
 from forecaster.windows.batch import Batch
@@ -85,7 +87,7 @@ class Trainings:
         self._begun = time.monotonic()
         self.store: WindowStore = training_store(panel, plan)
         self._panel, self._context, self._start, self._hand = panel, context, start, hand
-        self._solved: tuple[Split, dict[str, Tensor]] | None = None
+        self._solved: tuple[Split, Experts] | None = None
 
     def settled(self, plan: Plan, split: Split) -> Plan:
         """Returns the plan with as many steps as the time budget allows on this machine."""
@@ -133,12 +135,12 @@ class Trainings:
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
-            if before_refit.linear is not None and float(before_refit.network_weight) == 0:
+            if before_refit.experts is not None and float(before_refit.network_weight) == 0:
                 network = self.network(own, split).requires_grad_(False).eval()
                 trained.append(Trained(name, network, own.fit.seed, 0, 0, curves={}, ended=False))
             else:
                 trained.append(self._trained(name, own, split))
-            if before_refit.linear is not None:
+            if before_refit.experts is not None:
                 trained[-1].network.network_weight.copy_(before_refit.network_weight)
         return trained
 
@@ -152,14 +154,13 @@ class Trainings:
         if start is not None:
             take_weights(network, panel, plan, start)
             self._start = replace(start, say=lambda parts: None)  # printed once
-        if network.linear is None:
+        if network.experts is None:
             return network
-        if self._solved is None or self._solved[0] is not split:  # all members have the same maps
-            with self._context.stage("solving the linear forecast"):
-                solve_linear(network, panel, plan, split.train)
-            maps = {name: value.clone() for name, value in network.linear.state_dict().items()}
-            self._solved = split, maps
-        network.linear.load_state_dict(self._solved[1])
+        if self._solved is None or self._solved[0] is not split:  # all members have the same experts
+            with self._context.stage("solving the experts"):
+                solve_experts(network, panel, plan, split, self.store)
+            self._solved = split, network.experts
+        network.experts = copy.deepcopy(self._solved[1])
         return network
 
     def _learner(self, plan: Plan, split: Split, name: str) -> Learner:
@@ -199,7 +200,7 @@ def member_metrics(members: Sequence[Trained], weights: Sequence[float]) -> dict
             "steps": member.steps,
             "best_step": member.best_step,
             "network_weight": 1.0
-            if member.network.linear is None
+            if member.network.experts is None
             else float(member.network.network_weight),
             "weight": weight,
         }
@@ -274,7 +275,7 @@ def choose_network_weights(
 ) -> None:
     """Puts into each network how much of its forecast is its own; the rest is the linear forecast."""
     for network in networks:
-        if network.linear is None:
+        if network.experts is None:
             continue
         weight = _UNVALIDATED
         if len(split.validation_windows):

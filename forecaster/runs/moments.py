@@ -85,8 +85,9 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
     loc[unseen], scale[unseen] = pooled_loc, pooled_scale
     network.scaler.loc.copy_(torch.from_numpy(np.concatenate([pooled_loc, loc])))
     network.scaler.scale.copy_(torch.from_numpy(np.concatenate([pooled_scale, scale])))
-    if network.linear is not None and network.linear.spread is not None:
-        network.linear.spread.copy_(network.scaler.scale)
+    experts = network.experts
+    if experts is not None and experts.linear is not None and experts.linear.spread is not None:
+        experts.linear.spread.copy_(network.scaler.scale)
     static = panel.static[end > panel.indptr[:-1]]
     _fill(network.embedding.past_scaler, found[targets : targets + past])
     _fill(network.embedding.known_scaler, found[targets + past :])

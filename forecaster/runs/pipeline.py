@@ -54,7 +54,7 @@ from forecaster.runs.console import (
 )
 from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
-from forecaster.runs.linear import fit_linear
+from forecaster.runs.pool import fit_experts
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
@@ -351,7 +351,7 @@ class _Refits:
 
     def _linear(self, seen: Panel) -> Artifact | None:
         """The linear forecast of the model alone, or one fitted to the same rows."""
-        own = self.artifact.ensemble.linear_only()
+        own = self.artifact.ensemble.experts_only("linear")
         if own is not None:
             return replace(self.artifact, ensemble=own)
         asked = self._config
@@ -359,12 +359,12 @@ class _Refits:
             horizon=self._horizon,
             data=asked.data,
             target=asked.target,
-            model=ModelConfig(linear="blend", quantile_levels=asked.model.quantile_levels),
+            model=ModelConfig(experts=("linear",), quantile_levels=asked.model.quantile_levels),
             fit=FitConfig(validation=asked.fit.validation),
         )
         try:
             with stage(self._console, f"fitting the {RIDGE} baseline"):
-                return fit_linear(seen, *resolve(seen, config))
+                return fit_experts(seen, *resolve(seen, config))
         except ForecasterError as error:
             print_notice(self._console, f"no {RIDGE} in the table: {error}")
             return None

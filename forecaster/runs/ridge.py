@@ -21,11 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.config import ModelPlan, Plan
-from forecaster.model.experts import LinearForecast, mapped, relative
+from forecaster.model.linear import HeldOut, LinearForecast, mapped, relative
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.panel.panel import Panel
@@ -38,7 +37,6 @@ MOST_ROWS = 60_000
 FOLDS = 4
 """Quarters of the training time; as a key of maps: all of it."""
 _BLOCK_CELLS = 1 << 22
-_RESIDUALS = 1 << 23  # cells from which quantiles are taken
 _FAR = 10.0  # spreads
 _CG_STEPS, _CG_TOLERANCE = 12, 1e-4
 _TINY = 1e-12
@@ -49,33 +47,39 @@ Maps = Mapping[int, Sequence[Tensor]]
 
 def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex) -> None:
     """Solves the linear maps of a network over training windows, in place; its scales are learned."""
-    linear = network.linear
+    linear = linear_of(network)
     if linear is None:
         return
     alphas = lead_alphas(plan.model, linear.horizon)
     # The longest span first: it settles how much the others are shrunk.
     lengths = sorted(plan.model.linear_spans or (None,), key=lambda n: -(n or 1 << 62))
-    spans = [RidgeWindows(network, panel, plan, index, MOST_ROWS, length) for length in lengths]
-    maps: list[Maps] = []
+    held_out: list[HeldOut] = []
     whole: list[Tensor] | None = None
     with torch.no_grad():
-        for windows in spans:
+        for length in lengths:
+            windows = RidgeWindows(network, panel, plan, index, MOST_ROWS, length)
             sums = without_quarters(summed(windows), range(FOLDS), whole)
             whole = whole or [one.whole for one in sums[FOLDS]]
             solved = {
                 fold: [solution(linear, one, alphas) for one in own] for fold, own in sums.items()
             }
             solved[FOLDS] = _refined(windows, sums[FOLDS], solved[FOLDS], alphas)
-            maps.append(
-                {
-                    fold: with_periodic(linear.lookbacks, own, sums[fold], alphas, linear.period)
-                    for fold, own in solved.items()
-                }
-            )
+            maps = [
+                with_periodic(linear.lookbacks, solved[fold], sums[fold], alphas, linear.period)
+                for fold in range(FOLDS + 1)
+            ]
+            together = [torch.stack(own) for own in zip(*maps, strict=True)]
+            held_out.append(HeldOut(windows.begin, windows.quarter, together))
+        linear.held_out, linear.step = held_out, panel.calendar.step
         for number, kept in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
-            kept.copy_(torch.stack([own[FOLDS][number] for own in maps]).mean(dim=0))
-        _learn_offsets(spans, maps)
+            every = torch.stack([own.maps[number] for own in held_out]).mean(dim=0)
+            kept.copy_(every[[FOLDS - 1, FOLDS]])
+
+
+def linear_of(network: Network) -> LinearForecast | None:
+    """Returns the linear forecast of a network; None where it is not among the experts."""
+    return None if network.experts is None else network.experts.linear
 
 
 def lead_alphas(model: ModelPlan, horizon: int) -> Tensor:
@@ -119,13 +123,14 @@ class RidgeWindows:
         most_rows: int,
         span: int | None,
     ):
-        assert network.linear is not None
+        linear = linear_of(network)
+        assert linear is not None
         index = index if span is None else _recent(panel, index, span)
-        self.network, self.linear = network, network.linear
+        self.network, self.linear = network, linear
         self._store, self._time, self._index = training_store(panel, plan), panel.time, index
         together = 1 if index.channels == panel.n_channels else panel.n_channels
         self._numbers = even_draw(len(index), most_rows // together)
-        widest = max(weights.shape[1] for weights in self.linear.maps)
+        widest = max(weights.shape[2] for weights in self.linear.maps)
         read = (widest + self.linear.horizon) * together
         # Covariates of the past are no feature, but cut out with the rest.
         columns = together + panel.values.shape[1] - panel.n_channels
@@ -133,9 +138,12 @@ class RidgeWindows:
         self._size = max(1, _BLOCK_CELLS // max(read, cut))
         own = index.count > 0
         last = index.first[own] + (index.count[own] - 1) * index.stride
-        self._from = int(panel.time[index.first[own]].min()) if own.any() else 0
+        self.begin = int(panel.time[index.first[own]].min()) if own.any() else 0
+        """Time of the first cutoff."""
         self._until = int(panel.time[last].max()) if own.any() else -1
-        self.steps = round((self._until - self._from) / panel.calendar.step) + 1
+        self.quarter = max(1, -(-(self._until - self.begin + 1) // FOLDS))
+        """Of the training time, in its units."""
+        self.steps = round((self._until - self.begin) / panel.calendar.step) + 1
         """Of the time axis, from the first cutoff to the last."""
 
     def all(self) -> Iterator[RowBlock]:
@@ -185,9 +193,8 @@ class RidgeWindows:
 
     def fold(self, rows: RowBlock) -> Tensor:
         """Returns [R] the quarter of this span that a row falls into; `FOLDS` = none."""
-        size = max(1, -(-(self._until - self._from + 1) // FOLDS))
-        fold = (rows.time - self._from).div(size, rounding_mode="floor")
-        return torch.where((rows.time < self._from) | (rows.time > self._until), FOLDS, fold)
+        fold = (rows.time - self.begin).div(self.quarter, rounding_mode="floor")
+        return torch.where((rows.time < self.begin) | (rows.time > self._until), FOLDS, fold)
 
 
 def _recent(panel: Panel, index: WindowIndex, span: int) -> WindowIndex:
@@ -245,7 +252,7 @@ class Equations(NamedTuple):
 
 def summed(windows: RidgeWindows) -> list[list[Equations]]:
     """[map][quarter] normal equations, in one pass over the windows."""
-    found = [[Equations.empty(maps) for _ in range(FOLDS)] for maps in windows.linear.maps]
+    found = [[Equations.empty(maps[0]) for _ in range(FOLDS)] for maps in windows.linear.maps]
     for rows in windows.all():
         groups = list(_groups(rows, windows.fold(rows), windows.linear.places))
         for folds, (features, target) in zip(found, windows.equations(rows), strict=True):
@@ -410,9 +417,6 @@ def _periodic(lookback: int, sums: Equations, alphas: Tensor, period: int) -> Te
     return found
 
 
-# Residuals
-
-
 def held_out(
     spans: Sequence[RidgeWindows],
     rows: RowBlock,
@@ -429,44 +433,3 @@ def held_out(
                 forecast = level[own, None] + mapped(features[own], weights, rows.place[own])
                 found.index_add_(0, own, forecast)
     return found / (len(read) * len(spans))
-
-
-def _learn_offsets(spans: Sequence[RidgeWindows], maps: Sequence[Maps]) -> None:
-    """Puts quantiles of the residuals into the network, from an even draw of the longest span.
-
-    They count from the residuals' own median: a few quarters' drift is more than a bias (taken for one,
-    it raised the MSE of ETTh1 720 hours ahead from .83 to .98).
-    """
-    longest, missed, places = spans[0], [], []
-    linear, levels = longest.linear, np.array(longest.network.config.quantile_levels)
-    for rows in longest.some(max(1, _RESIDUALS // linear.horizon)):
-        counted = rows.spreads / linear.residual_units(rows.spreads)
-        forecast = held_out(spans, rows, longest.reading(rows), maps)
-        missed.append((rows.target - forecast) * counted[:, None])
-        places.append(rows.place)
-    if not missed:
-        return
-    residuals, place = torch.cat(missed).numpy(), torch.cat(places).numpy()
-    everyone = _around_median(residuals, levels)
-    for number in range(linear.places):
-        own = _around_median(residuals[place == number], levels) if linear.places > 1 else everyone
-        for found in (everyone, own):  # a place without windows has those of all
-            there = np.isfinite(found).all(axis=1)
-            linear.offsets[number, torch.from_numpy(there)] = torch.from_numpy(found[there]).float()
-
-
-def _around_median(values: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[H, Q] quantiles of finite [n, H] less their median; NaN where fewer than two are finite.
-
-    By hand: numpy's own goes lead by lead through Python where NaN may be.
-    """
-    if len(values) < 2:
-        return np.full((values.shape[1], len(levels)), np.nan)
-    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0).astype(np.float64)
-    count = (ordered == ordered).sum(axis=0)
-    at = levels[:, None] * np.maximum(count - 1, 0)  # [Q, H]
-    low = np.minimum(np.floor(at).astype(np.int64), len(ordered) - 2)
-    below, above = (np.take_along_axis(ordered, low + n, axis=0) for n in (0, 1))
-    found = np.where(at > low, below + (at - low) * (above - below), below)
-    found = np.where(count >= 2, found, np.nan).T
-    return found - found[:, levels == 0.5]

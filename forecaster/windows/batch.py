@@ -47,11 +47,18 @@ class Inputs:
     """[B, L + H] time since the cutoff in steps of the frequency: ≤ 0 past, > 0 future."""
     channel: Tensor
     """[B, C] int64 code of each channel, 0 = one the model has not met."""
-    spread: Tensor
-    """[B, C] standard deviation of the targets so far where `context` is constant, data units; else NaN."""
+    history: Tensor
+    """[B, T, C] targets up to and including the cutoff, data units, as far back as experts read; NaN =
+    missing."""
+    history_observed: Tensor
+    """[B, T, C] True where `history` is real."""
 
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+    def rows(self, rows: Tensor) -> Inputs:
+        """Returns some of the windows."""
+        return Inputs(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,10 @@ class Batch:
     """[B] int64 number of the series in its panel."""
     cutoff: Tensor
     """[B] int64 row of the panel that holds the last observed step."""
+    time: Tensor
+    """[B] int64 time of that row."""
+    number: Tensor
+    """[B] int64 number of the window in its index."""
 
     def to(self, device: torch.device | str) -> Batch:
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))  # Lightning's

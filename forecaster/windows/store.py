@@ -22,13 +22,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import Plan
+from forecaster.config import ModelPlan, Plan
 from forecaster.panel.arrays import blocks, empty_beside, owners
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Batch, Inputs
 from forecaster.windows.index import Int64
-
-_HISTORY = 2048  # values of a series that tell how far it spreads, where its context does not
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,10 @@ class _Edge:
 class WindowStore:
     """The arrays of one panel as tensors, ready to be gathered from."""
 
-    def __init__(self, panel: Panel, context_length: int, horizon: int, channel: Int64):
+    def __init__(self, panel: Panel, plan: ModelPlan, horizon: int, channel: Int64):
         """Wraps a panel's arrays; `channel`: [C] the model's code of each channel, 0 = new to it."""
-        self.context_length, self.horizon = context_length, horizon
-        self._width = context_length + horizon
+        self.context_length, self.horizon = plan.context_length, horizon
+        self._width, self._history = plan.context_length + horizon, plan.history_length
         self._schema = panel.schema
         self._channels = panel.n_channels
         self._begin = torch.from_numpy(panel.indptr[:-1].copy())
@@ -63,30 +61,27 @@ class WindowStore:
         self._channel = torch.from_numpy(channel.astype(np.int64))
         self._static = _tensor(panel.static)
         self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)
-        self._values = _at_least(panel.values, self._width)
+        self._values = _at_least(panel.values, max(self._width, self._history))
         self._codes = _at_least(panel.codes, self._width)
         self._no_codes = torch.zeros((1, self._width, 0), dtype=torch.int64)
         self._phase, self._phase_offset = self._phases(panel)
-        self._span = torch.arange(self._width)
-        self._elapsed = torch.arange(1 - context_length, horizon + 1, dtype=torch.float32)
-        self._time: Tensor | None = None
-        if not panel.regular:
-            self._time = _at_least(panel.time[:, None], self._width)
-            self._step = panel.calendar.step
+        self._elapsed = torch.arange(1 - self.context_length, horizon + 1, dtype=torch.float32)
+        self._regular, self._step = panel.regular, panel.calendar.step
+        self._time = _at_least(panel.time[:, None], self._width)
 
     def batch(self, series: Int64, channel: Int64 | None, cutoff: Int64) -> Batch:
         """Returns windows by series [B], the one channel each holds [B] (None = all), and cutoff row [B]."""
         length = self.context_length
         which, at = torch.from_numpy(series), torch.from_numpy(cutoff)
         start = at - (length - 1)
-        edge = self._edge(which, start)
+        edge = self._edge(which, start, self._width)
         if channel is None or self._channels == 1:
             block = self._cut(self._values, start, edge, torch.nan)
             targets, covariates = block[..., : self._channels], block[..., self._channels :]
             real = _observed(block)
             target_real, covariate_real = real[..., : self._channels], real[..., self._channels :]
         else:
-            targets = self._one_channel(torch.from_numpy(channel), start, edge)
+            targets = self._one_channel(torch.from_numpy(channel), start, edge, self._width)
             covariates = self._cut(self._values[:, self._channels :], start, edge, torch.nan)
             target_real, covariate_real = _observed(targets), _observed(covariates)
         codes = self._cut(self._codes, start, edge, 0)
@@ -98,6 +93,7 @@ class WindowStore:
         known = (..., slice(len(self._schema.past_numeric), None))
         past_codes = len(self._schema.past_category)
         place = start + self._phase_offset.index_select(0, which)
+        history = self._history_of(which, channel, at)
         inputs = Inputs(
             context=targets[:, :length],
             observed=target_real[:, :length],
@@ -114,17 +110,18 @@ class WindowStore:
             channel=self._channel.expand(len(which), -1)
             if channel is None
             else self._channel[torch.from_numpy(channel)][:, None],
-            spread=self._spread(which, at, channel, targets[:, :length]),
+            history=history,
+            history_observed=_observed(history),
         )
-        return Batch(inputs, targets[:, length:], which, at)
+        return Batch(inputs, targets[:, length:], which, at, self._time[at, 0], torch.arange(len(at)))
 
-    def _edge(self, which: Tensor, start: Tensor) -> _Edge | None:
+    def _edge(self, which: Tensor, start: Tensor, width: int) -> _Edge | None:
         """Returns what is special about windows that reach outside their series; None = no window."""
         begin, end = self._begin.index_select(0, which), self._end.index_select(0, which)
-        windows = ((start < begin) | (start > end - self._width)).nonzero()[:, 0]
+        windows = ((start < begin) | (start > end - width)).nonzero()[:, 0]
         if len(windows) == 0:
             return None
-        rows = start[windows, None] + self._span
+        rows = start[windows, None] + torch.arange(width)
         first, last = begin[windows, None], end[windows, None] - 1
         return _Edge(windows, rows.clamp(first, last), (rows < first) | (rows > last))
 
@@ -135,14 +132,14 @@ class WindowStore:
         block = _windows(table, self._width).index_select(0, start.clamp(min=0))
         return block if edge is None else edge.mended(block, table, edge.rows, empty)
 
-    def _one_channel(self, channel: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
-        """Returns [B, W, 1] targets of one channel of many.
+    def _one_channel(self, channel: Tensor, start: Tensor, edge: _Edge | None, width: int) -> Tensor:
+        """Returns [B, width, 1] targets of one channel of many.
 
         Seen flat, the cells of a channel lie `columns` apart, so the others are not copied.
         """
         columns = self._values.shape[1]
         flat = self._values.reshape(-1, 1)
-        cells = (len(flat) - (self._width - 1) * columns, self._width, 1)
+        cells = (len(flat) - (width - 1) * columns, width, 1)
         wanted = start.clamp(min=0) * columns + channel
         block = flat.as_strided(cells, (1, columns, 1)).index_select(0, wanted)
         if edge is None:
@@ -150,25 +147,18 @@ class WindowStore:
         rows = edge.rows * columns + channel[edge.windows, None]
         return edge.mended(block, flat, rows, torch.nan)
 
-    def _spread(self, which: Tensor, at: Tensor, channel: Int64 | None, context: Tensor) -> Tensor:
-        """Returns [B, C] the spread of a series' last values where its context is constant, else NaN."""
-        cells = context.numpy()
-        found = np.full((len(cells), cells.shape[2]), np.nan)
-        # Most contexts begin and end with different values, which is soon seen.
-        window, place = (~((cells[:, 0] < cells[:, -1]) | (cells[:, 0] > cells[:, -1]))).nonzero()
-        low, high = (end.reduce(cells[window, :, place], axis=1) for end in (np.fmin, np.fmax))
-        window, place, level = (part[low == high] for part in (window, place, low))
-        column = place if channel is None else channel[window]
-        first, last = self._begin[which[window]].numpy()[:, None], at[window].numpy()[:, None]
-        for part in blocks(len(window), _HISTORY):
-            row = last[part] - np.arange(_HISTORY)
-            values = self._values.numpy()[np.maximum(row, first[part]), column[part, None]]
-            apart = np.where(row < first[part], np.nan, values - level[part, None])
-            found[window[part], place[part]] = np.nanstd(apart, axis=1)
-        return torch.from_numpy(found)
+    def _history_of(self, which: Tensor, channel: Int64 | None, at: Tensor) -> Tensor:
+        """Returns [B, T, C] targets up to the cutoff, as far back as experts read."""
+        width, start = self._history, at - (self._history - 1)
+        edge = self._edge(which, start, width)
+        if channel is not None and self._channels > 1:
+            return self._one_channel(torch.from_numpy(channel), start, edge, width)
+        targets = self._values[:, : self._channels]
+        block = _windows(targets, width).index_select(0, start.clamp(min=0))
+        return block if edge is None else edge.mended(block, targets, edge.rows, torch.nan)
 
     def _elapsed_of(self, at: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
-        if self._time is None:
+        if self._regular:
             return self._elapsed.expand(len(at), -1)
         times = self._cut(self._time, start, edge, 0)[..., 0]
         # The difference is taken in integers: float32 microseconds since 1970 err by minutes.
@@ -207,8 +197,7 @@ class WindowStore:
 
 def training_store(panel: Panel, plan: Plan) -> WindowStore:
     """Returns the store that a network of a plan is trained on; all channels have codes."""
-    length = plan.model.context_length
-    return WindowStore(panel, length, plan.horizon, np.arange(1, panel.n_channels + 1))
+    return WindowStore(panel, plan.model, plan.horizon, np.arange(1, panel.n_channels + 1))
 
 
 def _windows(table: Tensor, width: int) -> Tensor:

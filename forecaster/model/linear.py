@@ -1,0 +1,282 @@
+"""The linear forecast: ridge maps from the end of the context to all leads, solved in closed form.
+
+    the last steps of a lookback, less their mean             ┐
+    harmonics of each calendar cycle at the cutoff            │  × map + mean  ─▶  averaged over
+    known covariates, some steps before the horizon           │                    lookbacks
+    known covariates of the horizon, as far as a lead may see ┘
+
+Masked cells are 0 after the mean of the observed cells has been taken away. Channels share the maps.
+
+Axes: B batch · C channel · L context · H horizon · R row, a channel of a window · F feature · K known
+number · P phase of the shortest cycle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from forecaster.config import ModelPlan
+from forecaster.model.channels import fold, repeat_channels
+from forecaster.model.embedding import Shape
+from forecaster.model.scaling import Scale
+from forecaster.windows.batch import Inputs
+
+HARMONICS = 3
+"""Sine and cosine pairs of each cycle: three of a week distinguish seven days."""
+_MOST_CATEGORIES = 32  # a covariate with more is left to attention
+_MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
+_LARGEST_RATIO = 30.0  # of a context's spread to the unit of the maps
+
+
+EARLY, ALL = 0, 1
+"""Sets of maps: solved without the last quarter of the training time, and on all of it."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Maps of one training span that were solved without a block of its time."""
+
+    begin: int
+    """Time of the first cutoff."""
+    size: int
+    """Of a block, in units of time."""
+    maps: Sequence[Tensor]
+    """One per lookback: [block, P, F, H]; the last block is none: solved on the whole span."""
+
+    def block(self, time: Tensor) -> Tensor:
+        """Returns the block of each cutoff, the number of blocks outside the span."""
+        count = len(self.maps[0]) - 1
+        block = (time - self.begin).div(self.size, rounding_mode="floor")
+        return torch.where((block < 0) | (block >= count), count, block)
+
+
+class LinearForecast(nn.Module):
+    """Linear maps, one per lookback and phase of the cycle."""
+
+    def __init__(self, config: ModelPlan, shape: Shape):
+        """Starts at zero: the mean of the context."""
+        super().__init__()
+        assert config.lookbacks
+        self.horizon, self.lookbacks = shape.horizon, config.lookbacks
+        self.places = config.linear_phases
+        self._categories = tuple(
+            size if size <= _MOST_CATEGORIES else 0 for size in shape.known_categories
+        )
+        self._lags = config.linear_lags
+        self._cycles = shape.cycles if config.linear_calendar else 0
+        per_step = shape.known + sum(self._categories)
+        spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
+        # Too many features to solve for: means over a horizon patch, then none at all.
+        self._pooled = next(
+            (n for n in (1, config.decoder_patch) if per_step * _pools(spans, n) <= _MOST_KNOWN), 0
+        )
+        size = per_step if self._pooled else 0
+        before = size * _pools(spans[:-1], self._pooled or 1)
+        self.calendar = 2 * HARMONICS * self._cycles
+        """Features of each map, after its lookback, of the calendar phase at the cutoff."""
+        step, patch = self._pooled or 1, config.decoder_patch
+        # NumPy: whole-number arithmetic on the meta device loads torch's compiler, 1 s.
+        lead = np.arange(self.horizon)
+        last = lead // patch * patch + patch - 1  # the last step that a lead may see
+        if config.decoder_mask == "full":
+            last = np.full_like(lead, self.horizon)
+        feature = np.arange(size * _pools(spans[-1:], step)) // max(size, 1) * step
+        self.allowed: Tensor
+        """[F ahead, H] 1 where a lead may see a feature of the horizon."""
+        allowed = torch.from_numpy((feature[:, None] <= last).astype(np.float32))
+        self.register_buffer("allowed", allowed, persistent=False)
+        sizes = [lookback + self.calendar + before + len(feature) for lookback in self.lookbacks]
+        self.maps = nn.ParameterList(
+            nn.Parameter(torch.zeros(2, self.places, n, self.horizon), requires_grad=False)
+            for n in sizes
+        )
+        """[EARLY or ALL, P, F, H] of each lookback."""
+        self.held_out: Sequence[HeldOut] = ()
+        """Maps for training windows, one for each training span, while training; else none."""
+        self.step = 1.0
+        """Units of time between rows; of `held_out`."""
+        self.spread: Tensor | None
+        """[C + 1] of the training rows of each channel, data units, for linear_units training."""
+        training = config.linear_units == "training"
+        self.register_buffer("spread", torch.ones(shape.channels + 1).double() if training else None)
+        self.apart = config.linear_units if isinstance(config.linear_units, int) else None
+        """Steps between values whose mean distance is the unit of the maps; None = another unit."""
+        self.period = config.linear_period
+        """Steps of the cycle of the periodic maps; None = there are none."""
+
+    def center(
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        known: Float[Tensor, "B T K"],
+        time: Int[Tensor, " B"] | None = None,
+        shifts: Sequence[int] = (0,),
+        leads: slice | Sequence[int] = slice(None),
+    ) -> Float[Tensor, "R J L"]:
+        """Returns the forecasts of some leads at cutoffs some steps back, in the units of the maps.
+
+        `known`: standardised known covariates, 0 where missing. `time`: of the cutoffs of training windows,
+        forecast by maps solved without their block of time; without it, truths before the window's own
+        cutoff are forecast by maps solved without the last block.
+        """
+        channels, count = inputs.context.shape[2], len(shifts)
+        back = [shifted(inputs, shift) for shift in shifts]
+        group = torch.stack([self.place(own) for own in back], dim=1).flatten()
+        others = torch.stack(
+            [self.others(own, known[:, : own.elapsed.shape[1]]) for own in back], dim=1
+        )
+        others = repeat_channels(others, channels).flatten(0, 1)
+        observed = fold(inputs.observed)[..., 0]
+        values = torch.where(observed, fold(scale.apply(inputs.context))[..., 0], 0.0)
+        spans: Sequence[HeldOut | None] = [None] if time is None else self.held_out or [None]
+        early = torch.tensor(shifts, device=group.device) * self.step
+        at = inputs.channel.new_zeros(1) if time is None else repeat_channels(time, channels)
+        at = (at[:, None] - early.round().long()).flatten()
+        forecasts = []
+        for number, lookback in enumerate(self.lookbacks):
+            before = [
+                slice(values.shape[1] - shift - lookback, values.shape[1] - shift) for shift in shifts
+            ]
+            cells = torch.stack([values[:, span] for span in before], dim=1).flatten(0, 1)
+            there = torch.stack([observed[:, span] for span in before], dim=1).flatten(0, 1).float()
+            level = (cells.sum(dim=1) / there.sum(dim=1).clamp(min=1))[:, None]
+            for span in spans:
+                if span is None:
+                    maps, own = self.maps[number][EARLY if any(shifts) else ALL], group
+                else:
+                    maps, own = span.maps[number].flatten(0, 1), group + span.block(at) * self.places
+                maps = maps[..., leads]
+                # (cells − level) · map, without a copy of the cells.
+                ahead = mapped(cells, maps[:, :lookback], own) + mapped(others, maps[:, lookback:], own)
+                forecasts.append(level + ahead - level * mapped(there, maps[:, :lookback], own))
+        center: Tensor = torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
+        return center
+
+    def features(
+        self, inputs: Inputs, scale: Scale, others: Float[Tensor, "B E"], number: int
+    ) -> tuple[Float[Tensor, "R F"], Float[Tensor, " R"]]:
+        """Returns the features of one map, and the level taken away, in the units of the maps.
+
+        `scale` comes from `units`, and `others` from the method of that name.
+        """
+        lookback, channels = self.lookbacks[number], inputs.context.shape[2]
+        observed = fold(inputs.observed[:, -lookback:])[..., 0]
+        values = scale.apply(inputs.context[:, -lookback:])
+        values = torch.where(observed, fold(values)[..., 0], 0.0)
+        level = values.sum(dim=1) / observed.sum(dim=1).clamp(min=1)
+        tail = torch.where(observed, values - level[:, None], 0.0)
+        return torch.cat([tail, repeat_channels(others, channels)], dim=1), level
+
+    def units(self, inputs: Inputs, scale: Scale) -> Scale:
+        """Returns location and spread that are the units of the maps."""
+        if self.spread is not None:
+            return scale._replace(scale=self.spread[inputs.channel])
+        if self.apart is None:
+            return scale
+        lags = (slice(self.apart, None), slice(None, -self.apart))
+        values = scale.apply(inputs.context)
+        both = inputs.observed[:, lags[0]] & inputs.observed[:, lags[1]]
+        distance = torch.where(both, values[:, lags[0]] - values[:, lags[1]], 0.0).abs().sum(dim=1)
+        count = both.sum(dim=1)
+        mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
+        return scale._replace(scale=scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
+
+    def others(self, inputs: Inputs, known: Float[Tensor, "B T K"]) -> Float[Tensor, "B E"]:
+        """Returns features of calendar and known covariates, the same for all channels of a window."""
+        length = inputs.context.shape[1]
+        parts = []
+        if self._cycles:
+            at = inputs.phase[:, length - 1, :, None]
+            angle = 2 * math.pi * at * torch.arange(1, HARMONICS + 1, device=at.device)
+            waves = torch.cat([angle.sin(), angle.cos()], dim=-1).flatten(1)
+            parts.append(torch.where(waves.isnan(), 0.0, waves))
+        if self._pooled:
+            cells = [known] + [
+                F.one_hot(inputs.known_category[..., n].clamp(max=size), size + 1)[..., 1:].float()
+                for n, size in enumerate(self._categories)
+                if size
+            ]
+            steps = torch.cat(cells, dim=-1)
+            missing = length + self.horizon - steps.shape[1]
+            steps = F.pad(steps, (0, 0, 0, max(0, missing)))
+            for lag in self._lags:
+                start = length - lag
+                parts.append(self._pool(steps[:, start : start + min(lag, self.horizon)]))
+            parts.append(self._pool(steps[:, length : length + self.horizon]))
+        if not parts:
+            return inputs.elapsed.new_zeros((inputs.elapsed.shape[0], 0))
+        return torch.cat(parts, dim=1)
+
+    def place(self, inputs: Inputs) -> Tensor:
+        """Returns [R] the map of each row, by the phase of its cutoff in the shortest cycle."""
+        length, channels = inputs.context.shape[1:]
+        if self.places == 1:
+            return inputs.channel.new_zeros(inputs.channel.numel())
+        at = inputs.phase[:, length - 1, 0]
+        at = torch.where(at.isnan(), 0.0, at)
+        # Half a step off in float32 is a place off: 5/24 · 24 may be 4.9999995.
+        place = (at * self.places + 1e-3).long() % self.places
+        return repeat_channels(place, channels)
+
+    def lead_blocks(self) -> list[tuple[slice, int]]:
+        """Returns blocks of leads, each with the number of features of the horizon it may see."""
+        counts = self.allowed.sum(dim=0).long().tolist()
+        starts = [n for n in range(self.horizon) if n == 0 or counts[n] != counts[n - 1]]
+        ends = [*starts[1:], self.horizon]
+        return [(slice(a, b), counts[a]) for a, b in zip(starts, ends, strict=True)]
+
+    def _pool(self, steps: Float[Tensor, "B T X"]) -> Float[Tensor, "B TX"]:
+        """Returns steps beside each other, or their means over horizon patches."""
+        if self._pooled > 1:
+            steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
+            steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)
+        return steps.flatten(1)
+
+
+def shifted(inputs: Inputs, steps: int) -> Inputs:
+    """Returns windows whose cutoff is some steps earlier, by the fields that the linear forecast reads."""
+    length, end = inputs.context.shape[1] - steps, inputs.elapsed.shape[1] - steps
+    return replace(
+        inputs,
+        context=inputs.context[:, :length],
+        observed=inputs.observed[:, :length],
+        known=inputs.known[:, :end],
+        known_category=inputs.known_category[:, :end],
+        phase=inputs.phase[:, :end],
+        elapsed=inputs.elapsed[:, :end],
+    )
+
+
+def relative(units: Scale, scale: Scale) -> Float[Tensor, " R"]:
+    """Returns the unit of the maps per spread of each row's context."""
+    return (units.scale / scale.scale).flatten().float()
+
+
+def mapped(
+    features: Float[Tensor, "R F"], maps: Float[Tensor, "G F H"], group: Int[Tensor, " R"]
+) -> Float[Tensor, "R H"]:
+    """Returns features times the map of each row's group."""
+    if len(maps) == 1:
+        return features @ maps[0]
+    if torch.compiler.is_exporting():
+        every = torch.einsum("rf,gfh->rgh", features, maps)
+        index = group[:, None, None].expand(-1, 1, every.shape[2])
+        return every.gather(1, index)[:, 0]
+    found = features.new_zeros((len(features), maps.shape[-1]))
+    for number in group.unique().tolist():
+        own = (group == number).nonzero()[:, 0]
+        found[own] = features[own] @ maps[number]
+    return found
+
+
+def _pools(spans: list[int], size: int) -> int:
+    """Number of means over `size` steps in all spans."""
+    return sum(-(-span // size) for span in spans)

@@ -1,0 +1,202 @@
+"""Experts of a table: which suit it, what they are solved on, and the quantiles of their residuals."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from forecaster.config import Expert, ModelConfig, Plan
+from forecaster.errors import ConfigError
+from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.experts import (
+    CUTOFFS,
+    ETS_SEASON,
+    GENERAL,
+    PERIODS,
+    SEASONAL,
+    SEASONS,
+    SECOND,
+)
+from forecaster.model.network import Network
+from forecaster.panel.calendar import Calendar, cycle_steps
+from forecaster.panel.categories import with_categories
+from forecaster.panel.panel import Panel
+from forecaster.runs.moments import learn_scales
+from forecaster.runs.ridge import solve_linear
+from forecaster.runs.versions import versions
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.index import even_draw
+from forecaster.windows.split import Split, split_panel
+from forecaster.windows.store import WindowStore, training_store
+
+HISTORY = 2048
+"""Steps that experts read at most."""
+_MEMORY = 256  # steps before each cutoff, where a few seasons are not more
+_SPACING = 64  # steps between earlier cutoffs at most
+_ZEROS = 0.1  # of the training rows of an intermittent channel at least
+_RESIDUALS = 1 << 22  # cells from which quantiles are taken
+_ROWS = 4096
+_POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
+_PRIOR = 4  # windows side by side that a normal distribution counts as
+_BATCH = 256
+
+
+def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, object]:
+    """Returns the experts that suit a table, and how far back they read.
+
+    Args:
+        model: the request.
+        panel: the table.
+        horizon: steps.
+    """
+    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    asked = model.experts
+    if asked is None and (model.head != "quantile" or model.decoder != "direct"):
+        asked = ()
+    if asked == ():
+        return {"experts": (), "history_length": max(1, min(longest, HISTORY))}
+    season, second = _seasons(panel.calendar, longest)
+    spacing = max(1, min(horizon, _SPACING, -(-(longest - season) // CUTOFFS)))
+    reach = CUTOFFS * spacing
+    memory = max(2, min(max(_MEMORY, SEASONS * season), longest, HISTORY - reach))
+    if memory < 2 * season:
+        season, second = 1, 0
+    back = min(PERIODS * second, longest, HISTORY - reach)
+    suitable = {
+        *GENERAL,
+        *(SEASONAL if season > 1 else ()),
+        *(SECOND if second else ()),
+        "tsb",
+        "linear",
+    }
+    if season > ETS_SEASON:
+        suitable -= {"ets"}
+    if memory < 3 * season:
+        suitable -= {"growing_season"}
+    if not _intermittent(panel).any():
+        suitable -= {"tsb"}
+    if unsuited := sorted(set(asked or ()) - suitable):
+        raise ConfigError(
+            f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it (season "
+            f"{season}, longest series {longest:,} rows); take some of "
+            f"{', '.join(name for name in get_args(Expert) if name in suitable)}"
+        )
+    names = tuple(name for name in get_args(Expert) if name in (asked or suitable))
+    return {
+        "experts": names,
+        "history_length": max(memory, back) + reach,
+        "memory": memory,
+        "cutoff_spacing": spacing,
+        "seasons": (season, second),
+    }
+
+
+def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore) -> None:
+    """Solves what experts hold over training windows, in place: linear maps and residual quantiles.
+
+    The linear forecast keeps the maps without a block of time, for training windows.
+    """
+    experts = network.experts
+    if experts is None:
+        return
+    solve_linear(network, panel, plan, split.train)
+    rows = np.concatenate(
+        [np.arange(begin, end) for begin, end in zip(panel.indptr[:-1], split.train_end, strict=True)]
+    )
+    demand = _intermittent(panel, rows)
+    experts.intermittent[1:] = torch.from_numpy(demand)
+    experts.intermittent[0] = bool(demand.all())
+    _learn_offsets(network, panel, plan, split, store)
+
+
+def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = None) -> Artifact:
+    """Returns an artifact of the experts without a network, or of one of them; the plan has some."""
+    fingerprint = panel.until(split.end).fingerprint()
+    panel, plan = with_categories(panel, split.train_end), smallest(plan)
+    if plan.fit.refit:
+        split = split_panel(panel, plan.with_fit(validation=None))
+    network = bare_network(panel, plan, split)
+    solve_experts(network, panel, plan, split, training_store(panel, plan))
+    ensemble = Ensemble([network], [1.0], target=plan.target).experts_only(only)
+    assert ensemble is not None
+    return Artifact(
+        schema=panel.schema,
+        plan=plan,
+        shape=network.shape,
+        ensemble=ensemble.eval().requires_grad_(False),
+        trained_until=split.end,
+        data=panel.name,
+        fingerprint=fingerprint,
+        versions=versions(),
+    )
+
+
+def smallest(plan: Plan) -> Plan:
+    """Returns the plan with as little attention as there can be."""
+    return plan.with_model(width=4, heads=1, encoder_layers=1, decoder_layers=1)
+
+
+def bare_network(panel: Panel, plan: Plan, split: Split) -> Network:
+    """Returns a network of the smallest size with the scales of the training rows."""
+    with torch.random.fork_rng(devices=[]):
+        network = Network(smallest(plan).model, shape_of(panel, plan.horizon))
+    learn_scales(network, panel, split.train_end)
+    return network.eval()
+
+
+def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
+    """The main season, and the shortest longer cycle that a series holds once: 0 where there is none."""
+    season = calendar.season_length
+    longer = (steps for name in calendar.cycles if (steps := cycle_steps(calendar, name)) > season)
+    second = min(longer, default=0)
+    return season, second if season > 1 and second <= longest // 2 else 0
+
+
+def _intermittent(panel: Panel, rows: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.bool_]:
+    """[C] whether the observed targets of rows are counts with zeros: never negative, a tenth of them 0."""
+    values = panel.values[rows, : panel.n_channels]
+    seen = np.maximum((~np.isnan(values)).sum(axis=0), 1)
+    found: NDArray[np.bool_] = ((values == 0).sum(axis=0) >= _ZEROS * seen) & ~(values < 0).any(axis=0)
+    return found
+
+
+@torch.no_grad()
+def _learn_offsets(
+    network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore
+) -> None:
+    """Puts quantiles of the residuals of training windows into the experts.
+
+    They count from the residuals' own median: a few quarters' drift is more than a bias (taken for one,
+    it raised the MSE of ETTh1 720 hours ahead from .83 to .98).
+    """
+    experts, levels = network.experts, np.array(plan.model.quantile_levels)
+    assert experts is not None
+    width = 1 + len(experts.names)
+    together = 1 if split.train.channels == panel.n_channels else panel.n_channels
+    most = min(_ROWS, _RESIDUALS // (plan.horizon * width)) // together
+    numbers = even_draw(len(split.train), max(1, most))
+    missed = []
+    for batch in WindowSequence(store, split.train, numbers, _BATCH):
+        scale = network.scale(batch.inputs)
+        pool = network.pool(batch.inputs, scale, batch.time)
+        target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
+        center = experts.weighted(pool, pool.logits)[..., None]
+        every = torch.cat([center, pool.forecasts], dim=-1)
+        units = [experts.unit(pool), *(pool.unit(error) for error in pool.error.T)]
+        missed.append((target - every) / torch.stack(units, dim=-1)[:, None])
+    residuals = torch.cat(missed).numpy()
+    # Windows that overlap repeat each other: as many as fit side by side count.
+    apart = len(split.train) * together / plan.horizon
+    trust = apart / (apart + _PRIOR)
+    for lead in range(plan.horizon):
+        reach = min(plan.horizon, _POOLED // (2 * len(residuals)))
+        near = residuals[:, max(0, lead - reach) : lead + reach + 1].reshape(-1, width)
+        found = np.nanquantile(near, levels, axis=0).T if len(near) > 1 else None
+        if found is None or not np.isfinite(found).all():
+            continue
+        found = torch.from_numpy(found - found[:, levels == 0.5])
+        experts.offsets[:, lead] += trust * (found - experts.offsets[:, lead])
