@@ -186,15 +186,19 @@ def measured(
                 **entry.options,
             )
             seconds: dict[str, float] = {MODEL: time.monotonic() - began}
-            tallies = dict(made.tallies)
+            tallies, scored = dict(made.tallies), scored_actual(made)
             if python is not None and peers:
-                found = peer_tallies(made, Path(folder), python, peers)
+                found = peer_tallies(made, scored, Path(folder), python, peers)
                 tallies |= {name: one for name, (one, _) in found.items()}
                 seconds |= {name: spent for name, (_, spent) in found.items()}
     except ForecasterError as error:
         return error
+    cutoffs = windows_of(made.forecasts)[1]
+    several = made.forecasts[0].panel.n_series >= FEWEST_SERIES
+    total = float(np.nansum(scored)) if several else 0.0
     return [
-        row_of(entry.table, name if name in PEERS else name.lower().replace(" ", "_"), one, made)
+        {"table": entry.table, "model": name if name in PEERS else name.lower().replace(" ", "_")}
+        | row_of(one, cutoffs, total)
         | {"seconds": seconds.get(name)}
         for name, one in tallies.items()
     ]
@@ -209,51 +213,43 @@ def shortened(path: Path, entry: Entry, folder: Path) -> Path:
     cells = pd.read_csv(path, dtype=str, keep_default_na=False)
     if entry.time not in cells:
         raise ConfigError(f"{path}: until needs one column of times, found no column '{entry.time}'")
-    cells[pd.to_datetime(cells[entry.time]) <= pd.Timestamp(entry.until)].to_csv(
-        folder / path.name, index=False
-    )
+    kept = cells[pd.to_datetime(cells[entry.time]) <= pd.Timestamp(entry.until)]
+    kept.to_csv(folder / path.name, index=False)
     return folder / path.name
 
 
-def row_of(table: str, model: str, one: Tally, made: Backtest) -> Row:
-    """Returns the scores of a model on a table."""
-    scores, leads = one.overall(), one.by_lead()
-    series, cutoff = windows_of(made.forecasts)
-    _, number = np.unique(cutoff, return_inverse=True)
-    actual = np.where(scored_cells(made), np.concatenate([actual_of(f) for f in made.forecasts]), 0)
-    total = float(actual.sum())
-    told = len(np.unique(series)) >= FEWEST_SERIES and total != 0
-
-    def sums(name: str) -> list[float]:
-        return [float(value) for value in np.bincount(number, one.windows[name].sum(axis=1))]
-
+def row_of(one: Tally, cutoffs: NDArray[np.int64], total: float) -> Row:
+    """Returns the scores of a model: sums per cutoff from [N] cutoffs, bias from the sum of actuals."""
+    scores, number = one.overall(), np.unique(cutoffs, return_inverse=True)[1]
+    pinball, actual = (
+        np.bincount(number, one.windows[name].sum(axis=1)).tolist() for name in ("pinball", "actual")
+    )
     return {
-        "table": table,
-        "model": model,
         "n": int(one.windows["cells"].sum()),
         "wql": scores["WQL"],
         "mase": scores["MASE"],
         "coverage_80": scores["coverage_80"],
-        "bias": float(one.windows["signed"].sum()) / total if told else None,
-        "lead1_mae": float(leads["MAE"][0]),
-        "pinball": sums("pinball"),
-        "actual": sums("actual"),
+        "bias": float(one.windows["signed"].sum()) / total if total else None,
+        "lead1_mae": float(one.by_lead()["MAE"][0]),
+        "pinball": pinball,
+        "actual": actual,
     }
 
 
-def scored_cells(made: Backtest) -> NDArray[np.bool_]:
-    """[N, H, C] the cells that are observed and that all models of a backtest forecast."""
-    forecasts = [
-        np.concatenate([one.quantiles for one in made.forecasts]),
-        *(np.concatenate([own[name] for own in made.baselines]) for name in made.baselines[0]),
-    ]
-    actual = np.concatenate([actual_of(one) for one in made.forecasts])
-    everywhere = np.logical_and.reduce([np.isfinite(one).all(axis=-1) for one in forecasts])
-    return everywhere & np.isfinite(actual)
+def scored_actual(made: Backtest) -> NDArray[np.float64]:
+    """[N, H, C] the actuals of the cells that all models of a backtest forecast, else NaN."""
+
+    masked = []
+    for one, beside in zip(made.forecasts, made.baselines, strict=True):
+        finite = [
+            np.isfinite(quantiles).all(axis=-1) for quantiles in (one.quantiles, *beside.values())
+        ]
+        masked.append(np.where(np.logical_and.reduce(finite), actual_of(one), np.nan))
+    return np.concatenate(masked)
 
 
 def peer_tallies(
-    made: Backtest, folder: Path, python: Path, peers: Sequence[str]
+    made: Backtest, actual: NDArray[np.float64], folder: Path, python: Path, peers: Sequence[str]
 ) -> dict[str, tuple[Tally, float]]:
     """Returns tallies and seconds of other packages' forecasts at the cutoffs of a backtest.
 
@@ -265,24 +261,20 @@ def peer_tallies(
     panel, levels = made.forecasts[0].panel, made.forecasts[0].levels
     channels, horizon = panel.n_channels, made.forecasts[0].time.shape[1]
     series, cutoff = windows_of(made.forecasts)
-    step = np.arange(panel.n_rows) - np.repeat(panel.indptr[:-1], np.diff(panel.indptr))
-    owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
-    known = {
-        f"x{k}": panel.values[:, panel.schema.columns.index(name)]
-        for k, name in enumerate(panel.schema.known_numeric)
-    } | {
-        f"c{k}": panel.codes[:, panel.schema.code_columns.index(name)]
-        for k, name in enumerate(panel.schema.known_category)
+    owner, schema = panel.series_at(np.arange(panel.n_rows)), panel.schema
+    numbers = {f"x{name}": panel.values[:, schema.columns.index(name)] for name in schema.known_numeric}
+    codes = {
+        f"c{name}": panel.codes[:, schema.code_columns.index(name)] for name in schema.known_category
     }
-    times = panel.stamps(panel.time, "time")
-    if panel.schema.time_dtype != "integer":
-        times = pl.Series("time", panel.time).cast(pl.Datetime("us"))
+    time = pl.Series(panel.time)
+    rows = {
+        "step": np.arange(panel.n_rows) - panel.indptr[owner],
+        "time": time if panel.calendar.integer else time.cast(pl.Datetime("us")),
+    }
     pl.concat(
-        pl.DataFrame({"series": owner * channels + c, "step": step, "y": panel.values[:, c], **known})
-        .with_columns(time=times)
-        .fill_nan(None)
+        pl.DataFrame({"series": owner * channels + c, "y": panel.values[:, c]} | rows | numbers | codes)
         for c in range(channels)
-    ).write_csv(folder / "rows.csv")
+    ).fill_nan(None).write_csv(folder / "rows.csv")
     last = panel.rows_until(cutoff, series) - 1 - panel.indptr[series]
     names = (series[:, None] * channels + np.arange(channels)).ravel()
     ends = pl.DataFrame({"series": names, "step": np.repeat(last, channels)})
@@ -298,8 +290,6 @@ def peer_tallies(
     spent = pl.read_csv(folder / "seconds.csv")
     cells = ends.join(pl.DataFrame({"lead": range(1, horizon + 1)}), how="cross")
     shape = (len(series), channels, horizon, len(levels))
-    actual = np.concatenate([actual_of(one) for one in made.forecasts])
-    actual = np.where(scored_cells(made), actual, np.nan)
     assert made.scales is not None
     tallies = {}
     for model, seconds in zip(spent["model"], spent["seconds"], strict=True):

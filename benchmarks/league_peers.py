@@ -12,7 +12,7 @@ cutoff, with their defaults; missing values are interpolated before. ETS has no 
 and ARIMA takes hours: there each forecasts what MSTL leaves after the season, as statsforecast advises.
 Where a fit fails, seasonal naive stands in.
 
-LightGBM is fitted once, to the last 20,000 rows before the first cutoff: by mlforecast, a model of
+LightGBM is fitted once, to the last 10,000 rows before the first cutoff: by mlforecast, a model of
 defaults per lead and quantile level, which reads the last values up to a season (of a long season every
 12th beyond 48), those of 2 and 7 seasons before, the calendar and the known covariates at the lead.
 Series are standardised; where a difference of whole seasons, no shorter than the horizon, has less than
@@ -34,7 +34,7 @@ import pandas as pd
 LEVELS = tuple(k / 10 for k in range(1, 10))
 COLUMNS = [f"q{level:g}" for level in LEVELS]
 STATISTICAL = ("AutoETS", "Theta", "AutoARIMA")
-LONGEST, LONGEST_LIGHTGBM = 2_000, 20_000
+LONGEST, LONGEST_LIGHTGBM = 2_000, 10_000
 """Rows of a history that are read."""
 LONGEST_SEASON = 24
 """Of ETS, and of ARIMA here."""
