@@ -286,15 +286,6 @@ def print_report(console: Console, path: Path | None, made: bool) -> None:
         print_line(console, f"wrote {path}" if made else missing, None if made else "yellow")
 
 
-def print_saved(console: Console, out: Path | None, run: TrackedRun) -> None:
-    """Prints where things are, and what became of the tracking."""
-    if out is not None:
-        print_line(console, f"saved {out}")
-    print_tracked(console, run)
-    if run.lost and not run.recorded:
-        print_line(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
-
-
 def print_tracked(console: Console, run: TrackedRun) -> None:
     """Prints where to see a run, or why its store does not have it, and what to do."""
     from forecaster.runs.tracking import where_to_look
