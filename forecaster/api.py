@@ -367,24 +367,11 @@ def tune(
     held_out = None if until is None else date_text(until, "until")
     console = Console(quiet=quiet)
     with stage(console, "reading the table"):
-        settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
+        request = FitRequest(settings, data, future, covariates, held_out)
+        settings, panel = _open(request)
+    options: dict[str, Any] = {"trials": trials, "workers": workers, "sampler": sampler, "seed": seed}
     plan = plan_search(
-        panel,
-        settings,
-        data,
-        future,
-        covariates,
-        trials=trials,
-        space=space,
-        study=study,
-        storage=storage,
-        workers=workers,
-        sampler=sampler,
-        pruner=pruner,
-        metrics=metrics,
-        timeout=timeout,
-        seed=seed,
-        until=held_out,
+        panel, settings, request, space, study, storage, pruner, metrics, timeout, **options
     )
     outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
