@@ -405,14 +405,13 @@ def convert(
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
     from rich.console import Console
-    from rich.progress import Progress
 
     from forecaster.config import config_from
     from forecaster.panel.convert import convert_table
-    from forecaster.runs.console import print_findings, print_line, print_roles
+    from forecaster.runs.console import print_findings, print_line, print_roles, progress_bar
 
     console, folder = Console(quiet=quiet), Path(store)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar(console) as bar:
         task = bar.add_task("converting", total=None)
         panel = convert_table(
             data,

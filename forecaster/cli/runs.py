@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forecaster.cli import options
-from forecaster.errors import visible
+from forecaster.errors import number_of, visible
 
 if TYPE_CHECKING:
     from forecaster.runs.tracked_runs import RunRow
@@ -39,7 +39,9 @@ def runs(
         return
     _show(rows)
     if waiting := count_pending():
-        typer.echo(f"{_runs(waiting)} in the local store only; copy with: forecaster runs sync")
+        typer.echo(
+            f"{number_of(waiting, 'run')} in the local store only; copy with: forecaster runs sync"
+        )
 
 
 @app.command("sync")
@@ -53,20 +55,18 @@ def sync(
 
     done = tracking.sync(uri)
     for store, count in done.sent.items():
-        typer.echo(f"copied {_runs(count)} to {store}")
+        typer.echo(f"copied {number_of(count, 'run')} to {store}")
     for line in done.refused:
         typer.echo(f"refused by the store, and left out: {visible(line)}", err=True)
     if done.busy:
-        typer.echo(f"{_runs(done.busy)} still being written; sync again later")
+        typer.echo(f"{number_of(done.busy, 'run')} still being written; sync again later")
     for store, (count, reason) in done.away.items():
-        typer.echo(f"error: MLflow store {store}: {reason}; {_runs(count)} not copied", err=True)
+        typer.echo(
+            f"error: MLflow store {store}: {reason}; {number_of(count, 'run')} not copied", err=True
+        )
     if not (done.sent or done.busy or done.away):
         typer.echo("no run to copy")
     raise typer.Exit(2 if done.away else 0)
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _show(rows: list[RunRow]) -> None:
