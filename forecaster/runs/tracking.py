@@ -428,13 +428,6 @@ def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[
     ]
 
 
-def curve_points(artifact: Artifact) -> list[Point]:
-    """Returns the loss curves that an artifact keeps."""
-    now = int(time.time() * 1000)
-    curves = artifact.metrics.get("curves", {})
-    return [(name, value, now, step) for name, curve in curves.items() for step, value in curve]
-
-
 @dataclass
 class Synced:
     """The result of a sync."""
