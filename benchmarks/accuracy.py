@@ -35,7 +35,7 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.tracking import curve_points, log_artifact, open_run, score_points
+from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import TrainingContext
 
 NAIVE = "seasonal_naive"
@@ -270,7 +270,7 @@ def record(
             with tempfile.TemporaryDirectory() as scratch:
                 artifact.save(folder := Path(scratch) / "model")
                 log_artifact(run, artifact, folder)
-            run.log_metrics(curve_points(artifact) + score_points(figures, f"benchmark_{stage}"))
+            run.log_metrics(score_points(figures, f"benchmark_{stage}"))
 
 
 def say(text: str) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import ast
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from numpy import datetime64
     from numpy.typing import NDArray
 
-    from forecaster.config import Config, DataConfig, TrackingConfig
+    from forecaster.config import Config, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.detect import Labels
@@ -368,24 +367,11 @@ def tune(
     held_out = None if until is None else date_text(until, "until")
     console = Console(quiet=quiet)
     with stage(console, "reading the table"):
-        settings, panel = _open(FitRequest(settings, data, future, covariates, held_out))
+        request = FitRequest(settings, data, future, covariates, held_out)
+        settings, panel = _open(request)
+    options: dict[str, Any] = {"trials": trials, "workers": workers, "sampler": sampler, "seed": seed}
     plan = plan_search(
-        panel,
-        settings,
-        data,
-        future,
-        covariates,
-        trials=trials,
-        space=space,
-        study=study,
-        storage=storage,
-        workers=workers,
-        sampler=sampler,
-        pruner=pruner,
-        metrics=metrics,
-        timeout=timeout,
-        seed=seed,
-        until=held_out,
+        panel, settings, request, space, study, storage, pruner, metrics, timeout, **options
     )
     outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
@@ -419,14 +405,13 @@ def convert(
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
     from rich.console import Console
-    from rich.progress import Progress
 
     from forecaster.config import config_from
     from forecaster.panel.convert import convert_table
-    from forecaster.runs.console import print_findings, print_line, print_roles
+    from forecaster.runs.console import print_findings, print_line, print_roles, progress_bar
 
     console, folder = Console(quiet=quiet), Path(store)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar(console) as bar:
         task = bar.add_task("converting", total=None)
         panel = convert_table(
             data,
@@ -484,7 +469,7 @@ def backtest(
     required_horizon(settings)
     check_paths(data, covariates)
 
-    from forecaster.runs.pipeline import BacktestOptions
+    from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
 
     options = BacktestOptions(windows, refit, stride, None, only)
@@ -492,7 +477,9 @@ def backtest(
     source = (data, settings.data, covariates)
     more = {"horizon": horizon, "config": config, "covariates": covariates}
     command = command or _call("fc.backtest", data, options, **more, **data_options)
-    return _backtest(settings, panel, source, options, settings.tracking, quiet, name, command)
+    return run_backtest_pipeline(
+        settings, panel, options, settings.tracking, source, quiet, name, command
+    )
 
 
 def _call(function: str, data: object, options: BacktestOptions, **more: object) -> str:
@@ -505,27 +492,6 @@ def _call(function: str, data: object, options: BacktestOptions, **more: object)
     given = {name: value for name, value in (vars(options) | more).items() if value is not None}
     words = (f"{name}={literal(name, value)}" for name, value in given.items())
     return f"{function}({', '.join([literal('data', data), *words])})"
-
-
-def _backtest(
-    model: Artifact | Config,
-    panel: Panel,
-    source: tuple[object, DataConfig, object],
-    options: BacktestOptions,
-    tracking: TrackingConfig,
-    quiet: bool,
-    name: str | None,
-    command: str,
-) -> Backtest:
-    """Scores a model, or a config; `source`: table, how it was to be read, second table."""
-    from rich.console import Console
-
-    from forecaster.panel.build import with_roles_until
-    from forecaster.runs.pipeline import run_backtest_pipeline
-
-    reopened = partial(with_roles_until, panel, *source)
-    console = Console(quiet=quiet)
-    return run_backtest_pipeline(model, panel, options, tracking, console, reopened, command, name)
 
 
 @_described
@@ -825,18 +791,18 @@ class Forecaster:
             ConfigError: `refit` is unknown or dishonest, or the horizon is too long for the model.
             DataError: the table has too little history for so many windows.
         """
-        from forecaster.config import config_from
-        from forecaster.runs.pipeline import BacktestOptions
+        from forecaster.config import TrackingConfig
+        from forecaster.forecast.parts import reading_with
+        from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         options = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
-        declared = config_from(None, None, data_options).data
-        given = {name: getattr(declared, name) for name in data_options}
-        reading = self.artifact.requested.data.model_copy(update=given)
-        source = (data, reading, covariates)
-        store = self.tracking.model_copy(update={} if tracking else {"enabled": False})
-        made = _call("model.backtest", data, options, covariates=covariates, **data_options)
-        return _backtest(self.artifact, panel, source, options, store, quiet, name, command or made)
+        source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
+        store = self.tracking if tracking else TrackingConfig(enabled=False)
+        command = command or _call(
+            "model.backtest", data, options, covariates=covariates, **data_options
+        )
+        return run_backtest_pipeline(self.artifact, panel, options, store, source, quiet, name, command)
 
     @_described
     @_on_device
@@ -924,9 +890,7 @@ class Forecaster:
         """
         from forecaster.runs.registry import publish
 
-        with tempfile.TemporaryDirectory() as scratch:
-            self.save(Path(scratch) / "model")
-            return publish(Path(scratch) / "model", name, tracking or self.tracking)
+        return publish(self.artifact, name, tracking or self.tracking)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns a summary of its content.

@@ -69,6 +69,15 @@ def visible(text: str) -> str:
     return re.sub(hidden, lambda found: ascii(found[0])[1:-1], text)
 
 
+def number_of(count: int, word: str, several: str = "") -> str:
+    """Returns a count with its noun.
+
+    >>> number_of(1, "window"), number_of(1200, "window"), number_of(2, "series", "series")
+    ('1 window', '1,200 windows', '2 series')
+    """
+    return f"{count:,} {word if count == 1 else several or word + 's'}"
+
+
 def natural(name: str) -> list[tuple[int, str]]:
     """Returns the key that sorts names with numbers in them by value: store_2 before store_10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -64,9 +64,9 @@ def put(
 def progress(task: str) -> Iterator[Callable[[int, int], None]]:
     """Shows a bar on a terminal; yields the function that is called with (done, total)."""
     from rich.console import Console
-    from rich.progress import Progress
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    from forecaster.runs.console import progress_bar
+
+    with progress_bar(Console(stderr=True)) as bar:
         number = bar.add_task(task, total=None)
         yield lambda done, total: bar.update(number, completed=done, total=total)

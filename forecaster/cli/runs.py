@@ -10,42 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forecaster.cli import options
-from forecaster.errors import visible
+from forecaster.errors import number_of, visible
 
 if TYPE_CHECKING:
     from forecaster.runs.tracked_runs import RunRow
 
 app = typer.Typer(help="List recorded runs, or copy local ones to their store.")
 
-Limit = Annotated[int, typer.Option(min=1, help="Number of runs, the newest ones.")]
-Experiment = Annotated[str | None, typer.Option(help="Runs of one experiment only.")]
-Trials = Annotated[bool, typer.Option("--trials", help="Include the trials of sweeps.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.callback(invoke_without_command=True)
-def _group(
+def runs(
     context: typer.Context,
-    limit: Limit = 20,
-    experiment: Experiment = None,
-    trials: Trials = False,
-    as_json: Json = False,
+    limit: Annotated[int, typer.Option(min=1, help="Number of runs, the newest ones.")] = 20,
+    experiment: Annotated[str | None, typer.Option(help="Runs of one experiment only.")] = None,
+    trials: Annotated[bool, typer.Option("--trials", help="Include the trials of sweeps.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     uri: options.Store = None,
 ) -> None:
-    """List recorded runs, or copy local ones to their store."""
-    if context.invoked_subcommand is None:
-        list_(limit, experiment, trials, as_json, uri)
-
-
-@app.command("list")
-def list_(
-    limit: Limit = 20,
-    experiment: Experiment = None,
-    trials: Trials = False,
-    as_json: Json = False,
-    uri: options.Store = None,
-) -> None:
-    """List runs, newest first."""
+    """List recorded runs, newest first, or copy local ones to their store."""
+    if context.invoked_subcommand is not None:
+        return
     from forecaster.config import TrackingConfig
     from forecaster.runs.tracked_runs import count_pending, list_runs
 
@@ -55,7 +39,9 @@ def list_(
         return
     _show(rows)
     if waiting := count_pending():
-        typer.echo(f"{_runs(waiting)} in the local store only; copy with: forecaster runs sync")
+        typer.echo(
+            f"{number_of(waiting, 'run')} in the local store only; copy with: forecaster runs sync"
+        )
 
 
 @app.command("sync")
@@ -69,37 +55,18 @@ def sync(
 
     done = tracking.sync(uri)
     for store, count in done.sent.items():
-        typer.echo(f"copied {_runs(count)} to {store}")
+        typer.echo(f"copied {number_of(count, 'run')} to {store}")
     for line in done.refused:
         typer.echo(f"refused by the store, and left out: {visible(line)}", err=True)
     if done.busy:
-        typer.echo(f"{_runs(done.busy)} still being written; sync again later")
+        typer.echo(f"{number_of(done.busy, 'run')} still being written; sync again later")
     for store, (count, reason) in done.away.items():
-        typer.echo(f"error: MLflow store {store}: {reason}; {_runs(count)} not copied", err=True)
+        typer.echo(
+            f"error: MLflow store {store}: {reason}; {number_of(count, 'run')} not copied", err=True
+        )
     if not (done.sent or done.busy or done.away):
         typer.echo("no run to copy")
     raise typer.Exit(2 if done.away else 0)
-
-
-@app.command("log")
-def log(
-    model: options.Model,
-    uri: options.Store = None,
-    experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
-    again: Annotated[
-        bool, typer.Option("--again", help="Log it even if it has a run already.")
-    ] = False,
-) -> None:
-    """Log a saved model that has no run in the MLflow store."""
-    from forecaster.config import TrackingConfig
-    from forecaster.runs.tracking import log_saved
-
-    used = log_saved(model, TrackingConfig(uri=uri, experiment=experiment), again)
-    typer.echo(f"logged {model} to {used}")
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _show(rows: list[RunRow]) -> None:

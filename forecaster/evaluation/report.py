@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
+from forecaster.errors import number_of
 from forecaster.evaluation import report_charts as charts
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
 from forecaster.evaluation.metrics import describe
@@ -24,7 +25,6 @@ from forecaster.evaluation.report_data import (
     ReportContext,
     ReportData,
     collect,
-    counted,
     number,
     percent,
     rank,
@@ -149,7 +149,7 @@ def _actions(
             "scores: forecaster backtest MODEL DATA --report report.html."
         )
     elif len(data.cutoffs) < _FEW_CUTOFFS:
-        scored = counted(len(data.cutoffs), "cutoff")
+        scored = number_of(len(data.cutoffs), "cutoff")
         yield f"Score more than {scored} before you trust this (--windows 8)."
     nominal, observed = data.band
     if np.isfinite(observed) and abs(observed - nominal) > _COVERAGE_TOLERANCE:
@@ -166,12 +166,12 @@ def _actions(
         )
     if backtest.unscored > 0.05 * (backtest.unscored + backtest.scored):
         yield (
-            f"See why {counted(backtest.unscored, 'cell')} had no actual or no forecast: column status "
+            f"See why {number_of(backtest.unscored, 'cell')} had no actual or no forecast: column status "
             "of the rows (--out)."
         )
     warnings = [one for one in context.findings if one.severity != "note"] if context else []
     if warnings:
-        yield f"The audit has {counted(len(warnings), 'warning')} about the table: see what to fix."
+        yield f"The audit has {number_of(len(warnings), 'warning')} about the table: see what to fix."
 
 
 def _error_patterns(data: ReportData) -> Iterator[str]:
@@ -204,12 +204,12 @@ def _title(data: ReportData, context: ReportContext | None) -> tuple[str, str]:
     panel, text = forecast.panel, forecast.panel.calendar.text
     parts = [
         listing(panel.schema.target),
-        counted(panel.n_series, "series", "series"),
-        f"horizon {counted(forecast.time.shape[1], 'step')} of {panel.schema.freq}",
+        number_of(panel.n_series, "series", "series"),
+        f"horizon {number_of(forecast.time.shape[1], 'step')} of {panel.schema.freq}",
     ]
     if len(data.cutoffs):
         first, last = text(int(data.cutoffs[0])), text(int(data.cutoffs[-1]))
-        parts.append(f"{counted(len(data.cutoffs), 'cutoff')}, {first} to {last}")
+        parts.append(f"{number_of(len(data.cutoffs), 'cutoff')}, {first} to {last}")
     name = Path(panel.name).name if panel.kind == "file" else panel.name
     kind = "Validation" if context is not None and context.validation else "Backtest"
     return f"{kind}: {name}", " · ".join(parts)
@@ -247,15 +247,15 @@ def _verdict(data: ReportData, assessment: Assessment) -> str:
 
 def _scores(backtest: Backtest) -> str:
     return (
-        f"<p>All models over the same {counted(backtest.scored, 'cell')}; "
-        f"{counted(backtest.unscored, 'cell')} without an actual or a forecast are in no score. "
+        f"<p>All models over the same {number_of(backtest.scored, 'cell')}; "
+        f"{number_of(backtest.unscored, 'cell')} without an actual or a forecast are in no score. "
         f"★ is the best of its row.</p>{_score_table(backtest.scores)}"
     )
 
 
 def _series(data: ReportData, ranking: Ranking) -> str:
     parts = [
-        f"<p>{counted(ranking.count, ranking.kind, ranking.kinds)} by MASE, each shown at its last scored "
+        f"<p>{number_of(ranking.count, ranking.kind, ranking.kinds)} by MASE, each shown at its last scored "
         "cutoff.</p>",
         charts.window_figure(data, ranking),
     ]
@@ -295,7 +295,7 @@ def _model(data: ReportData, context: ReportContext) -> str:
     facts = {
         "network": f"width {model.width}, {model.heads} heads, {model.encoder_layers} + "
         f"{model.decoder_layers} layers, {model.decoder} decoder, head {model.head}",
-        "context": f"{counted(artifact.context_length, 'step')}, patches of {model.patch}",
+        "context": f"{number_of(artifact.context_length, 'step')}, patches of {model.patch}",
         "trained until": data.backtest.forecasts[0].panel.calendar.text(artifact.trained_until),
     }
     parts = [_facts(facts)]

@@ -296,12 +296,3 @@ def percent(share: float, digits: int = 1) -> str:
     if not math.isfinite(share):
         return "–"
     return f"{100 * share:,.{digits}f}\N{NO-BREAK SPACE}%".replace("-", "−")
-
-
-def counted(count: int, word: str, plural: str = "") -> str:
-    """A count with its noun.
-
-    >>> counted(1, "window"), counted(1200, "window"), counted(2, "series", "series")
-    ('1 window', '1,200 windows', '2 series')
-    """
-    return f"{count:,} {word if count == 1 else plural or word + 's'}"

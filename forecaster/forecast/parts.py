@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from forecaster.config import config_from
+from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact, load_artifact
@@ -97,9 +97,14 @@ def open_for(
     schema, fitted = artifact.schema.renamed(declared), artifact.plan.data
     if fitted.resample is not None and declared.agg not in (None, fitted.agg):
         raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
-    # The reading options of the fit hold unless this call declares others.
-    reading = fitted.model_copy(update={name: getattr(declared, name) for name in roles})
+    reading = reading_with(fitted, roles)
     return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
+
+
+def reading_with(fitted: DataConfig, roles: Mapping[str, Any]) -> DataConfig:
+    """Returns how a table is read: as that of the fit was, unless `roles` declare otherwise."""
+    declared = config_from(None, None, roles).data
+    return fitted.model_copy(update={name: getattr(declared, name) for name in roles})
 
 
 def part_name(number: int) -> str:

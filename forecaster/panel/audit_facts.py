@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import TargetConfig
@@ -100,100 +101,57 @@ class Facts:
         return self.panel.calendar.text(int(self.panel.time[row]))
 
 
+_ROW, _VALUE = pl.col("row"), pl.col("value")
+_GAP = _ROW.diff() - 1
+_PLACES: dict[str, tuple[pl.Expr, float]] = {
+    "count": (pl.len(), 0),
+    "first": (_ROW.first(), -1),
+    "last": (_ROW.last(), -1),
+    "gaps": ((_GAP > 0).sum(), 0),
+    "longest": (_GAP.max().fill_null(0), 0),
+    "longest_at": (
+        pl.when(_GAP.max() > 0).then(_ROW.get(_GAP.arg_max()) - _GAP.max()).fill_null(-1),
+        -1,
+    ),
+}
+"""Statistics of every column, and their value where nothing is observed."""
+_CHANGED = pl.when(_VALUE.last() != _VALUE).then(pl.int_range(pl.len())).max().fill_null(-1)
+_SIZES = {
+    "low": (_VALUE.min() + 0.0, np.nan),  # no -0.0
+    "high": (_VALUE.max() + 0.0, np.nan),
+    "size": (_VALUE.abs().mean(), 0.0),
+    "negative": ((_VALUE < 0).sum(), 0),
+    "run": (pl.len() - 1 - _CHANGED, 0),
+}
+"""Statistics of columns of numbers."""
+
+
 def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
     numbers, codes = panel.values.shape[1], panel.codes.shape[1]
-    shape, narrow = (panel.n_series, numbers + codes), (panel.n_series, numbers)
-    facts = Facts(
-        panel=panel,
-        horizon=horizon,
-        target=target,
-        count=np.zeros(shape, np.int64),
-        first=np.full(shape, -1, np.int64),
-        last=np.full(shape, -1, np.int64),
-        low=np.full(narrow, np.nan),
-        high=np.full(narrow, np.nan),
-        size=np.zeros(narrow),
-        negative=np.zeros(narrow, np.int64),
-        run=np.zeros(narrow, np.int64),
-        gaps=np.zeros(shape, np.int64),
-        longest=np.zeros(shape, np.int64),
-        longest_at=np.full(shape, -1, np.int64),
-        whole=np.ones(numbers, bool),
-    )
-    for number, part in panel.parts():
-        series = slice(number, number + part.n_series)
-        offset = int(panel.indptr[number])
-        for column in range(numbers):
-            values = np.ascontiguousarray(part.values[:, column])
-            rows, ptr = _observed(facts, series, column, values == values, part.indptr, offset)
-            _describe(facts, series, column, values if rows is None else values[rows], ptr)
-        for column in range(codes):
-            real = part.codes[:, column] != MISSING
-            _observed(facts, series, numbers + column, real, part.indptr, offset)
-    return facts
-
-
-def segments(operation: np.ufunc, values: NDArray[np.generic], ptr: Ints, empty: float) -> Floats:
-    """Returns an operation's result over each segment of values; `empty` where it has none."""
-    result = np.full(len(ptr) - 1, float(empty))
-    filled = ptr[1:] > ptr[:-1]
-    if filled.any():
-        result[filled] = operation.reduceat(values, ptr[:-1][filled])
-    return result
-
-
-def _observed(
-    facts: Facts, series: slice, column: int, real: NDArray[np.bool_], indptr: Ints, offset: int
-) -> tuple[Ints | None, Ints]:
-    """Fills in where a column is observed; returns its rows in this part (None = all) and segments."""
-    if real.all():
-        ptr, rows = indptr, None
-        first, last = indptr[:-1], indptr[1:] - 1
-    else:
-        rows = np.flatnonzero(real)
-        ptr = np.searchsorted(rows, indptr)
-        ends = np.append(rows, -1)
-        first, last = ends[np.minimum(ptr[:-1], len(rows))], ends[ptr[1:] - 1]
-    count = np.diff(ptr)
-    facts.count[series, column] = count
-    facts.first[series, column] = np.where(count > 0, first + offset, -1)
-    facts.last[series, column] = np.where(count > 0, last + offset, -1)
-    if rows is not None and (last - first + 1 > count)[count > 0].any():
-        _measure_gaps(facts, series, column, rows, ptr, offset)
-    return rows, ptr
-
-
-def _measure_gaps(facts: Facts, series: slice, column: int, rows: Ints, ptr: Ints, offset: int) -> None:
-    length = np.diff(rows) - 1
-    inner = ptr[1:-1]
-    length[inner[(inner > 0) & (inner < len(rows))] - 1] = 0
-    at = np.flatnonzero(length)
-    gap_ptr = np.searchsorted(at, ptr)
-    facts.gaps[series, column] = np.diff(gap_ptr)
-    longest = segments(np.maximum, length[at], gap_ptr, 0).astype(np.int64)
-    facts.longest[series, column] = longest
-    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(gap_ptr))
-    top = np.flatnonzero(length[at] == longest[owner])
-    which, index = np.unique(owner[top], return_index=True)
-    facts.longest_at[series, column][which] = rows[at[top[index]]] + 1 + offset
-
-
-def _describe(facts: Facts, series: slice, column: int, values: NDArray[np.float64], ptr: Ints) -> None:
-    low = segments(np.minimum, values, ptr, np.nan)
-    high = segments(np.maximum, values, ptr, np.nan)
-    facts.low[series, column], facts.high[series, column] = low + 0.0, high + 0.0  # no -0.0
-    sums = segments(np.add, np.abs(values), ptr, 0.0)
-    facts.size[series, column] = sums / np.maximum(np.diff(ptr), 1)
-    if facts.whole[column]:
-        within = max(-np.nanmin(low, initial=0), np.nanmax(high, initial=0)) < WHOLE
-        facts.whole[column] = within and bool((values == np.rint(values)).all())
-    if facts.whole[column] and (low < 0).any():
-        facts.negative[series, column] = segments(np.add, (values < 0).astype(np.int64), ptr, 0)
-    changes = np.flatnonzero(values[1:] != values[:-1])
-    end = ptr[1:] - 1
-    place = np.searchsorted(changes, end) - 1
-    change = np.append(changes, -1)[place]
-    facts.run[series, column] = end - np.where(
-        place >= 0, np.maximum(change, ptr[:-1] - 1), ptr[:-1] - 1
-    )
+    found: dict[str, NDArray[Any]] = {
+        name: np.full((panel.n_series, columns), empty)
+        for columns, kinds in ((numbers + codes, _PLACES), (numbers, _SIZES))
+        for name, (_, empty) in kinds.items()
+    }
+    whole = np.ones(numbers, bool)
+    for begin, part in panel.parts():
+        owner = np.repeat(np.arange(part.n_series) + begin, np.diff(part.indptr))
+        rows = np.arange(part.n_rows) + panel.indptr[begin]
+        for column in range(numbers + codes):
+            values: NDArray[Any]
+            if column < numbers:
+                values, kinds = part.values[:, column], _PLACES | _SIZES
+                real = values == values
+            else:
+                values, kinds = part.codes[:, column - numbers], {**_PLACES}
+                real = values != MISSING
+            values = values[real]
+            if column < numbers:
+                whole[column] &= bool(((values == np.rint(values)) & (np.abs(values) < WHOLE)).all())
+            cells = {"series": owner[real], "row": rows[real], "value": values}
+            table = pl.DataFrame(cells).with_columns(pl.col("series").set_sorted())
+            table = table.group_by("series").agg(**{name: one for name, (one, _) in kinds.items()})
+            for name in kinds:
+                found[name][table["series"].to_numpy(), column] = table[name].to_numpy()
+    return Facts(panel, horizon, target, **found, whole=whole)

@@ -9,9 +9,8 @@ whole table, bit for bit: where all rows contradict the sample, an error names t
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from forecaster.files import check_replaceable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
 from forecaster.panel.csv import check_names, first_bytes
-from forecaster.panel.findings import Faults, Finding, fault, refuse_errors
+from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
 from forecaster.panel.frames import (
     Table,
     TableFile,
@@ -401,22 +400,3 @@ class _Conversion:
                 text = f"column '{name}' holds {values.drop_nulls().len()} codes"
                 advice = f"declare whether it is a category with --categorical {name}, or others"
                 raise self._contradiction(text, advice, name)
-
-
-def summed(notes: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns the notes on parts of a table as notes on the whole: their counts are added up."""
-    found: dict[tuple[str, ...], Finding] = {}
-    for note in notes:
-        kind = (note.severity, note.rule, note.advice, *_COUNTS.split(note.text))
-        first = found.get(kind)
-        if first is None:
-            found[kind] = note
-        elif f"{first.count:,}" in _COUNTS.findall(first.text):
-            counts = zip(_COUNTS.findall(first.text), _COUNTS.findall(note.text), strict=True)
-            sums = (f"{sum(int(part.replace(',', '')) for part in pair):,}" for pair in counts)
-            text = _COUNTS.sub(lambda _: next(sums), first.text)  # noqa: B023
-            found[kind] = replace(first, count=first.count + note.count, text=text)
-    return tuple(found.values())
-
-
-_COUNTS = re.compile(r"(?<![\w'.:+-])\d+(?:,\d{3})*(?![\w'.:-])")

@@ -9,7 +9,7 @@ import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -102,6 +102,27 @@ def findings_of(error: DataError, rule: str = "table") -> list[Finding]:
     """Returns the findings of an error; one per line, of this rule, where it carries none."""
     lines = str(error).splitlines()
     return list(error.findings) or [Finding("error", rule, line, "") for line in lines]
+
+
+def summed(notes: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns the notes on parts of a table, or on its files, as notes on the whole: counts are added up."""
+    found: dict[tuple[str, ...], Finding] = {}
+    for note in notes:
+        kind = (note.severity, note.rule, note.advice, *_COUNTS.split(note.text))
+        if (first := found.get(kind)) is None:
+            found[kind] = note
+            continue
+        text = first.text
+        if text != note.text:
+            counts = zip(_COUNTS.findall(text), _COUNTS.findall(note.text), strict=True)
+            sums = [f"{sum(int(part.replace(',', '')) for part in pair):,}" for pair in counts]
+            begin, *words = _COUNTS.split(text)
+            text = begin + "".join(map("".join, zip(sums, words, strict=True)))
+        found[kind] = replace(first, count=first.count + note.count, text=text)
+    return tuple(found.values())
+
+
+_COUNTS = re.compile(r"(?<![\w'.:+-])\d+(?:,\d{3})*(?![\w'.:-])")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -36,6 +36,7 @@ from forecaster.panel.findings import (
     listing,
     one_line,
     refuse_errors,
+    summed,
 )
 from forecaster.panel.numbers import Decimals, as_ids, as_numbers
 from forecaster.panel.timestamps import PARTS, WrittenTimes, parse_times, parts_of
@@ -360,7 +361,7 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     if len(files) == 1 and not files[0].keys:
         frame, marks, more = _read_file(files[0], data, decimals)
         text = _text_of(files, [frame.height], data)
-        return Table(frame, source, "file", _merged([*notes, *more]), text=text, marks=marks)
+        return Table(frame, source, "file", summed([*notes, *more]), text=text, marks=marks)
     read, faults, alone = [], Faults("unreadable"), replace(decimals, undecided=True)
     for file in files:
         with faults:
@@ -399,7 +400,7 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     decimals = replace(decimals, columns=own, seen=seen)
     typed, decided, more = as_numbers(others, decimals, source, table.place)
     notes, frame = [*notes, *more], frame.with_columns(typed)
-    return replace(table, frame=frame, notes=_merged(notes), marks=shown | decided)
+    return replace(table, frame=frame, notes=summed(notes), marks=shown | decided)
 
 
 def _align(
@@ -519,16 +520,6 @@ def _unpacked(content: Path | bytes) -> Path | bytes:
     return bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(packed), "zstd").read())
 
 
-def _merged(notes: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Returns the notes on several files, with equal ones merged and counted."""
-    found: dict[tuple[str, str], Finding] = {}
-    for note in notes:
-        kind = (note.rule, note.text)
-        first = found.get(kind)
-        found[kind] = note if first is None else replace(first, count=first.count + note.count)
-    return tuple(found.values())
-
-
 # URLs: http and https directly, s3 and gs by pyarrow, every other scheme by its fsspec package.
 
 
@@ -576,16 +567,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
         # Unlike the class itself, a URI finds the bucket's region.
         bucket = pyarrow.fs.FileSystem.from_uri(f"s3://{path.split('/')[0]}")[0]
         return ArrowFSWrapper(bucket), path
-    try:
-        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
-    except ImportError as error:
-        needed = re.search(r"nstall (\w+) to|\"(\w+)\"", str(error))
-        package = (needed and (needed[1] or needed[2])) or f"fsspec[{scheme}]"
-        text = f"{url}: expected a package that reads {scheme}://, found none"
-        raise fault("url", text, f"pip install {package}") from error
-    except ValueError as error:
-        text = f"{url}: the scheme '{scheme}' is not known"
-        raise fault("url", text, "pass a path, or a URL as https:// or s3://") from error
+    return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -701,12 +683,11 @@ def _with_index_as_columns(frame: Any, name: str) -> Any:
     levels = [index.get_level_values(k) for k in range(index.nlevels)]
     if len(levels) == 1 and index.name is None and not dated(levels[0]):
         return frame
-    taken, names = set(frame.columns), []
+    names: list[str] = []
     for k, level in enumerate(levels):
         wanted = ["time", "timestamp", "index"] if dated(level) else [f"level_{k}"]
-        named = str(level.name) if level.name is not None else None
-        names.append(named or next((free for free in wanted if free not in taken), wanted[-1]))
-        taken.add(names[-1])
+        free = [name for name in wanted if name not in (*frame.columns, *names)]
+        names.append((free or wanted)[0] if level.name is None else str(level.name))
     both = [column for column in names if column in frame.columns]
     if both:
         raise DataError(

@@ -31,6 +31,7 @@ from forecaster.forecast.parts import (
     counts_of,
     forecast_block,
     open_for,
+    reading_with,
     rows_of,
     terms,
     write_part,
@@ -107,13 +108,6 @@ class Source:
     def panel(self, artifact: Artifact) -> Panel:
         """Returns the panel, in memory unless the table is a store."""
         return open_for(artifact, self.data, self.future, self.covariates, self.roles)
-
-    def reading(self, artifact: Artifact) -> DataConfig:
-        """Returns how the table is read: as the model's was, unless this call declares otherwise."""
-        declared = config_from(None, None, self.roles).data
-        return artifact.plan.data.model_copy(
-            update={name: getattr(declared, name) for name in self.roles}
-        )
 
 
 def predict_to(
@@ -297,7 +291,7 @@ def _shared(
     artifact.save(folder / _MODEL)
     if not store:
         store = str(folder / _STORE)
-        write_store(panel, Path(store), source.reading(artifact))
+        write_store(panel, Path(store), reading_with(artifact.plan.data, source.roles))
     return replace(job, model=str((folder / _MODEL).resolve()), store=str(Path(store).resolve()))
 
 
@@ -323,9 +317,8 @@ def free_memory() -> float:
 def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
     """Returns the store of a table, converted now unless an interrupted call finished it."""
     store, stamp = folder / _STORE, folder / _STAMP
-    reading = _as_declared(
-        artifact.schema.renamed(config_from(None, None, source.roles).data), source.reading(artifact)
-    )
+    renamed = artifact.schema.renamed(config_from(None, None, source.roles).data)
+    reading = _as_declared(renamed, reading_with(artifact.plan.data, source.roles))
     found = json.dumps([_stamps(source), reading.model_dump(mode="json")], sort_keys=True)
     if is_store(store) and stamp.is_file() and stamp.read_text(encoding="utf-8") == found:
         return store

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
-from forecaster.errors import visible
+from forecaster.errors import number_of, visible
 from forecaster.panel.findings import SEVERITIES, Finding, listing, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
@@ -86,6 +87,12 @@ def attempt(
         return False
 
 
+def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+    """Returns a bar that is shown on a terminal alone, and vanishes at its end."""
+    hidden = not console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=hidden, refresh_per_second=4)
+
+
 def print_roles(console: Console, panel: Panel) -> None:
     """Prints which column is what, and why."""
     table = Table(title=cell(panel.name), title_justify="left", box=None, pad_edge=False)
@@ -105,7 +112,7 @@ def print_roles(console: Console, panel: Panel) -> None:
     print_line(
         console,
         f"{panel.schema.layout} layout · {panel.n_series:,} series · "
-        f"{panel.n_channels} channel{'s' * (panel.n_channels > 1)} · {panel.n_rows:,} rows · "
+        f"{number_of(panel.n_channels, 'channel')} · {panel.n_rows:,} rows · "
         f"frequency {calendar.freq} ({grid}) · season {season}"
         + (f" · repeats every {repeats}" if repeats else ""),
     )
@@ -142,11 +149,8 @@ def check_text(panel: Panel, found: Sequence[Finding]) -> str:
 
 def print_counts(console: Console, found: Sequence[Finding]) -> None:
     """Prints how many errors, warnings and notes there are."""
-    words = []
-    for severity in SEVERITIES:
-        number = sum(finding.severity == severity for finding in found)
-        words.append(f"{number} {severity}{'s' * (number != 1)}")
-    print_line(console, ", ".join(words))
+    kinds = [finding.severity for finding in found]
+    print_line(console, ", ".join(number_of(kinds.count(one), one) for one in SEVERITIES))
 
 
 def cell(text: str) -> str:
@@ -286,15 +290,6 @@ def print_report(console: Console, path: Path | None, made: bool) -> None:
         print_line(console, f"wrote {path}" if made else missing, None if made else "yellow")
 
 
-def print_saved(console: Console, out: Path | None, run: TrackedRun) -> None:
-    """Prints where things are, and what became of the tracking."""
-    if out is not None:
-        print_line(console, f"saved {out}")
-    print_tracked(console, run)
-    if run.lost and not run.recorded:
-        print_line(console, f"log this run later with: forecaster runs log {out or 'FOLDER'}")
-
-
 def print_tracked(console: Console, run: TrackedRun) -> None:
     """Prints where to see a run, or why its store does not have it, and what to do."""
     from forecaster.runs.tracking import where_to_look
@@ -337,10 +332,9 @@ def print_summary(console: Console, backtest: Backtest) -> None:
         cells = zip(summary, row, strict=True)
         table.add_row(*(_score(name, one) if isinstance(one, float) else one for name, one in cells))
     console.print(table)
-    shown = len(backtest.forecasts)
     print_line(
         console,
-        f"{shown:,} cutoff{'s' * (shown != 1)} · {backtest.scored:,} cells scored, "
+        f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
         f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}",
     )
 

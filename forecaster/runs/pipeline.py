@@ -11,11 +11,18 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 from rich.console import Console
 
-from forecaster.config import Config, FitConfig, ModelConfig, TrackingConfig, required_horizon
+from forecaster.config import (
+    Config,
+    DataConfig,
+    FitConfig,
+    ModelConfig,
+    TrackingConfig,
+    required_horizon,
+)
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count
 from forecaster.evaluation.backtest import (
     Backtest,
@@ -34,19 +41,20 @@ from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import check_panel
+from forecaster.panel.build import with_roles_until
 from forecaster.panel.categories import recoded
-from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import (
     attempt,
     print_cutoffs,
     print_findings,
     print_fresh_refit,
+    print_line,
     print_notice,
     print_plan,
     print_report,
     print_roles,
-    print_saved,
     print_scores,
     print_start,
     print_tracked,
@@ -61,7 +69,6 @@ from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.warm_start import Start, requested
 
-Drawn = TypeVar("Drawn")
 Refit = Literal["once", "each", "never"]
 
 
@@ -166,20 +173,30 @@ def run_fit(
         if saves or report is not None:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
             artifact.save(folder)
-            drawings = _Drawings(artifact, panel, folder, command, console)
+            drawings: dict[str, Callable[[], None]] = {}
+            if saves:
+                drawings[LOSSES] = partial(_draw_losses, artifact, folder / LOSSES)
+                drawings[FORECAST] = partial(_draw_forecast, artifact, panel, folder / FORECAST)
+            page = folder / REPORT
+            if validated:
+                # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
+                fitted = (artifact, command, panel.fingerprint(), tuple(findings))
+                report_context = ReportContext(*fitted, validation=True, date=None)
+                backtest = replace(validated[-1], report_context=report_context)
+                drawings[REPORT] = partial(_draw_report, backtest, {page, report or page})
             with staged("drawing pictures and report"):
-                if saves:
-                    drawings.attempt(LOSSES, drawings.losses)
-                    drawings.attempt(FORECAST, drawings.forecast)
-                page = drawings.attempt(REPORT, partial(drawings.page, findings, validated, report))
+                kept = "the model itself is complete"
+                drawn = [attempt(console, name, draw, kept) for name, draw in drawings.items()]
             with staged("recording the run"):
                 if saves:
                     log_artifact(run, artifact, folder)
-                if page is not None:
-                    run.log_text(page, REPORT)
-            if not drawings.failed:
-                print_report(console, report, page is not None)
-    print_saved(console, out, run)
+                if page.exists():
+                    run.log_text(page.read_text(encoding="utf-8"), REPORT)
+            if all(drawn):
+                print_report(console, report, bool(validated))
+    if out is not None:
+        print_line(console, f"saved {out}")
+    print_tracked(console, run)
     return artifact
 
 
@@ -188,10 +205,10 @@ def run_backtest_pipeline(
     panel: Panel,
     options: BacktestOptions,
     tracking: TrackingConfig,
-    console: Console,
-    reopened: Callable[[int], Panel],
+    source: tuple[object, DataConfig, object],
+    quiet: bool,
+    name: str | None,
     command: str,
-    name: str | None = None,
 ) -> Backtest:
     """Returns the backtest of a request on a panel, tracked.
 
@@ -200,16 +217,17 @@ def run_backtest_pipeline(
         panel: opened with the schema of the artifact.
         options: cutoffs and refitting.
         tracking: where the run is recorded.
-        console: receives what is printed.
-        reopened: returns the panel with the roles that the rows up to a time give.
-        command: makes the report again.
+        source: the table of the panel, how it was to be read, and the second table.
+        quiet: print nothing.
         name: of the run; None = after the table.
+        command: makes the report again.
 
     Raises:
         DataError: the audit finds errors.
         ConfigError: the model cannot forecast that many leads, or `refit="never"` would score rows
             that the artifact has seen.
     """
+    console = Console(quiet=quiet)
     findings = check_panel(panel, target=(model if isinstance(model, Config) else model.plan).target)
     refuse_errors(findings)
     if isinstance(model, Config):
@@ -228,6 +246,7 @@ def run_backtest_pipeline(
         _check_unseen(model, panel, options.refit, cutoffs)
         if model.parent is not None and options.refit != "never":
             print_fresh_refit(console, model.parent)
+    reopened = partial(with_roles_until, panel, *source)
     refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         scoring = partial(stage, console, "scoring model and baselines")
@@ -376,56 +395,23 @@ def _coded(panel: Panel, model: Artifact) -> Panel:
     return recoded(panel, model.schema.categories).with_cycles(*cycles)
 
 
-@dataclass
-class _Drawings:
-    """Pictures and page of a fitted model, added to its saved folder."""
+def _draw_losses(artifact: Artifact, path: Path) -> None:
+    curves = artifact.metrics["curves"]
+    losses = {name: curve for name, curve in curves.items() if name.endswith("_loss")}
+    write_figure(plot_curves(losses), path)
 
-    artifact: Artifact
-    panel: Panel
-    folder: Path
-    command: str
-    console: Console
-    failed: bool = False
 
-    def attempt(self, name: str, draw: Callable[[], Drawn]) -> Drawn | None:
-        """Returns what `draw` returns; its failure costs no model, and is a warning."""
-        drawn: list[Drawn] = []
-        kept = "the model itself is complete"
-        self.failed |= not attempt(self.console, name, lambda: drawn.append(draw()), kept)
-        return drawn[0] if drawn else None
+def _draw_forecast(artifact: Artifact, panel: Panel, path: Path) -> None:
+    """Draws the last horizon of the table, forecast beside the truth."""
+    try:
+        (cutoff,) = rolling_cutoffs(panel, 1, artifact.horizon)
+    except ForecasterError:  # a table barely longer than the horizon has no past to show
+        return
+    coded = recoded(panel, artifact.schema.categories)
+    write_figure(Predictor(artifact).forecast_at(coded, cutoff).plot(), path)
 
-    def losses(self) -> None:
-        """Draws the loss curves."""
-        curves = self.artifact.metrics["curves"]
-        losses = {name: curve for name, curve in curves.items() if name.endswith("_loss")}
-        write_figure(plot_curves(losses), self.folder / LOSSES)
 
-    def forecast(self) -> None:
-        """Draws the last horizon of the table, forecast beside the truth."""
-        try:
-            (cutoff,) = rolling_cutoffs(self.panel, 1, self.artifact.horizon)
-        except ForecasterError:  # a table barely longer than the horizon has no past to show
-            return
-        coded = recoded(self.panel, self.artifact.schema.categories)
-        figure = Predictor(self.artifact).forecast_at(coded, cutoff).plot()
-        write_figure(figure, self.folder / FORECAST)
-
-    def page(
-        self, findings: Sequence[Finding], validated: Sequence[Backtest], report: Path | None
-    ) -> str | None:
-        """Writes the page about the validation windows, also to `report`; None where there were none."""
-        if not validated:
-            return None
-        # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
-        report_context = ReportContext(
-            self.artifact,
-            self.command,
-            self.panel.fingerprint(),
-            tuple(findings),
-            validation=True,
-            date=None,
-        )
-        page = render_report(replace(validated[-1], report_context=report_context))
-        for path in {self.folder / REPORT, report or self.folder / REPORT}:
-            write_page(page, path)
-        return page
+def _draw_report(backtest: Backtest, paths: set[Path]) -> None:
+    page = render_report(backtest)
+    for path in paths:
+        write_page(page, path)

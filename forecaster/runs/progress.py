@@ -10,9 +10,9 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from forecaster.runs.console import time_left
+from forecaster.runs.console import progress_bar, time_left
 from forecaster.runs.tracking import TrackedRun
 
 _FLUSH_SECONDS = 2.0
@@ -67,16 +67,9 @@ class TrainingBar(pl.Callback):
     """A progress bar with the loss, the best validation loss and the time left."""
 
     def __init__(self, console: Console):
-        self._progress = Progress(
-            TextColumn("training {task.fields[name]}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total} steps · loss {task.fields[loss]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            refresh_per_second=4,
-        )
+        name = TextColumn("training {task.fields[name]}")
+        steps = TextColumn("{task.completed}/{task.total} steps · loss {task.fields[loss]}")
+        self._progress = progress_bar(console, name, BarColumn(), steps, TimeRemainingColumn())
         self._task = self._progress.add_task("", total=None, loss="…", name="")
         self._console, self._printed = console, time.monotonic()
         self._begun = self._printed, 0

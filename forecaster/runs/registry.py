@@ -1,7 +1,7 @@
 """MLflow's model registry: publish a saved model under a name, load one by `models:/NAME@champion`.
 
 A version is a pyfunc of "models from code" without any pickle; our package travels as code. Loading
-fetches only the data files of a saved model, by the names listed here: code is never read.
+fetches only the folder of the saved model in it: code is never read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import math
 import re
-import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError, ConfigError
 from forecaster.evaluation.comparison import MODEL
-from forecaster.forecast.artifact import Artifact, load_artifact
+from forecaster.forecast.artifact import Artifact, load_artifact, model_card
+from forecaster.forecast.parts import digest_of
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
 from forecaster.runs.tracking import experiment_id, first_line, opened_store, tracking_uri
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 CHAMPION = "champion"
 SCHEME = "models:/"
 _INSIDE = "artifacts/model"  # of the saved model in a version
-_CONTRACT, _CARD = "contract.json", "card.md"
-_TENSORS = re.compile(r"(member-\d+|calibration)\.safetensors")
 _CODE = Path(__file__).with_name("served.py")
 _PACKAGE = Path(__file__).parents[1]
 _REQUIRED = (
@@ -69,31 +67,28 @@ class Published:
         return f"{SCHEME}{self.name}{f'@{CHAMPION}' if self.is_champion else f'/{self.version}'}"
 
 
-def publish(folder: Path, name: str, tracking: TrackingConfig, run_id: str | None = None) -> Published:
-    """Registers a saved model, as the champion if there is none or if its WQL is lower.
+def publish(artifact: Artifact, name: str, tracking: TrackingConfig) -> Published:
+    """Registers a model, as the champion if there is none or if its WQL is lower.
 
     The WQL is that of the validation; it counts only if both were validated on the same windows.
 
     Args:
-        folder: of the saved model.
+        artifact: the model.
         name: of the registered model, created if missing.
         tracking: where the store is.
-        run_id: the run that the model came from.
 
     Raises:
-        ArtifactError: the folder holds no model.
         ConfigError: the store cannot be reached, or refuses the name.
     """
-    artifact = load_artifact(folder)
     if not name.strip() or set(name) & set("/:@"):
         raise ConfigError(f"--mlflow {name!r}: expected a name without / : and @, as sales")
     with opened_store(tracking, create=True) as client:
-        tags = _tags(artifact, folder)
+        tags = _tags(artifact)
         found = client.search_model_versions(f"name = '{name}' and tags.digest = '{tags['digest']}'")
         version = max((int(known.version) for known in found), default=None)
         if version is None:
             experiment = experiment_id(client, tracking.experiment, tracking_uri(tracking))
-            version = _register(client, artifact, folder, name, experiment, tags, run_id)
+            version = _register(client, artifact, name, experiment, tags)
         champion = client.get_registered_model(name).aliases.get(CHAMPION)
         if champion is not None and int(champion) == version:
             return Published(name, version, True, f"{name} version {version} is the champion already")
@@ -118,13 +113,8 @@ def load_registered(address: str, tracking: TrackingConfig) -> Artifact:
         ArtifactError: the version holds no saved model, or a damaged one.
     """
     name, alias, number = parse_address(address)
-    with opened_store(tracking) as client, tempfile.TemporaryDirectory() as scratch:
-        version = _find_version(client, name, alias, number)
-        folder = fetch_version(client, name, version, Path(scratch))
-        try:
-            return load_artifact(folder)
-        except ArtifactError as error:
-            raise ArtifactError(str(error).replace(str(folder), address)) from error
+    with opened_store(tracking) as client:
+        return _load_version(client, name, _find_version(client, name, alias, number), address)
 
 
 def parse_address(address: str) -> tuple[str, str | None, str | None]:
@@ -137,70 +127,35 @@ def parse_address(address: str) -> tuple[str, str | None, str | None]:
     return found[1], found[2], found[3]
 
 
-def fetch_version(client: MlflowClient, name: str, version: int, scratch: Path) -> Path:
-    """Returns a folder with the data files, and nothing else, of the saved model of a version.
-
-    Raises:
-        ArtifactError: the version holds no saved model, or files cannot be fetched.
-    """
+def _load_version(client: MlflowClient, name: str, version: int, address: str) -> Artifact:
+    """Returns the model of a version, of which its data alone is fetched; `address` is for messages."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    address, folder = f"{SCHEME}{name}/{version}", scratch / _INSIDE
-    try:
-        source = client.get_model_version_download_uri(name, str(version))
-        store = get_artifact_repository(source, tracking_uri=client.tracking_uri)
-    except Exception as error:  # an address that no part of MLflow can open
-        raise ArtifactError(f"{address}: cannot be fetched ({first_line(error)})") from error
-
-    def fetch(file: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
         try:
-            store.download_artifacts(f"{_INSIDE}/{file}", str(scratch))
+            source = client.get_model_version_download_uri(name, str(version))
+            store = get_artifact_repository(source, tracking_uri=client.tracking_uri)
+            folder = store.download_artifacts(_INSIDE, scratch)
         except Exception as error:  # as many kinds as there are stores
             raise ArtifactError(
-                f"{address}: {file} cannot be fetched ({first_line(error)}); expected a version that "
+                f"{address}: cannot be fetched ({first_line(error)}); expected a version that "
                 "forecaster export registered"
             ) from error
-
-    fetch(_CONTRACT)
-    for file in data_files(folder, address):
-        if file != _CONTRACT:
-            fetch(file)
-    return folder
+        try:
+            return load_artifact(folder)
+        except ArtifactError as error:
+            raise ArtifactError(str(error).replace(folder, address)) from error
 
 
-def data_files(folder: Path, name: object = None) -> list[str]:
-    """Returns the files of a saved model, by its contract; `name` is for messages.
-
-    Raises:
-        ArtifactError: the contract is damaged, or names a file that no saved model has.
-    """
-    path = f"{folder if name is None else name}/{_CONTRACT}"
-    try:
-        contract = json.loads((folder / _CONTRACT).read_text(encoding="utf-8"))
-        tensors = [str(entry["file"]) for entry in contract["members"]]
-        if contract.get("calibration") is not None:
-            tensors.append(str(contract["calibration"]["file"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path}: damaged ({error!r}); save the model again") from error
-    for file in tensors:
-        if not _TENSORS.fullmatch(file):
-            raise ArtifactError(f"{path}: names {file!r}, expected member-00.safetensors …")
-    return [_CONTRACT, "plan.json", "metrics.json", *tensors]
-
-
-def write_package(artifact: Artifact, folder: Path, target: Path, model_id: str) -> Path:
-    """Writes a saved model as a pyfunc to a new folder; `model_id` is MLflow's."""
+def write_package(artifact: Artifact, target: Path, model_id: str) -> Path:
+    """Writes a model as a pyfunc to a new folder; `model_id` is MLflow's."""
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         # MLflow warns of what it itself does: loading the model, comparing names of columns.
         warnings.simplefilter("ignore")
         import mlflow.pyfunc
         from mlflow.models import Model
 
-        data = Path(scratch) / Path(_INSIDE).name
-        data.mkdir()
-        for file in (*data_files(folder), _CARD):
-            if (folder / file).exists():
-                shutil.copy(folder / file, data / file)
+        artifact.save(data := Path(scratch) / Path(_INSIDE).name)
         # "2.8.0+cpu" is no version that an index has.
         versions = {name: importlib.metadata.version(name).partition("+")[0] for name in _REQUIRED}
         mlflow.pyfunc.save_model(
@@ -268,13 +223,11 @@ def example_of(artifact: Artifact) -> Any:
     return frame.astype(object).where(frame.notna(), None)
 
 
-def _tags(artifact: Artifact, folder: Path) -> dict[str, str]:
-    """Returns what a list of versions shows of a model; `digest` identifies it."""
-    digest = hashlib.sha256()
-    for file in data_files(folder):
-        digest.update(file.encode() + b"\0" + (folder / file).read_bytes())
+def _tags(artifact: Artifact) -> dict[str, str]:
+    """Returns what a list of versions shows of a model; `digest` identifies it and its scores."""
+    identity = digest_of(artifact) + json.dumps(artifact.metrics)
     tags: dict[str, Any] = {
-        "digest": digest.hexdigest(),
+        "digest": hashlib.sha256(identity.encode()).hexdigest(),
         "fingerprint": artifact.fingerprint,
         "data": artifact.data,
         "target": ", ".join(artifact.schema.target),
@@ -289,21 +242,14 @@ def _tags(artifact: Artifact, folder: Path) -> dict[str, str]:
 
 
 def _register(
-    client: MlflowClient,
-    artifact: Artifact,
-    folder: Path,
-    name: str,
-    experiment: str,
-    tags: dict[str, str],
-    run_id: str | None,
+    client: MlflowClient, artifact: Artifact, name: str, experiment: str, tags: dict[str, str]
 ) -> int:
     from mlflow.exceptions import MlflowException
 
-    card = folder / _CARD
-    made = client.create_logged_model(experiment, source_run_id=run_id, tags=tags)
+    made = client.create_logged_model(experiment, tags=tags)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            package = write_package(artifact, folder, Path(scratch) / "package", made.model_id)
+            package = write_package(artifact, Path(scratch) / "package", made.model_id)
             client.log_model_artifacts(made.model_id, str(package))
         except BaseException:
             client.finalize_logged_model(made.model_id, "FAILED")
@@ -319,10 +265,9 @@ def _register(
     version = client.create_model_version(
         name,
         source=f"{SCHEME}{made.model_id}" if served else made.artifact_location,
-        run_id=run_id,
         tags=tags,
-        description=card.read_text(encoding="utf-8") if card.exists() else None,
-        model_id=made.model_id if served or run_id else None,
+        description=model_card(artifact),
+        model_id=made.model_id if served else None,
     )
     return int(version.version)
 
@@ -332,8 +277,7 @@ def _beats(client: MlflowClient, new: Artifact, name: str, champion: str | None)
     if champion is None:
         return True, "there was none"
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            old = load_artifact(fetch_version(client, name, int(champion), Path(scratch)))
+        old = _load_version(client, name, int(champion), f"{SCHEME}{name}/{champion}")
     except ArtifactError as error:
         return False, f"it is no model that this version can read ({error}); set the alias by hand"
     return compare(new, old)

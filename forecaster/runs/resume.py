@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -113,12 +113,8 @@ class FitRecord:
                 f"the fit to resume was begun by version {self.version}, this is {_version()}: "
                 f"resume it there, or {_RESTART}"
             )
-        had = flatten(self.config)
-        faults = [
-            f"{name} {value}: the fit to resume has {had[name]}"
-            for name, value in flatten(now.config.model_dump(mode="json", exclude_unset=True)).items()
-            if not name.startswith("tracking.") and had[name] != value
-        ]
+        asked = now.config.model_dump(mode="json", exclude_unset=True, exclude={"tracking"})
+        faults = _differences(asked, self.config)
         tables: dict[str, Any] = {}
         for name, flag in _SOURCES.items():
             given, before = getattr(now, name), self.sources[name]
@@ -159,13 +155,7 @@ class FitRecord:
                     f"the {what} has changed since the fit was begun: fingerprint {old} then, {new} "
                     f"now; bring the old one back, or {_RESTART}"
                 )
-        had = flatten(self.resolved)
-        faults = [
-            f"{name} {value}: the fit to resume has {had[name]}"
-            for name, value in flatten(now.resolved).items()
-            if value != had[name]
-        ]
-        if faults:
+        if faults := _differences(now.resolved, self.resolved):
             raise ConfigError("\n".join([*faults, _RESTART]))
 
     def _path(self, path: str | None) -> str | None:
@@ -360,6 +350,12 @@ def claimed(
                 folder.remove()
             raise
         folder.remove()
+
+
+def _differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    had = flatten(before)
+    new = {name: value for name, value in flatten(now).items() if value != had[name]}
+    return [f"{name} {value}: the fit to resume has {had[name]}" for name, value in new.items()]
 
 
 def _version() -> str:

@@ -44,8 +44,6 @@ Point = tuple[str, float, int, int]
 """Name, value, milliseconds since 1970, step."""
 
 PARENT = "mlflow.parentRunId"
-MODEL = "forecaster.model"
-"""Tag: digest of the weights whose files a run holds."""
 _KEY = "forecaster.key"  # finds the run of a study again
 SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
 _CONTINUES = "forecaster.continues"  # id of the run there that this one continues
@@ -62,9 +60,6 @@ _NOTE = """Columns worth showing in the list of runs (Columns, then search):
 `forecaster runs` prints these for the newest runs."""
 """Description of a new experiment."""
 _PROBE_SECONDS = 3
-_PARAM_LENGTH = 500  # some stores refuse longer values
-_TAG_LENGTH = 5000
-_BATCH = 100  # parameters, tags, and a tenth of the points, that every store takes in one call
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}
 
 
@@ -272,27 +267,22 @@ class TrackedRun:
             from mlflow.entities import Param
 
             flat = flatten(settings).items()
-            params = [Param(name, str(value)[:_PARAM_LENGTH]) for name, value in flat]
-            for some in _batches(params, _BATCH):
-                self._call("log_batch", params=some)
+            self._call("log_batch", params=[Param(name, str(value)) for name, value in flat])
 
     def log_metrics(self, points: list[Point]) -> None:
-        """Logs points in as few calls as possible; those that a reopened run has are skipped."""
+        """Logs points; those that a reopened run has are skipped."""
         if self.recorded:
             from mlflow.entities import Metric
 
             new = [Metric(*point) for point in points if (point[0], point[3]) not in self._known]
-            for some in _batches(new, 10 * _BATCH):
-                self._call("log_batch", metrics=some)
+            self._call("log_batch", metrics=new)
 
     def log_tags(self, tags: Mapping[str, str]) -> None:
         """Logs tags: versions, commit, fingerprint."""
         if self.recorded:
             from mlflow.entities import RunTag
 
-            made = [RunTag(name, str(value)[:_TAG_LENGTH]) for name, value in tags.items()]
-            for some in _batches(made, _BATCH):
-                self._call("log_batch", tags=some)
+            self._call("log_batch", tags=[RunTag(name, str(value)) for name, value in tags.items()])
 
     def log_dataset(self, name: str, fingerprint: str, schema: Schema, context: str) -> None:
         """Logs fingerprint and roles of a table, not its rows; `context` is "training" or similar."""
@@ -425,48 +415,7 @@ def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
     run.log_tags(tags)
     scores = artifact.metrics.get("validation", {}).get("scores", {})
     run.log_metrics(score_points(scores, "validation"))
-    run.log_tags({MODEL: model_digest(artifact)})
     run.log_folder(folder, "model")
-
-
-def log_saved(folder: Path, config: TrackingConfig, again: bool = False) -> str:
-    """Logs a saved model as a new run; returns the store's address.
-
-    Args:
-        folder: of the model.
-        config: says where.
-        again: also if the model has a run already.
-
-    Raises:
-        ArtifactError: the folder holds no model.
-        ConfigError: the model has a run already, or the store failed.
-    """
-    from forecaster.forecast.artifact import load_artifact
-
-    artifact, uri = load_artifact(folder), tracking_uri(config)
-    with opened_store(config, create=True) as client:
-        experiment = experiment_id(client, config.experiment, uri)
-        found = find_tagged(client, experiment, MODEL, model_digest(artifact))
-    if found is not None and not again:
-        raise ConfigError(
-            f"{folder}: already logged as run {found.info.run_id[:8]} ({found.info.run_name}) in "
-            f"experiment {config.experiment}; --again logs it once more"
-        )
-    with open_run(config, folder.resolve().name) as run:
-        run.log_metrics(curve_points(artifact))
-        log_artifact(run, artifact, folder)
-    if run.lost:
-        raise ConfigError(f"MLflow store {uri}: {run.lost}; the run was not logged completely")
-    return uri
-
-
-def model_digest(artifact: Artifact) -> str:
-    """Returns a digest of all weights of a model."""
-    digest = hashlib.sha256()
-    for member in artifact.ensemble.members:
-        for name, weight in sorted(member.state_dict().items()):
-            digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:32]
 
 
 def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:
@@ -477,13 +426,6 @@ def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[
         for model, by_name in scores.items()
         for name, value in by_name.items()
     ]
-
-
-def curve_points(artifact: Artifact) -> list[Point]:
-    """Returns the loss curves that an artifact keeps."""
-    now = int(time.time() * 1000)
-    curves = artifact.metrics.get("curves", {})
-    return [(name, value, now, step) for name, curve in curves.items() for step, value in curve]
 
 
 @dataclass
@@ -571,13 +513,10 @@ def _copy(source: MlflowClient, run: Run, target: MlflowClient, uri: str, refuse
                 raise
             refused.append(f"{run.info.run_name}: {first_line(error)}")
 
-    for some in _batches([Param(*param) for param in run.data.params.items()], _BATCH):
-        send("log_batch", params=some)
-    for some in _batches([RunTag(*tag) for tag in tags.items()], _BATCH):
-        send("log_batch", tags=some)
+    send("log_batch", params=[Param(*param) for param in run.data.params.items()])
+    send("log_batch", tags=[RunTag(*tag) for tag in tags.items()])
     for metric in run.data.metrics:
-        for some in _batches(source.get_metric_history(local_id, metric), 10 * _BATCH):
-            send("log_batch", metrics=some)
+        send("log_batch", metrics=source.get_metric_history(local_id, metric))
     if run.inputs and run.inputs.dataset_inputs:
         send("log_inputs", run.inputs.dataset_inputs)
     if source.list_artifacts(local_id):
@@ -604,10 +543,6 @@ def _find(client: MlflowClient, run_id: str) -> Run | None:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return None
-
-
-def _batches(things: list[Any], size: int) -> list[list[Any]]:
-    return [things[start : start + size] for start in range(0, len(things), size)]
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -311,7 +311,6 @@ CATALOGUE = {
         ["predict", "plain_model", "plain.csv", "--target", "sales,store", "--out", "new.csv"],
         ["--target sales,store: expected 1 columns in the place of sales, found 2"],
     ),
-    "a log of no model": (["runs", "log", "away"], ["away: not a saved model"]),
 }
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from forecaster.config import Config
-from forecaster.errors import FitError
+from forecaster.errors import FitError, number_of
 from forecaster.files import atomic_file
-from forecaster.runs.console import attempt, print_line, print_notice, time_left
+from forecaster.runs.console import attempt, print_line, print_notice, progress_bar, time_left
 from forecaster.runs.tracking import TrackedRun, without_password
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted
@@ -178,13 +178,13 @@ def print_plan(console: Console, evaluator: Evaluator) -> None:
     print_line(
         console,
         f"study {plan.study} in {without_password(plan.storage)}: {plan.trials} trials in all · "
-        f"sampler {plan.sampler} · pruner {plan.pruner} · {_count(plan.workers, 'worker')}",
+        f"sampler {plan.sampler} · pruner {plan.pruner} · {number_of(plan.workers, 'worker')}",
     )
     print_line(console, f"searches {paths}")
     print_line(
         console,
         f"each trial is fitted to the rows until {evaluator.text(cutoffs[0])} and scored by "
-        f"{', '.join(plan.metrics)} at {_count(len(cutoffs), 'cutoff')} until "
+        f"{', '.join(plan.metrics)} at {number_of(len(cutoffs), 'cutoff')} until "
         f"{evaluator.text(cutoffs[-1])}; trial 0 is the config as it is",
     )
 
@@ -194,17 +194,15 @@ class SearchBar:
 
     def __init__(self, console: Console, plan: SweepPlan, study: Study):
         self._console, self._plan, self._study = console, plan, study
-        self._progress = Progress(
+        trials = TextColumn("{task.completed}/{task.total} trials{task.fields[best]}")
+        columns = (
             TextColumn("searching"),
             BarColumn(),
-            TextColumn("{task.completed}/{task.total} trials{task.fields[best]}"),
+            trials,
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            refresh_per_second=4,
         )
+        self._progress = progress_bar(console, *columns)
         self._task = self._progress.add_task("", total=plan.trials, best="")
         self._begun = self._printed = time.monotonic()
         self._before = 0
@@ -388,7 +386,3 @@ def _text(value: object) -> str:
     if value is None:
         return "null"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number != 1)}"

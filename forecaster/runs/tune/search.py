@@ -384,13 +384,11 @@ def _fit_best(
 
     config = outcome.config(outcome.best)
     console.rule(f"fit with trial {outcome.best.number}", align="left")
-    with tempfile.TemporaryDirectory(prefix="forecaster-tune-") as scratch:
-        if out is None and register is not None:
-            out = Path(scratch) / outcome.plan.study
-        artifact = run_fit(panel, config, out, console, introduced=True, command=command)
-        if register is not None and out is not None:
-            from forecaster.runs.registry import publish
+    name = outcome.plan.study if out is None else None
+    artifact = run_fit(panel, config, out, console, introduced=True, command=command, name=name)
+    if register is not None:
+        from forecaster.runs.registry import publish
 
-            published = publish(out, register, config.tracking)
-            print_line(console, f"registered {published.address}: {published.sentence}")
+        published = publish(artifact, register, config.tracking)
+        print_line(console, f"registered {published.address}: {published.sentence}")
     return artifact

@@ -9,11 +9,18 @@ model.attention_size: {choice: [16, 64], when: {model.attention: local}}   only 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import ValidationError
+from pydantic import (
+    BaseModel,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from forecaster.config import Config, read_yaml
 from forecaster.errors import ConfigError, nearest
@@ -21,8 +28,6 @@ from forecaster.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from optuna import Trial
 
-KINDS = ("float", "int", "choice")
-_OPTIONS = {"float": ("log", "when"), "int": ("step", "log", "when"), "choice": ("when",)}
 _SEARCHED = ("model", "fit")
 _FIXED = {
     "model.quantile_levels": "scores over other levels cannot be compared",
@@ -32,51 +37,68 @@ _FIXED = {
 _LOSS = ("model.head",)
 """Settings that change the meaning of a loss, so that losses of trials cannot be compared."""
 
-Value = float | int | str | bool | None
+Value = StrictBool | StrictInt | float | str | None
 Values = dict[str, Value]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(BaseModel, frozen=True, extra="forbid"):
     """The values of one path."""
 
     path: str
-    kind: Literal["float", "int", "choice"]
-    low: float = 0
-    high: float = 0
-    step: int = 1
+    floats: tuple[float, float] | None = Field(None, alias="float")
+    ints: tuple[int, int] | None = Field(None, alias="int")
+    step: int = Field(1, ge=1)
     """Between neighbouring whole numbers."""
     log: bool = False
-    choices: tuple[Value, ...] = ()
-    when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    choices: tuple[Value, ...] = Field((), alias="choice")
+    when: dict[str, tuple[Value, ...]] = {}
     """By path of an entry above: the values with which this one is searched."""
+
+    @field_validator("when", mode="before")
+    @classmethod
+    def _listed(cls, when: Any) -> Any:
+        if not isinstance(when, Mapping):
+            return when
+        return {path: value if isinstance(value, list) else [value] for path, value in when.items()}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if sum(map(bool, (self.floats, self.ints, self.choices))) != 1:
+            raise ValueError(
+                "expected one of {float: [low, high]}, {int: [low, high]}, {choice: [a, b]}"
+            )
+        low, high = self.floats or self.ints or (1, 2)
+        if not low < high:
+            raise ValueError(f"low {low} is not below high {high}")
+        if self.log and low <= 0:
+            raise ValueError(f"log: there is no logarithm of {low}; start above 0, or leave log out")
+        if self.step > 1 and (self.log or not self.ints):
+            raise ValueError(f"step {self.step}: only whole numbers without log have steps")
+        return self
 
     def holds(self, value: object) -> bool:
         """Whether this entry could propose a value."""
-        if self.kind == "choice":
-            return _among(value, self.choices)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        inside = self.low <= value <= self.high
-        on_grid = self.kind == "float" or (value == int(value) and (value - self.low) % self.step == 0)
-        return inside and on_grid
+        if self.choices:
+            return value in self.choices
+        low, high = self.floats or self.ints or (0, 0)
+        number = isinstance(value, int | float) and low <= value <= high
+        return number and (self.ints is None or (value - low) % self.step == 0)  # type: ignore[operator]
 
     def applies(self, chosen: Mapping[str, Value]) -> bool:
         """Whether this entry is searched with the values already chosen."""
-        return all(
-            path in chosen and _among(chosen[path], wanted) for path, wanted in self.when.items()
-        )
+        return all(path in chosen and chosen[path] in wanted for path, wanted in self.when.items())
 
     def suggest(self, trial: Trial) -> Value:
         """Returns the value that a trial proposes."""
         value: Value
-        if self.kind == "choice":
-            value = trial.suggest_categorical(self.path, self.choices)
-        elif self.kind == "int":
-            low, high = int(self.low), int(self.high)
+        if self.ints:
+            low, high = self.ints
+            high -= (high - low) % self.step
             value = trial.suggest_int(self.path, low, high, step=self.step, log=self.log)
+        elif self.floats:
+            value = trial.suggest_float(self.path, *self.floats, log=self.log)
         else:
-            value = trial.suggest_float(self.path, self.low, self.high, log=self.log)
+            value = trial.suggest_categorical(self.path, self.choices)
         return value
 
 
@@ -172,13 +194,15 @@ def _read_entries(yaml: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]
     """Yields the valid entries; faults of the others are appended to `faults`."""
     above: dict[str, Entry | None] = {}
     for path, form in yaml.items():
-        wrong = _path_faults(str(path)) or _form_faults(form)
-        entry = None
+        entry, wrong = None, _path_faults(str(path))
         if not wrong:
-            kind = next(kind for kind in KINDS if kind in form)
-            wrong = _range_faults(kind, form[kind], form) + _condition_faults(form, above)
-            entry = None if wrong else _entry(str(path), kind, form)
-            wrong += [] if entry is None else _schema_faults(entry)
+            try:
+                given = form if isinstance(form, Mapping) else {}
+                entry = Entry.model_validate({**given, "path": path})
+            except ValidationError as error:
+                wrong = [": ".join((*map(str, one["loc"][:1]), one["msg"])) for one in error.errors()]
+            else:
+                wrong = _condition_faults(entry, above) or _schema_faults(entry)
         faults.extend(f"{path}: {fault}" for fault in wrong)
         # A faulty entry is known, so that conditions on it are no faults of their own.
         above[str(path)] = None if wrong else entry
@@ -210,65 +234,16 @@ def _path_faults(path: str) -> list[str]:
     return [f"unknown setting{hint}"]
 
 
-def _form_faults(form: object) -> list[str]:
-    if not isinstance(form, Mapping) or sum(kind in form for kind in KINDS) != 1:
-        return [
-            "expected one of {float: [low, high]}, {int: [low, high]}, {choice: [a, b]}, "
-            f"found {form!r}"
-        ]
-    kind = next(kind for kind in KINDS if kind in form)
-    extra = [str(name) for name in form if name not in (kind, *_OPTIONS[kind])]
-    return [
-        f"unknown option '{name}' beside {kind}; known are {', '.join(_OPTIONS[kind])}"
-        for name in extra
-    ]
-
-
-def _range_faults(kind: str, given: object, form: Mapping[str, Any]) -> list[str]:
-    if kind == "choice":
-        if not isinstance(given, list) or not given:
-            return [f"choice: expected a list of values, found {given!r}"]
-        nested = [value for value in given if isinstance(value, list | Mapping)]
-        twice = [value for place, value in enumerate(given) if _among(value, given[:place])]
-        return [f"choice: {value!r} is not a single value" for value in nested] + [
-            f"choice: {value!r} is there twice" for value in twice
-        ]
-    log, step = form.get("log", False), form.get("step", 1)
-    wanted = int if kind == "int" else (int, float)
-    ends = given if isinstance(given, list) else []
-    if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, wanted) for end in ends):
-        hint = "; YAML takes 5e-4 for text, write 0.0005" if any(map(_like_number, ends)) else ""
-        word = "two whole numbers" if kind == "int" else "two numbers"
-        return [f"{kind}: expected {word}, [low, high], found {given!r}{hint}"]
+def _condition_faults(entry: Entry, above: Mapping[str, Entry | None]) -> list[str]:
     faults = []
-    low, high = ends
-    if not low < high:
-        faults.append(f"{kind}: low {low} is not below high {high}")
-    if not isinstance(log, bool):
-        faults.append(f"log: expected true or false, found {log!r}")
-    elif log and low <= 0:
-        faults.append(f"log: there is no logarithm of {low}; start above 0, or leave log out")
-    if isinstance(step, bool) or not isinstance(step, int) or step < 1:
-        faults.append(f"step: expected a whole number of at least 1, found {step!r}")
-    elif step > 1 and log is True:
-        faults.append(f"step {step} and log exclude each other: leave one out")
-    return faults
-
-
-def _condition_faults(form: Mapping[str, Any], above: Mapping[str, Entry | None]) -> list[str]:
-    when = form.get("when", {})
-    if not isinstance(when, Mapping):
-        return [f"when: expected values by path, as {{model.head: binned}}, found {when!r}"]
-    faults = []
-    for path, wanted in when.items():
+    for path, wanted in entry.when.items():
         if path not in above:
-            near = nearest(str(path), above, cutoff=0.8)
+            near = nearest(path, above, cutoff=0.8)
             hint = f", did you mean '{near}'?" if near else ""
             faults.append(f"when: '{path}' is no entry above this one{hint}")
-            continue
-        parent = above[path]
-        never = [v for v in _listed(wanted) if parent is not None and not parent.holds(v)]
-        faults += [f"when: '{path}' is never {value!r}" for value in never]
+        elif (parent := above[path]) is not None:
+            never = [value for value in wanted if not parent.holds(value)]
+            faults += [f"when: '{path}' is never {value!r}" for value in never]
     return faults
 
 
@@ -276,7 +251,7 @@ def _schema_faults(entry: Entry) -> list[str]:
     """Returns the faults that the schema finds in the ends, or in each choice, one value at a time."""
     section, _, name = entry.path.partition(".")
     faults = []
-    for value in entry.choices if entry.kind == "choice" else (entry.low, entry.high):
+    for value in entry.choices or entry.floats or entry.ints or ():
         try:
             Config.model_validate({section: {name: value}}, strict=True)
         except ValidationError as error:
@@ -284,31 +259,3 @@ def _schema_faults(entry: Entry) -> list[str]:
             own = [fault["msg"] for fault in error.errors() if fault["loc"][:2] == (section, name)]
             faults += [f"{message} (got {value!r})" for message in own]
     return faults
-
-
-def _entry(path: str, kind: Any, form: Mapping[str, Any]) -> Entry:
-    when = {name: _listed(wanted) for name, wanted in form.get("when", {}).items()}
-    if kind == "choice":
-        return Entry(path, kind, choices=tuple(form[kind]), when=when)
-    low, high = form[kind]
-    step = form.get("step", 1)
-    high = low + (high - low) // step * step if kind == "int" else high
-    return Entry(path, kind, low, high, step, form.get("log", False), when=when)
-
-
-def _listed(wanted: object) -> tuple[Any, ...]:
-    return tuple(wanted) if isinstance(wanted, list) else (wanted,)
-
-
-def _among(value: object, values: Any) -> bool:
-    """Whether a value is there, true and 1 being two."""
-    return any(
-        value == other and isinstance(value, bool) == isinstance(other, bool) for other in values
-    )
-
-
-def _like_number(value: object) -> bool:
-    try:
-        return isinstance(value, str) and float(value) == float(value)
-    except ValueError:
-        return False

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from forecaster.config import Config, FitConfig, parse_duration, required_horizon
+from forecaster.config import Config, FitConfig, parse_duration
 from forecaster.errors import ConfigError, is_count
 from forecaster.runs.tracking import database, first_line, local_store, tracking_uri, without_password
 from forecaster.runs.tune.space import Space, load_space
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from forecaster.panel.panel import Panel
+    from forecaster.runs.resume import FitRequest
 
 Sampler = Literal["tpe", "gp", "random"]
 Pruner = Literal["asha", "hyperband", "none"]
@@ -90,42 +91,26 @@ class SweepPlan:
 def plan_search(
     panel: Panel,
     config: Config,
-    data: object,
-    future: object | None = None,
-    covariates: object | None = None,
-    *,
-    trials: int = 50,
-    space: str | Path | Mapping[str, Any] | None = None,
-    study: str | None = None,
-    storage: str | Path | None = None,
-    workers: int = 1,
-    sampler: Sampler = "tpe",
-    pruner: Pruner | None = None,
-    metrics: str | Sequence[str] = "WQL",
-    timeout: str | float | None = None,
-    seed: int = 0,
-    until: str | None = None,
+    request: FitRequest,
+    space: str | Path | Mapping[str, Any] | None,
+    study: str | None,
+    storage: str | Path | None,
+    pruner: Pruner | None,
+    metrics: str | Sequence[str],
+    timeout: str | float | None,
+    **options: Any,
 ) -> SweepPlan:
-    """Returns the plan of a search over a panel that was read from `data`, `future`, `covariates`.
+    """Returns the plan of a search over the panel of a request, whose settings are those of `config`.
 
     Raises:
         ConfigError: options contradict each other or the space; all faults at once.
     """
-    horizon = required_horizon(config)
-    searched = load_space(space)
+    searched, source = load_space(space), _address(request.data)
     measured: Any = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-    _check(trials, workers, seed, sampler, pruner, measured, searched)
-    if pruner is None:
-        pruner = "none" if len(measured) > 1 or searched.losses_differ else "asha"
-    source = _address(data)
     if study is None:
         stem = re.sub(r"[^\w.+-]+", "-", Path(panel.name).stem).strip(".-+") or "table"
-        study = f"{'frame' if source is None else stem}-{horizon}"
-    if not _NAME.fullmatch(study):  # it names files
-        raise ConfigError(
-            f"--study {study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"
-        )
-    return SweepPlan(
+        study = f"{'frame' if source is None else stem}-{config.horizon}"
+    plan = SweepPlan(
         study=study,
         storage=str(storage or default_storage(study, tracking_uri(config.tracking))),
         source=source,
@@ -133,16 +118,15 @@ def plan_search(
         space=searched,
         fingerprint=panel.fingerprint(),
         metrics=measured,
-        trials=trials,
-        sampler=sampler,
-        pruner=pruner,
-        seed=seed,
-        workers=workers,
+        pruner=pruner or ("none" if len(measured) > 1 or searched.losses_differ else "asha"),
         timeout_seconds=parse_duration(timeout, "--timeout"),
-        until=until,
-        future=_address(future),
-        covariates=_address(covariates),
+        until=request.until,
+        future=_address(request.future),
+        covariates=_address(request.covariates),
+        **options,
     )
+    _check(plan)
+    return plan
 
 
 def default_storage(study: str, uri: str) -> str:
@@ -267,35 +251,32 @@ def counted(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     ]
 
 
-def _check(
-    trials: int,
-    workers: int,
-    seed: int,
-    sampler: str,
-    pruner: str | None,
-    metrics: Sequence[str],
-    space: Space,
-) -> None:
-    faults = []
+def _check(plan: SweepPlan) -> None:
+    """Raises ConfigError with all faults of the options of a plan."""
+    faults, metrics = [], plan.metrics
+    if not _NAME.fullmatch(plan.study):  # it names files
+        faults.append(
+            f"--study {plan.study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"
+        )
     known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS}
-    given = [("sampler", sampler), ("pruner", pruner or "none")]
+    given: list[tuple[str, str]] = [("sampler", plan.sampler), ("pruner", plan.pruner)]
     for name, value in given + [("metric", metric) for metric in metrics]:
         if value not in known[name]:
             faults.append(f"--{name} {value}: expected one of {', '.join(known[name])}")
     if not metrics or len(set(metrics)) < len(metrics):
         faults.append(f"--metric {', '.join(metrics) or '(none)'}: expected each one once")
-    for name, number, least in (("trials", trials, 1), ("workers", workers, 1), ("seed", seed, 0)):
-        if not is_count(number, least):
+    for name, least in (("trials", 1), ("workers", 1), ("seed", 0)):
+        if not is_count(number := getattr(plan, name), least):
             faults.append(f"--{name} {number!r}: expected {least} or more")
-    if pruner not in (None, "none"):
+    if plan.pruner != "none":
         if len(metrics) > 1:
             faults.append(
-                f"--pruner {pruner}: trials with {len(metrics)} metrics cannot be "
+                f"--pruner {plan.pruner}: trials with {len(metrics)} metrics cannot be "
                 "compared before their end; take --pruner none, or one --metric"
             )
-        if space.losses_differ:
+        if differ := plan.space.losses_differ:
             faults.append(
-                f"--pruner {pruner}: the space searches {space.losses_differ}, so losses of "
+                f"--pruner {plan.pruner}: the space searches {differ}, so losses of "
                 "two trials do not mean the same; take --pruner none, or leave it out of the space"
             )
     if faults:

@@ -1,12 +1,12 @@
 """Two models of one shop, of one config but for its steps, and folders of them."""
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 from forecast import tiny
 
 import forecaster as fc
+from forecaster.forecast.artifact import Artifact
 
 
 @cache
@@ -18,14 +18,12 @@ def fitted(steps: int, days: int = 100, levels: tuple[float, ...] = (0.1, 0.5, 0
 
 
 @pytest.fixture
-def poor(place) -> Path:
-    """The folder of a model that has hardly learned."""
-    fitted(5).save(place / "poor")
-    return place / "poor"
+def poor() -> Artifact:
+    """A model that has hardly learned."""
+    return fitted(5).artifact
 
 
 @pytest.fixture
-def good(place) -> Path:
-    """The folder of a better model of the same table."""
-    fitted(60).save(place / "good")
-    return place / "good"
+def good() -> Artifact:
+    """A better model of the same table."""
+    return fitted(60).artifact

@@ -1,6 +1,5 @@
 """What travels with a model: an example that it answers, whatever its table looks like."""
 
-import json
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -8,13 +7,12 @@ import polars as pl
 import pytest
 
 from forecaster.config import DataConfig
-from forecaster.errors import ArtifactError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
-from forecaster.runs.registry import data_files, example_of, signature_of
+from forecaster.runs.registry import example_of, signature_of
 
 ROWS = 60
 DAYS = [datetime(2024, 1, 1) + timedelta(days=n) for n in range(ROWS)]
@@ -59,20 +57,3 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
     assert signature.inputs.input_names() == list(example.columns)
     assert set(example.columns) <= set(columns)
     assert signature.outputs.input_names() == forecast.rows.columns
-
-
-def test_a_package_holds_the_calibration_too_and_no_other_name(tmp_path):
-    contract = {"members": [{"file": "member-00.safetensors"}], "calibration": None}
-
-    def files(**more):
-        (tmp_path / "contract.json").write_text(json.dumps(contract | more))
-        return data_files(tmp_path)
-
-    rest = ["contract.json", "plan.json", "metrics.json", "member-00.safetensors"]
-    assert files() == rest
-    assert files(calibration={"file": "calibration.safetensors"}) == [
-        *rest,
-        "calibration.safetensors",
-    ]
-    with pytest.raises(ArtifactError, match=r"names 'code\.py', expected member-00"):
-        files(calibration={"file": "code.py"})

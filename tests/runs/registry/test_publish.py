@@ -15,6 +15,7 @@ from runs.registry.conftest import fitted
 
 import forecaster as fc
 from forecaster.config import TrackingConfig
+from forecaster.forecast.artifact import model_card
 from forecaster.runs.registry import compare, publish
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -99,7 +100,7 @@ def test_a_champion_that_is_no_model_of_ours_stays_until_a_person_decides(place,
     assert made.version == 2 and not made.is_champion
     assert made.sentence.startswith(
         "shop version 2 is registered, version 1 stays the champion: it is no model that this version "
-        "can read (models:/shop/1: contract.json cannot be fetched"
+        "can read (models:/shop/1: cannot be fetched"
     )
 
 
@@ -107,7 +108,7 @@ def test_a_version_has_tags_and_the_card(place, poor):
     publish(poor, "shop", LOCAL)
     version = _client(place).get_model_version("shop", "1")
     artifact = fitted(5).artifact
-    assert version.description == (poor / "card.md").read_text()
+    assert version.description == model_card(poor)
     tags = version.tags
     assert tags["fingerprint"] == artifact.fingerprint and tags["trained_until"] == "2024-04-09"
     assert tags["horizon"] == "7" and tags["freq"] == "1d" and tags["target"] == "sales"
@@ -123,7 +124,8 @@ def test_what_is_registered_holds_no_pickle_pins_what_it_needs_and_never_names_u
     names = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
     assert not [name for name in names if name.endswith((".pkl", ".pickle", ".pyc"))]
     inside = {name for name in names if name.startswith("artifacts/")}
-    assert inside == {f"artifacts/model/{path.name}" for path in poor.iterdir()}
+    poor.save(place / "poor")
+    assert inside == {f"artifacts/model/{path.name}" for path in (place / "poor").iterdir()}
     needs = (package / "requirements.txt").read_text().split()
     for need in needs:
         name, version = need.split("==")

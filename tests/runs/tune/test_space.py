@@ -46,7 +46,7 @@ def test_a_path_that_cannot_be_searched_is_named_with_the_nearest(path, said):
 @pytest.mark.parametrize(
     ("path", "form", "said"),
     [
-        ("fit.steps", {"int": [5, 5]}, "int: low 5 is not below high 5"),
+        ("fit.steps", {"int": [5, 5]}, "low 5 is not below high 5"),
         ("fit.steps", {"int": [0, 5]}, "Input should be greater than or equal to 1 (got 0)"),
         ("model.dropout", {"float": [0.1, 1.5]}, "Input should be less than 1 (got 1.5)"),
         (
@@ -55,18 +55,18 @@ def test_a_path_that_cannot_be_searched_is_named_with_the_nearest(path, said):
             "Input should be 'quantile', 'student_t' or 'binned' (got 'quantil')",
         ),
         ("model.width", {"float": [8.5, 16.0]}, "Input should be a valid integer"),
-        ("model.width", {"choice": [32, 32]}, "choice: 32 is there twice"),
-        ("model.width", {"choice": []}, "choice: expected a list of values, found []"),
-        ("model.width", {"choice": [[8]]}, "choice: [8] is not a single value"),
+        ("model.width", {"choice": []}, "expected one of {float: [low, high]}, {int: [low, high]}"),
+        ("model.width", {"choice": [[8]]}, "choice: Input should be a valid"),
+        ("model.width", {"int": [8, 16.5]}, "int: Input should be a valid integer"),
         ("model.heads", {"choice": [None]}, "Input should be a valid integer (got None)"),
         ("fit.weight_decay", {"float": [0, 1], "log": True}, "log: there is no logarithm of 0"),
-        ("fit.batch_size", {"int": [8, 64], "step": 8, "log": True}, "step 8 and log exclude"),
-        ("fit.batch_size", {"int": [8, 64], "step": 0}, "step: expected a whole number of at least 1"),
-        ("fit.weight_decay", {"float": [0.1, 1], "step": 2}, "unknown option 'step' beside float"),
-        ("fit.weight_decay", {"float": ["5e-4", 1]}, "YAML takes 5e-4 for text, write 0.0005"),
+        ("fit.batch_size", {"int": [8, 64], "step": 8, "log": True}, "step 8: only whole numbers without log"),
+        ("fit.batch_size", {"int": [8, 64], "step": 0}, "step: Input should be greater than or equal to 1"),
+        ("fit.weight_decay", {"float": [0.1, 1], "step": 2}, "step 2: only whole numbers without log"),
+        ("fit.weight_decay", {"float": [0.1, 1], "stepp": 2}, "stepp: Extra inputs are not permitted"),
         ("fit.weight_decay", [0.1, 0.2], "expected one of {float: [low, high]}, {int: [low, high]}"),
         ("fit.weight_decay", {"float": [0, 1], "choice": [1]}, "expected one of {float: [low, high]}"),
-        ("fit.weight_decay", {"float": [0, 1], "when": 3}, "when: expected values by path"),
+        ("fit.weight_decay", {"float": [0, 1], "when": 3}, "when: Input should be a valid dictionary"),
     ],
 )  # fmt: skip
 def test_an_entry_that_the_schema_or_the_form_refuses_says_why(path, form, said):
@@ -163,12 +163,15 @@ def test_the_preset_is_the_config_where_the_space_holds_it():
     assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "fit.patience": 5}
 
 
-def test_true_is_not_one():
+def test_true_stays_true_and_a_number_that_yaml_takes_for_text_is_one():
     space = Space(
-        {"model.channel_attention": {"choice": [True, False]}, "fit.batch_size": {"choice": [1, 2]}}
+        {
+            "model.channel_attention": {"choice": [True, False]},
+            "fit.weight_decay": {"float": ["5e-4", 1]},
+        }
     )
-    assert space.preset(Config().replaced(fit={"batch_size": 1}))["fit.batch_size"] == 1
-    assert not space.entries[0].holds(1) and space.entries[0].holds(True)
+    assert space.preset(Config()) == {"model.channel_attention": False, "fit.weight_decay": 0.05}
+    assert space.entries[0].choices[0] is True and space.entries[1].floats == (0.0005, 1.0)
 
 
 def test_values_that_contradict_each_other_are_refused_when_applied():
