@@ -133,7 +133,7 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
         panel.with_cycles(artifact.schema.season_length, artifact.schema.periods),
         artifact.schema.categories,
     )
-    plain = replace(artifact, ensemble=artifact.ensemble.with_offsets(None))
+    plain = replace(artifact, ensemble=artifact.ensemble.with_factors(None))
     both = [[counted(one, panel, cutoff) for cutoff in times] for one in (plain, artifact)]
     sums = Sums(*(np.array([counts for counts, _ in one]) for one in both), sum(n for _, n in both[0]))
     calibration = artifact.metrics.get("calibration", {})

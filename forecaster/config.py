@@ -274,10 +274,10 @@ class ModelConfig(Section):
 class FitConfig(Section):
     """Training."""
 
-    steps: int | None = Field(400, ge=1, le=MANY)
+    steps: int | None = Field(None, ge=1, le=MANY)
     """Optimiser steps at most; null = chosen from the number of training windows."""
-    batch_size: int = Field(256, ge=1, le=LONGEST)
-    """Channel-windows per step."""
+    batch_size: int | None = Field(None, ge=1, le=LONGEST)
+    """Channel-windows per step; null = chosen from the number of training windows."""
     seed: int = Field(0, ge=0, lt=1 << 63)
     """Fixes initial weights, dropout and the order of windows."""
     learning_rate: float = Field(4e-3, gt=0)
@@ -286,7 +286,7 @@ class FitConfig(Section):
     """Decoupled weight decay of AdamW, on matrices only."""
     validation: float | None = Field(0.15, gt=0, lt=0.9)
     """Share of the time axis, at its end, that validates; null = off."""
-    patience: int | None = Field(5, ge=1, le=MANY)
+    patience: int | None = Field(3, ge=1, le=MANY)
     """Validations without a better loss before training stops; null = never."""
     stride: int = Field(1, ge=1, le=LONGEST)
     """Steps between the cutoffs of neighbouring windows, counted back from each series' last row."""
@@ -407,6 +407,7 @@ class FitPlan(FitConfig):
     """Training with all numbers settled."""
 
     steps: int
+    batch_size: int
 
     @property
     def validate_every(self) -> int:

@@ -3,7 +3,7 @@
     contract.json             format, columns, counts, members, weights, trained_until, request, versions
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
-    calibration.safetensors   conformal offsets, where quantiles are calibrated
+    calibration.safetensors   conformal factors, where quantiles are calibrated
     metrics.json, card.md     validation scores and loss curves; the same for people
 
 A folder may come from anybody: each file is checked before memory is taken for it.
@@ -42,7 +42,7 @@ from forecaster.panel.schema import Schema
 
 FORMAT = 3
 """The format this version writes and reads."""
-_CALIBRATION, _OFFSETS = "calibration.safetensors", "offsets"
+_CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
 _LAST_READER = "e917b4f"  # commit, of format 1
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
@@ -104,7 +104,7 @@ class Artifact:
                 _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
                 for number, member in enumerate(self.ensemble.members)
             ]
-            offsets = self.ensemble.conformal_offsets
+            factors = self.ensemble.conformal_factors
             contract = {
                 "format": FORMAT,
                 "columns": self.schema.to_dict(),
@@ -112,8 +112,8 @@ class Artifact:
                 "members": members,
                 "weights": list(self.ensemble.weights),
                 "calibration": None
-                if offsets is None
-                else _write_tensors(folder, _CALIBRATION, {_OFFSETS: offsets}),
+                if factors is None
+                else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
                 "trained_until": self.trained_until,
                 "data": self.data,
                 "fingerprint": self.fingerprint,
@@ -155,12 +155,12 @@ def load_artifact(path: str | Path) -> Artifact:
     except (KeyError, TypeError, ValueError, DataError) as error:
         raise ArtifactError(f"{file}: damaged ({_first_fault(error)}); save it again") from error
     members = [_load_member(folder, entry, plan, shape) for entry in contract.members]
-    offsets = None
+    factors = None
     if contract.calibration is not None:
-        offsets = _load_offsets(folder, contract.calibration, plan, shape)
+        factors = _load_factors(folder, contract.calibration, plan, shape)
     weights = contract.weights or [1 / len(members)] * len(members)
     # Neither training nor gradients, as in the fit: torch picks some products by whether weights learn.
-    ensemble = Ensemble(members, weights, offsets, plan.target).eval().requires_grad_(False)
+    ensemble = Ensemble(members, weights, factors, plan.target).eval().requires_grad_(False)
     return Artifact(
         schema=schema,
         plan=plan,
@@ -337,18 +337,18 @@ def _load_member(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) ->
     return network
 
 
-def _load_offsets(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Tensor:
+def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Tensor:
     expected = (shape.horizon, shape.channels, len(plan.model.quantile_levels))
     owner = "a calibration of this plan"
-    offsets = _read_tensors(folder, stored, math.prod(expected), owner, _OFFSETS).get(_OFFSETS)
-    if offsets is None or tuple(offsets.shape) != expected or offsets.dtype != torch.float32:
+    factors = _read_tensors(folder, stored, math.prod(expected), owner, _FACTORS).get(_FACTORS)
+    if factors is None or tuple(factors.shape) != expected or factors.dtype != torch.float32:
         raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected float32 offsets of "
+            f"{folder / stored.file}: does not fit its contract (expected float32 factors of "
             f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
         )
-    if not bool(offsets.isfinite().all()):
-        raise ArtifactError(f"{folder / stored.file}: damaged (offsets that are not finite)")
-    return offsets
+    if not bool(factors.isfinite().all()):
+        raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not finite)")
+    return factors
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:

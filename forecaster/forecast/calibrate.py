@@ -1,10 +1,13 @@
-"""Conformal calibration: offsets that make quantiles cover the truth as often as their levels say.
+"""Conformal calibration: factors that make quantiles cover the truth as often as their levels say.
 
-The median stays. Source: Romano, Patterson and Candès, "Conformalized quantile regression" (2019),
-equations 6 to 8, for each pair of levels τ and 1 − τ:
+The median stays, and distances from it are multiplied. For each pair of levels τ and 1 − τ:
 
-    score of a window = max(lower quantile − actual, actual − upper quantile), scaled units
-    offset of a pair  = the quantile of the scores at the share of the truth that the band should hold
+    score of a window = |actual − median| / distance of the quantile on that side from the median
+    factor of a pair  = the quantile of the scores at the share of the truth that the band should hold
+
+Source: Romano, Patterson and Candès, "Conformalized quantile regression" (2019), with scores as ratios.
+Factors are shrunk to 1 by the number of windows without overlap, so that a few windows hardly move a
+band; shrunken factors carry no finite-sample guarantee.
 
 Axes: N window · H lead · C channel · Q quantile level.
 """
@@ -23,13 +26,15 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Int64 = NDArray[np.int64]
 
-STRENGTHS = (1.0, 0.75, 0.5, 0.25)
-"""Shares of the offsets that are tried, beside none."""
-MAX_LOSS = 1.01
-"""Pinball loss after calibration over that before, at most."""
+STRENGTHS = (1.0, 0.5)
+"""Exponents of the factors that are tried, beside none."""
+MAX_LOSS = 1.0
+"""Pinball loss after calibration over that before, at most, on windows not learned from."""
 _AS_NEAR = 0.01  # coverages this close count as equal
 _FOLDS = 4
-_PRIOR = 20  # weight, in windows, of the offset that all leads of a channel share
+_PRIOR = 20  # windows without overlap at which a factor counts as much as what it is shrunk to
+_MOST = 10.0  # a factor at most, and one over it at least
+_NONE = 1e-9  # scaled units; distances of quantiles that are rounding
 
 
 @dataclass(frozen=True)
@@ -74,37 +79,37 @@ class Quality:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Conformal offsets and their cross-fitted effect."""
+    """Conformal factors and their cross-fitted effect."""
 
-    offsets: NDArray[np.float32]
-    """[H, C, Q] to add to the quantiles, scaled units."""
+    factors: NDArray[np.float32]
+    """[H, C, Q] of the distances of the quantiles from the median."""
     strength: float
-    """Share of the conformal offsets that is applied; 0 = none improves the quantiles."""
+    """Exponent of the conformal factors that is applied; 0 = none improves the quantiles."""
     windows: int
     """Of the calibration set."""
     before: Quality
     """Of the quantiles as they were."""
     after: Quality
-    """Of the calibrated ones, each window with offsets from other windows."""
+    """Of the calibrated ones, each window with factors from other windows."""
 
 
 def calibrate(held_out: CalibrationSet, levels: tuple[float, ...]) -> Calibration:
-    """Returns conformal offsets, as strong as is best on windows that they were not learned from.
+    """Returns conformal factors, as strong as is best on windows that they were not learned from.
 
     Of the strengths whose pinball loss is allowed, the largest whose coverage is as near to nominal as
-    that of any other: offsets from few windows make bands too wide.
+    that of any other.
 
     Args:
         held_out: at least two windows.
         levels: Q rising levels with the median.
     """
     before = quality(held_out.quantiles, held_out.actual, levels)
-    crossed = np.zeros_like(held_out.quantiles)
+    crossed = np.ones_like(held_out.quantiles)
     for inside, outside in _folds(held_out):
-        crossed[inside] = conformal_offsets(held_out.select(outside), levels)
+        crossed[inside] = conformal_factors(held_out.select(outside), levels)
     tried = {0.0: before}
     for strength in STRENGTHS:
-        moved = with_offsets(held_out.quantiles, strength * crossed, levels)
+        moved = with_factors(held_out.quantiles, crossed**strength, levels)
         tried[strength] = quality(moved, held_out.actual, levels)
     nominal = levels[-1] - levels[0]
     errors = {
@@ -114,16 +119,15 @@ def calibrate(held_out: CalibrationSet, levels: tuple[float, ...]) -> Calibratio
     }
     nearest = min(errors.values(), default=0.0)
     strength = max((s for s, error in errors.items() if error <= nearest + _AS_NEAR), default=0.0)
-    offsets = (strength * conformal_offsets(held_out, levels)).astype(np.float32)
-    return Calibration(offsets, strength, len(held_out.step), before, tried[strength])
+    factors = (conformal_factors(held_out, levels) ** strength).astype(np.float32)
+    return Calibration(factors, strength, len(held_out.step), before, tried[strength])
 
 
-def conformal_offsets(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:
-    """Returns [H, C, Q] offsets: those of a lead, shrunk towards those of all leads of its channel.
+def conformal_factors(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:
+    """Returns [H, C, Q] factors: those of all cells, shrunk to 1; of a channel, shrunk to these; of a lead.
 
-    A lead has as many scores as there are windows, a channel `H` times as many; the more independent
-    windows n, the more the lead counts: as n to 20. A lead without any has the offset of its channel; a
-    channel without any, that of all channels.
+    Shrunk on the logarithm. The more windows without overlap n, the more a factor counts: as n to 20; a
+    channel has `H` times as many scores as a lead. What has no score has the factor that it is shrunk to.
     """
     scores = _scores(held_out, levels)
     windows, horizon, channels, _ = scores.shape
@@ -131,25 +135,29 @@ def conformal_offsets(held_out: CalibrationSet, levels: tuple[float, ...]) -> Fl
     # other, so n lies between all windows and those without overlap: their geometric mean is taken.
     independent = held_out.independent
     count = float(np.sqrt(windows * independent))
-    own = _conformal(scores, levels, count)
-    channel = _conformal(scores.reshape(windows * horizon, channels, -1), levels, count)
-    every = _conformal(scores.reshape(windows * horizon * channels, -1), levels, count)
-    channel = np.where(np.isnan(channel), np.where(np.isnan(every), 0.0, every), channel)
-    share = independent / (independent + _PRIOR)
-    offsets: Floats = np.where(np.isnan(own), channel, share * own + (1 - share) * channel)
-    return offsets * np.sign(np.asarray(levels) - 0.5)
+    trust = independent / (independent + _PRIOR)
+    found: Floats = np.zeros(len(levels))
+    pooled = (
+        scores.reshape(windows * horizon * channels, -1),
+        scores.reshape(windows * horizon, channels, -1),
+        scores,
+    )
+    for cells in pooled:
+        own = np.log(np.clip(_conformal(cells, levels, count), 1 / _MOST, _MOST))
+        found = found + trust * np.where(np.isnan(own), 0.0, own - found)
+    return np.exp(found)
 
 
-def with_offsets(quantiles: Floats, offsets: Floats, levels: tuple[float, ...]) -> Floats:
-    """Returns quantiles with offsets added: the median stays, and they still rise.
+def with_factors(quantiles: Floats, factors: Floats, levels: tuple[float, ...]) -> Floats:
+    """Returns quantiles with their distances from the median multiplied: the median stays, and they rise.
 
     Quantiles that would cross are sorted, which never increases the loss (Chernozhukov, Fernández-Val
     and Galichon, "Quantile and probability curves without crossing", 2010).
     """
     m = levels.index(0.5)
-    moved, median = quantiles + offsets, quantiles[..., m : m + 1]
-    below = np.sort(np.minimum(moved[..., :m], median), axis=-1)
-    above = np.sort(np.maximum(moved[..., m + 1 :], median), axis=-1)
+    median = quantiles[..., m : m + 1]
+    moved = median + factors * (quantiles - median)
+    below, above = np.sort(moved[..., :m], axis=-1), np.sort(moved[..., m + 1 :], axis=-1)
     return np.concatenate([below, median, above], axis=-1)
 
 
@@ -168,13 +176,16 @@ def quality(quantiles: Floats, actual: Floats, levels: tuple[float, ...]) -> Qua
 
 
 def _scores(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:
-    """[N, H, C, Q] how far the truth is outside the band of each level and its mirror; < 0 = inside."""
-    # One offset for both sides: with one for each they learned by how far the median was off in a few
+    """[N, H, C, Q] distance of the truth from the median over that of the quantile on its side."""
+    # One factor for both sides: with one for each they learned by how far the median was off in a few
     # weeks (bike rentals: pinball of the next hundred days 3.7 % larger, against .2 % with one).
-    side = np.sign(np.asarray(levels) - 0.5)
-    beyond: Floats = side * (held_out.actual[..., None] - held_out.quantiles)
+    median = held_out.quantiles[..., levels.index(0.5), None]
+    apart = held_out.quantiles - median
+    missed = held_out.actual[..., None] - median
     mirror = [_mirror(levels, place) for place in range(len(levels))]
-    return np.maximum(beyond, beyond[..., mirror])
+    side = np.where(np.sign(missed) == np.sign(apart), apart, apart[..., mirror])
+    scores: Floats = np.abs(missed) / np.maximum(np.abs(side), _NONE)
+    return scores
 
 
 def _mirror(levels: tuple[float, ...], place: int) -> int:

@@ -240,7 +240,7 @@ def _labels(
 
 def _note(artifact: Artifact, panel: Panel, labelled: NDArray[np.bool_]) -> str:
     notes = []
-    if artifact.ensemble.conformal_offsets is None:
+    if artifact.ensemble.conformal_factors is None:
         notes.append("the band is not calibrated")
     if panel.schema.time is None:
         notes.append("without a time column it is unknown which steps the model was trained on")

@@ -2,7 +2,7 @@
 
 Everything that forecasts (files, backtests, servers) runs this module and nothing else.
 
-    members ─▶ weighted mean ─▶ + conformal offsets · scale of the window ─▶ bounds of the target
+    members ─▶ weighted mean ─▶ × conformal factors, around the median ─▶ bounds of the target
 
 Axes: B batch of windows · H horizon · C channel · Q quantile level.
 """
@@ -32,7 +32,7 @@ class Ensemble(nn.Module):
         self,
         members: Sequence[Network],
         weights: Sequence[float],
-        conformal_offsets: Tensor | None = None,
+        conformal_factors: Tensor | None = None,
         target: TargetConfig | None = None,
     ):
         """Takes members and their weights.
@@ -40,15 +40,15 @@ class Ensemble(nn.Module):
         Args:
             members: at least one, of equal horizon and quantile levels.
             weights: one per member, summing to 1.
-            conformal_offsets: [H, C, Q] added to the quantiles, scaled units; None = nothing.
+            conformal_factors: [H, C, Q] of the distances of quantiles from the median; None = 1.
             target: bounds and rounding; None = any number.
         """
         super().__init__()
         self.members = nn.ModuleList(members)
         self.weights = tuple(weights)
         self.levels = members[0].config.quantile_levels
-        self.conformal_offsets: Tensor | None
-        self.register_buffer("conformal_offsets", conformal_offsets)
+        self.conformal_factors: Tensor | None
+        self.register_buffer("conformal_factors", conformal_factors)
         self.target = target or TargetConfig()
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
@@ -65,8 +65,8 @@ class Ensemble(nn.Module):
         Calibration moves the quantiles only: it is measured at each lead, not on whole paths.
         """
         quantiles, mean, drawn = self._blended(inputs, key, paths)
-        if self.conformal_offsets is not None:
-            quantiles = self._calibrated(quantiles, inputs, self.conformal_offsets)
+        if self.conformal_factors is not None:
+            quantiles = self._calibrated(quantiles, self.conformal_factors)
         return Prediction(
             self._whole(self.bounded(quantiles)),
             # The mean of whole numbers is not whole: it is bounded, not rounded.
@@ -75,13 +75,13 @@ class Ensemble(nn.Module):
         )
 
     def scale(self, inputs: Inputs) -> Scale:
-        """Returns the scale of these windows: the units of conformal offsets and residuals."""
+        """Returns the scale of these windows: the units of conformal factors and residuals."""
         found: Scale = self.members[0].scale(inputs)  # type: ignore[operator]
         return found
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
-        """Returns other members with the same weights, conformal offsets and bounds."""
-        return Ensemble(members, self.weights, self.conformal_offsets, self.target).train(self.training)
+        """Returns other members with the same weights, conformal factors and bounds."""
+        return Ensemble(members, self.weights, self.conformal_factors, self.target).train(self.training)
 
     def experts_only(self, only: Expert | None = None) -> Ensemble | None:
         """Returns the experts of all members without networks, or one of them, uncalibrated.
@@ -97,10 +97,10 @@ class Ensemble(nn.Module):
             member.network_weight.zero_()  # type: ignore[operator]
         return Ensemble(members, self.weights, target=self.target).train(self.training)  # type: ignore[arg-type]
 
-    def with_offsets(self, conformal_offsets: Tensor | None) -> Ensemble:
-        """Returns the same members with other conformal offsets."""
+    def with_factors(self, conformal_factors: Tensor | None) -> Ensemble:
+        """Returns the same members with other conformal factors."""
         members: list[Network] = list(self.members)  # type: ignore[arg-type]
-        return Ensemble(members, self.weights, conformal_offsets, self.target).train(self.training)
+        return Ensemble(members, self.weights, conformal_factors, self.target).train(self.training)
 
     def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
         found = [member.predict(inputs, key, paths) for member in self.members]  # type: ignore[operator]
@@ -122,24 +122,19 @@ class Ensemble(nn.Module):
         return first + sum(weight * (part - first) for part, weight in pairs if part is not None)
 
     def _calibrated(
-        self,
-        quantiles: Float[Tensor, "B H C Q"],
-        inputs: Inputs,
-        offsets: Float[Tensor, "T C Q"],
+        self, quantiles: Float[Tensor, "B H C Q"], factors: Float[Tensor, "T C Q"]
     ) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles plus conformal offsets; the median stays, and they still rise.
+        """Returns the quantiles, their distances from the median multiplied; they still rise.
 
-        A lead beyond the calibrated ones has the offsets of the last one. Levels that would cross are
+        A lead beyond the calibrated ones has the factors of the last one. Levels that would cross are
         sorted, which never makes their loss larger (Chernozhukov, Fernández-Val and
         Galichon, "Quantile and probability curves without crossing", 2010).
         """
-        scale = self.scale(inputs).scale
-        horizon = quantiles.shape[1]
-        lead = torch.arange(horizon, device=offsets.device).clamp(max=len(offsets) - 1)
-        moved = quantiles + offsets[lead] * scale[:, None, :, None]
-        m = self.levels.index(0.5)
+        horizon, m = quantiles.shape[1], self.levels.index(0.5)
+        lead = torch.arange(horizon, device=factors.device).clamp(max=len(factors) - 1)
         median = quantiles[..., m : m + 1]
-        below, above = moved[..., :m].minimum(median), moved[..., m + 1 :].maximum(median)
+        moved = median + factors[lead] * (quantiles - median)
+        below, above = moved[..., :m], moved[..., m + 1 :]
         return torch.cat([below.sort(dim=-1).values, median, above.sort(dim=-1).values], dim=-1)
 
     def bounded(self, values: Tensor) -> Tensor:

@@ -57,9 +57,8 @@ from forecaster.windows.index import Int64
 from forecaster.windows.split import Split, split_panel, split_time
 from forecaster.windows.store import training_store
 
-SIZES = ((2_000, 64, 400), (200_000, 64, 800), (None, 128, 1_600))
-"""(training windows below, width, steps). A few hundred windows gain nothing by more of either; a few
-thousand gain by both, most of it by steps, which cost less."""
+SIZES = ((500, 64, 200, 64), (2_000, 64, 300, 128), (200_000, 64, 400, 256), (None, 128, 800, 256))
+"""(training windows below, width, steps, batch size)."""
 _CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
 _MEASURED_WINDOWS, _MEASURED_BATCH = 512, 128
 
@@ -92,7 +91,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "layout": schema.layout,
     }
     context, patch = _lengths(config, horizon, panel)
-    least_width, least_steps = SIZES[0][1:]
+    least_width, least_steps, least_batch = SIZES[0][1:]
     settled: dict[str, Any] = {
         "patch": patch,
         "decoder_patch": min(patch, horizon),
@@ -110,16 +109,18 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
             "data": config.data.model_dump() | data,
             "target": config.target.model_dump(),
             "model": model.model_dump() | settled,
-            "fit": fit.model_dump() | {"steps": fit.steps or least_steps},
+            "fit": fit.model_dump()
+            | {"steps": fit.steps or least_steps, "batch_size": fit.batch_size or least_batch},
         },
         "config",
     )
     _check_tokens(plan)
     split = split_panel(panel, plan)
-    if None in (model.width, fit.steps):
-        windows = len(split.train) * (panel.n_channels if model.channel_attention else 1)
-        width, steps = _size(windows, model.heads)
-        plan = plan.with_model(width=model.width or width).with_fit(steps=fit.steps or steps)
+    windows = len(split.train) * (panel.n_channels if model.channel_attention else 1)
+    width, steps, batch = next(sizes for below, *sizes in SIZES if below is None or windows < below)
+    unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
+    plan = plan.with_model(width=model.width or -(-width // unit) * unit)
+    plan = plan.with_fit(steps=fit.steps or steps, batch_size=fit.batch_size or batch)
     if start is not None:
         check_start(panel, plan, start)
     check_memory(plan.model, shape_of(panel, plan.horizon))
@@ -210,13 +211,13 @@ def with_found_cycles(panel: Panel, config: Config) -> Panel:
 
 
 def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
-    """Returns the artifact with conformal offsets of the calibration windows, and their metrics."""
+    """Returns the artifact with conformal factors of the calibration windows, and their metrics."""
     if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
         return artifact
     levels = artifact.plan.model.quantile_levels
     series, cutoff = _calibration_cutoffs(split, artifact.horizon * panel.n_channels * len(levels))
     found = calibrate(_calibration_set(artifact, panel, series, cutoff), levels)
-    offsets = torch.from_numpy(found.offsets) if found.strength else None
+    factors = torch.from_numpy(found.factors) if found.strength else None
     metrics = {
         "cutoffs": found.windows,
         "strength": found.strength,
@@ -225,7 +226,7 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     }
     return replace(
         artifact,
-        ensemble=artifact.ensemble.with_offsets(offsets),
+        ensemble=artifact.ensemble.with_factors(factors),
         metrics=artifact.metrics | {"calibration": metrics},
     )
 
@@ -261,13 +262,6 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
 def _season_patch(season: int) -> int:
     """The season, or the largest part of it that is at most 24 steps."""
     return next((steps for steps in range(min(season, 24), 3, -1) if season % steps == 0), 8)
-
-
-def _size(windows: int, heads: int) -> tuple[int, int]:
-    """Width and steps for a number of training channel-windows."""
-    width, steps = next((w, s) for below, w, s in SIZES if below is None or windows < below)
-    unit = 2 * heads  # each head has pairs of numbers, which sinusoids need
-    return -(-width // unit) * unit, steps
 
 
 def _check_tokens(plan: Plan) -> None:
@@ -353,7 +347,7 @@ def _network_effect(ensemble: Ensemble, panel: Panel, plan: Plan, split: Split) 
     members: list[Network] = list(ensemble.members)  # type: ignore[arg-type]
     weights = zip(members, ensemble.weights, strict=True)
     share = sum(float(member.network_weight) * weight for member, weight in weights)
-    ensemble = ensemble.with_offsets(None)  # they move no median, and need all channels at once
+    ensemble = ensemble.with_factors(None)  # they move no median, and need all channels at once
     numbers = split.validation_windows[:: -(-len(split.validation_windows) // _MEASURED_WINDOWS)]
     median = ensemble.levels.index(0.5)
     moved = torch.zeros(2, dtype=torch.float64)

@@ -65,6 +65,8 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
     memory = max(2, min(max(_MEMORY, SEASONS * season), longest, HISTORY - reach))
     if memory < 2 * season:
         season, second = 1, 0
+    if second > HISTORY - reach:
+        second = 0
     back = min(PERIODS * second, longest, HISTORY - reach)
     suitable = {
         *GENERAL,

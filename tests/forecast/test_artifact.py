@@ -174,9 +174,9 @@ def _calibrate(folder, **tensors):
     return stored
 
 
-def test_conformal_offsets_are_added_to_the_quantiles_in_scales_of_the_window(saved):
+def test_conformal_factors_are_added_to_the_quantiles_in_scales_of_the_window(saved):
     plain = fc.load(saved).artifact
-    plain = replace(plain, ensemble=plain.ensemble.with_offsets(None))
+    plain = replace(plain, ensemble=plain.ensemble.with_factors(None))
     offsets = torch.zeros(7, 1, 9)
     offsets[..., :4], offsets[..., 5:] = -0.5, 0.25
     _calibrate(saved, offsets=offsets)

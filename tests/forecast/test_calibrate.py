@@ -11,9 +11,9 @@ from forecaster.forecast.calibrate import (
     MAX_LOSS,
     CalibrationSet,
     calibrate,
-    conformal_offsets,
+    conformal_factors,
     quality,
-    with_offsets,
+    with_factors,
 )
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -32,9 +32,9 @@ def held_out(windows, horizon=3, channels=2, spread=1.0, seed=0, apart=True):
 
 @pytest.mark.parametrize("spread", [0.4, 1.0, 2.5])
 def test_every_band_of_exchangeable_windows_covers_its_share(spread):
-    offsets = conformal_offsets(held_out(600, spread=spread), LEVELS)
+    offsets = conformal_factors(held_out(600, spread=spread), LEVELS)
     later = held_out(4000, spread=spread, seed=1)
-    quantiles = with_offsets(later.quantiles, offsets, LEVELS)
+    quantiles = with_factors(later.quantiles, offsets, LEVELS)
     for place in range(4):
         share = LEVELS[8 - place] - LEVELS[place]
         inside = (quantiles[..., place] <= later.actual) & (later.actual <= quantiles[..., 8 - place])
@@ -45,10 +45,10 @@ def test_every_band_of_exchangeable_windows_covers_its_share(spread):
 def test_on_average_over_draws_the_band_of_few_windows_holds_at_least_its_share():
     shares = []
     for seed in range(300):
-        offsets = conformal_offsets(held_out(20, 1, 1, spread=0.5, seed=seed), LEVELS)
+        offsets = conformal_factors(held_out(20, 1, 1, spread=0.5, seed=seed), LEVELS)
         later = held_out(200, 1, 1, spread=0.5, seed=10_000 + seed)
         shares.append(
-            quality(with_offsets(later.quantiles, offsets, LEVELS), later.actual, LEVELS).coverage
+            quality(with_factors(later.quantiles, offsets, LEVELS), later.actual, LEVELS).coverage
         )
     # The conformal guarantee: from .8 to .8 + 1 / 21, within four standard errors of 300 draws.
     assert 0.8 - 0.02 < np.mean(shares) < 0.8 + 1 / 21 + 0.02
@@ -56,7 +56,7 @@ def test_on_average_over_draws_the_band_of_few_windows_holds_at_least_its_share(
 
 def test_the_offset_of_one_lead_and_channel_is_the_order_statistic_of_the_paper():
     windows = held_out(99, 1, 1, spread=0.5)
-    offsets = conformal_offsets(windows, LEVELS)
+    offsets = conformal_factors(windows, LEVELS)
     outside = np.abs(windows.actual[:, 0, 0]) - 0.5 * SCORES[8]
     rank = int(np.ceil(0.8 * (99 + 1)))
     assert offsets[0, 0, 8] == pytest.approx(np.sort(outside)[rank - 1]) == -offsets[0, 0, 0]
@@ -75,8 +75,8 @@ def test_offsets_shrink_bands_that_are_too_wide():
 def test_calibrated_quantiles_rise_and_keep_their_median(seed, spread, windows):
     rng = np.random.default_rng(seed)
     quantiles = np.sort(rng.standard_t(2, size=(7, 2, 1, len(LEVELS))), axis=-1)
-    offsets = conformal_offsets(held_out(windows, 2, 1, spread, seed), LEVELS) * rng.normal()
-    found = with_offsets(quantiles, offsets, LEVELS)
+    offsets = conformal_factors(held_out(windows, 2, 1, spread, seed), LEVELS) * rng.normal()
+    found = with_factors(quantiles, offsets, LEVELS)
     assert (np.diff(found, axis=-1) >= 0).all()
     assert (found[..., 4] == quantiles[..., 4]).all()
 
@@ -104,7 +104,7 @@ def test_offsets_that_do_harm_are_not_applied():
 def test_windows_that_overlap_count_less_than_windows_that_do_not():
     close, apart = held_out(50, 10, 1, apart=False), held_out(50, 10, 1)
     assert close.independent == pytest.approx(1 + 49 / 10) and apart.independent == 50
-    far = conformal_offsets(close, LEVELS) - conformal_offsets(
+    far = conformal_factors(close, LEVELS) - conformal_factors(
         replace(close, series=np.arange(50)), LEVELS
     )
     assert far[..., 8].mean() > 0
@@ -114,11 +114,11 @@ def test_missing_truth_changes_nothing_and_a_lead_without_any_takes_that_of_its_
     windows = held_out(100, 3, 2)
     actual = windows.actual.copy()
     actual[:, 1, 0] = np.nan
-    some = conformal_offsets(replace(windows, actual=actual), LEVELS)
-    whole = conformal_offsets(windows, LEVELS)
+    some = conformal_factors(replace(windows, actual=actual), LEVELS)
+    whole = conformal_factors(windows, LEVELS)
     assert np.isfinite(some).all() and (some[:, 1] == whole[:, 1]).all()
     actual[:, :, 0] = np.nan
-    none = conformal_offsets(replace(windows, actual=actual), LEVELS)
+    none = conformal_factors(replace(windows, actual=actual), LEVELS)
     assert np.isfinite(none).all() and (none[0, 0] == none[2, 0]).all()
 
 

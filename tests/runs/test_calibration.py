@@ -34,20 +34,20 @@ def _with_noise(panel, rows):
     return replace(panel, values=values)
 
 
-def test_a_fit_has_conformal_offsets_and_their_effect_among_its_metrics(fitted, tmp_path):
+def test_a_fit_has_conformal_factors_and_their_effect_among_its_metrics(fitted, tmp_path):
     _, split, artifact = fitted
-    assert len(split.calibration_windows) and artifact.ensemble.conformal_offsets.shape == (5, 2, 9)
+    assert len(split.calibration_windows) and artifact.ensemble.conformal_factors.shape == (5, 2, 9)
     told = artifact.metrics["calibration"]
     assert told["strength"] > 0 and told["after"]["pinball"] <= 1.01 * told["before"]["pinball"]
     artifact.save(tmp_path / "model")
-    loaded = load_artifact(tmp_path / "model").ensemble.conformal_offsets
-    assert torch.equal(loaded, artifact.ensemble.conformal_offsets)
+    loaded = load_artifact(tmp_path / "model").ensemble.conformal_factors
+    assert torch.equal(loaded, artifact.ensemble.conformal_factors)
     card = (tmp_path / "model" / "card.md").read_text()
     assert f"the 80 % band covered {100 * told['before']['coverage']:.1f} % of the truth" in card
     assert json.loads((tmp_path / "model" / "metrics.json").read_text())["calibration"] == told
 
 
-def test_rows_of_the_calibration_replaced_by_noise_change_conformal_offsets_only(fitted):
+def test_rows_of_the_calibration_replaced_by_noise_change_conformal_factors_only(fitted):
     panel, split, artifact = fitted
     _, _, held = split.validation.locate(split.validation_windows)
     _, _, cutoff = split.validation.locate(split.calibration_windows)
@@ -56,7 +56,7 @@ def test_rows_of_the_calibration_replaced_by_noise_change_conformal_offsets_only
     noisy = _with_noise(panel, panel.time > panel.time[cutoff].min())
     again = fit_panel(noisy, artifact.plan, split_panel(noisy, artifact.plan))
     assert _weights(again) == _weights(artifact)
-    assert not torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
+    assert not torch.equal(again.ensemble.conformal_factors, artifact.ensemble.conformal_factors)
     assert again.metrics["validation"]["cells"] == artifact.metrics["validation"]["cells"]
 
 
@@ -67,7 +67,7 @@ def test_rows_after_the_last_that_was_trained_on_change_nothing(fitted):
     values[begun.time > artifact.trained_until, :2] = 1e3
     cut = replace(begun, values=values).until(artifact.trained_until)
     again = fit_panel(cut, artifact.plan, split_panel(cut, artifact.plan))
-    assert torch.equal(again.ensemble.conformal_offsets, artifact.ensemble.conformal_offsets)
+    assert torch.equal(again.ensemble.conformal_factors, artifact.ensemble.conformal_factors)
     assert _weights(again) == _weights(artifact)
 
 
@@ -86,7 +86,7 @@ def test_calibration_can_be_switched_off_and_all_windows_are_watched_then(make_p
     panel = make_panel(2, 240)
     config, split = resolve(panel, make_config(5, fit={**FIT, "calibration": None}))
     artifact = fit_panel(panel, config, split)
-    assert artifact.ensemble.conformal_offsets is None and "calibration" not in artifact.metrics
+    assert artifact.ensemble.conformal_factors is None and "calibration" not in artifact.metrics
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
     assert again.ensemble.weights == once.ensemble.weights  # validation has chosen before
     assert again.metrics["validation"] == once.metrics["validation"]
     assert not same(again.ensemble, once.ensemble)
-    if once.ensemble.conformal_offsets is not None:
-        assert torch.equal(again.ensemble.conformal_offsets, once.ensemble.conformal_offsets)
+    if once.ensemble.conformal_factors is not None:
+        assert torch.equal(again.ensemble.conformal_factors, once.ensemble.conformal_factors)
 
 
 def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_config, monkeypatch):
