@@ -595,23 +595,13 @@ def _reaching(url: str, what: str) -> Iterator[None]:
 
 
 def _read_frame(source: object) -> Table:
-    import narwhals as nw
-
-    given: Any = source
-    if isinstance(given, pl.LazyFrame):
-        given = given.collect()
+    given: Any = source.collect() if isinstance(source, pl.LazyFrame) else source
     if hasattr(given, "to_frame"):
         # A pandas or polars series is a frame of one column.
         given = given.to_frame() if given.name else given.rename("value").to_frame()
-    try:
-        kind = str(nw.from_native(given, eager_only=True).implementation.value)
-    except nw.exceptions.DuplicateError:
-        names = getattr(given, "column_names", given.columns)
-        check_names([str(name) for name in names], "the frame")
-        raise
-    except TypeError:
-        kind = "arrow" if hasattr(given, "__arrow_c_stream__") else ""
-    if not kind:
+    libraries = {base.__module__.partition(".")[0] for base in type(given).__mro__}
+    kind = next((one for one in ("polars", "pandas", "pyarrow") if one in libraries), "arrow")
+    if not hasattr(given, "columns" if kind in ("polars", "pandas") else "__arrow_c_stream__"):
         raise DataError(
             f"expected a path or a pandas, polars or pyarrow frame, found {type(source).__name__}"
         )
@@ -619,7 +609,9 @@ def _read_frame(source: object) -> Table:
     if kind == "polars":
         return Table(given, name, kind)
     if kind == "pandas":
+        check_names(map(str, given.columns), name)
         return Table(_from_pandas(given, name), name, kind)
+    check_names(given.schema.names if kind == "pyarrow" else (), name)
     try:
         frame = pl.DataFrame(given)
     except _BAD_FRAME as error:

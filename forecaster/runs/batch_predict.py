@@ -386,11 +386,6 @@ def _report(
 ) -> str:
     lost = [record for record in records if record.without_forecast]
     n_series = sum(record.series for record in records)
-    return outcome(
-        panel,
-        job.window.cutoffs(panel),
-        n_series=n_series,
-        rows=n_series * job.window.horizon * panel.n_channels,
-        lost=(sum(record.without_forecast for record in lost), lost[0].reason if lost else ""),
-        findings=found,
-    )
+    rows = n_series * job.window.horizon * panel.n_channels
+    without = (sum(record.without_forecast for record in lost), lost[0].reason if lost else "")
+    return outcome(panel, job.window.cutoffs(panel), n_series, rows, without, found)

@@ -8,7 +8,6 @@ otherwise                        one process
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -257,9 +256,9 @@ def launch_ranks(
 @contextmanager
 def _environment(distributed: DistributedContext) -> Iterator[None]:
     """Sets the variables that torchrun would set; torch and Lightning read them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    from lightning_fabric.plugins.environments.lightning import find_free_network_port
+
+    port = find_free_network_port()
     size = str(distributed.world_size)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     variables |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

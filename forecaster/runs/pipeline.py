@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
@@ -289,31 +289,29 @@ def _check_unseen(artifact: Artifact, panel: Panel, refit: Refit, cutoffs: Seque
         )
 
 
+@dataclass
 class _Refits:
     """Forecasts of a model and of its linear part, by weights fitted before each cutoff."""
 
-    def __init__(
-        self,
-        model: Artifact | Config,
-        panel: Panel,
-        cutoffs: Sequence[int],
-        horizon: int,
-        options: BacktestOptions,
-        console: Console,
-        reopened: Callable[[int], Panel],
-    ):
-        self.artifact: Artifact
-        """The model that forecasts now."""
-        self._config = model if isinstance(model, Config) else model.requested
-        if isinstance(model, Artifact):
-            self.artifact = model
+    model: Artifact | Config
+    panel: Panel
+    cutoffs: Sequence[int]
+    horizon: int
+    options: BacktestOptions
+    console: Console
+    reopened: Callable[[int], Panel]
+    artifact: Artifact = field(init=False)
+    """The model that forecasts now."""
+    models: dict[str, tuple[Predictor, Panel]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, Artifact):
+            self.artifact = self.model
             # From random weights: those of a warm start are not kept, and may have seen more.
             fit = {"freeze_encoder": False, "adapters": None}
-            self._config = self._config.replaced(horizon=model.horizon, fit=fit)
-        self._panel, self._cutoffs, self._reopened = panel, cutoffs, reopened
-        self._refit, self._only = options.refit, options.only
-        self._horizon, self._console = horizon, console
-        self._models: dict[str, tuple[Predictor, Panel]] = {}
+            self.config = self.model.requested.replaced(horizon=self.model.horizon, fit=fit)
+        else:
+            self.config = self.model
 
     def forecasts(self, cutoffs: Sequence[int]) -> Iterator[ForecastsByModel]:
         """Yields the forecasts at some neighbouring cutoffs, by model.
@@ -321,36 +319,36 @@ class _Refits:
         Raises:
             DataError: the rows before a cutoff are too few to fit.
         """
-        for some in [[one] for one in cutoffs] if self._refit == "each" else [list(cutoffs)]:
-            if self._refit == "each" or not self._models:
+        for some in [[one] for one in cutoffs] if self.options.refit == "each" else [list(cutoffs)]:
+            if self.options.refit == "each" or not self.models:
                 self._prepare(some[0])
-            made = [self._forecast(*model, some) for model in self._models.values()]
+            made = [self._forecast(*model, some) for model in self.models.values()]
             yield from (
-                dict(zip(self._models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
+                dict(zip(self.models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
             )
 
     def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
         decoder = self.artifact.plan.model.decoder
         num_samples = NUM_SAMPLES if decoder == "autoregressive" else None
-        with stage(self._console, f"forecasting {len(cutoffs)} cutoffs"):
-            return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
+        with stage(self.console, f"forecasting {len(cutoffs)} cutoffs"):
+            return predictor.forecasts_at(panel, cutoffs, self.horizon, num_samples)
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
-        served = [cutoff] if self._refit == "each" else self._cutoffs
-        if self._refit == "never":
-            seen = self._panel.until(self.artifact.trained_until)
-            print_cutoffs(self._console, self._panel, served, None)
+        served = [cutoff] if self.options.refit == "each" else self.cutoffs
+        if self.options.refit == "never":
+            seen = self.panel.until(self.artifact.trained_until)
+            print_cutoffs(self.console, self.panel, served, None)
         else:
-            panel = self._reopened(cutoff)
-            if panel.schema != self._panel.schema:  # else forecasts share its arrays
-                self._panel = panel
-            seen = with_found_cycles(self._panel.until(cutoff), self._config)
+            panel = self.reopened(cutoff)
+            if panel.schema != self.panel.schema:  # else forecasts share its arrays
+                self.panel = panel
+            seen = with_found_cycles(self.panel.until(cutoff), self.config)
             self.artifact = self._fitted(seen, cutoff)
-            print_cutoffs(self._console, self._panel, served, cutoff)
+            print_cutoffs(self.console, self.panel, served, cutoff)
         linear = self._linear(seen)
-        self._models = {
-            name: (Predictor(model), _coded(self._panel.only(self._only), model))
+        self.models = {
+            name: (Predictor(model), _coded(self.panel.only(self.options.only), model))
             for name, model in ((MODEL, self.artifact), (RIDGE, linear))
             if model is not None
         }
@@ -358,14 +356,14 @@ class _Refits:
     def _fitted(self, seen: Panel, cutoff: int) -> Artifact:
         """The request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
         try:
-            plan, split = resolve(seen, self._config)
+            plan, split = resolve(seen, self.config)
         except DataError as error:
-            when = self._panel.calendar.text(cutoff)
+            when = self.panel.calendar.text(cutoff)
             raise DataError(
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
-        staged = partial(stage, self._console)
-        context = TrainingContext(callbacks=(TrainingBar(self._console),), stage=staged)
+        staged = partial(stage, self.console)
+        context = TrainingContext(callbacks=(TrainingBar(self.console),), stage=staged)
         return fit_panel(seen, plan, split, context)
 
     def _linear(self, seen: Panel) -> Artifact | None:
@@ -373,19 +371,19 @@ class _Refits:
         own = self.artifact.ensemble.linear_only()
         if own is not None:
             return replace(self.artifact, ensemble=own)
-        asked = self._config
+        asked = self.config
         config = Config(
-            horizon=self._horizon,
+            horizon=self.horizon,
             data=asked.data,
             target=asked.target,
             model=ModelConfig(linear="blend", quantile_levels=asked.model.quantile_levels),
             fit=FitConfig(validation=asked.fit.validation),
         )
         try:
-            with stage(self._console, f"fitting the {RIDGE} baseline"):
+            with stage(self.console, f"fitting the {RIDGE} baseline"):
                 return fit_linear(seen, *resolve(seen, config))
         except ForecasterError as error:
-            print_notice(self._console, f"no {RIDGE} in the table: {error}")
+            print_notice(self.console, f"no {RIDGE} in the table: {error}")
             return None
 
 
