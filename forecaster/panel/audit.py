@@ -572,18 +572,26 @@ def _edges(facts: Facts) -> Iterator[Finding]:
         late = np.where(filled, facts.first[:, column] - begin, 0)
         early = np.where(filled, end - facts.last[:, column], 0)
         known = name in facts.panel.schema.known
-        for rule, steps, does, at, advice in (
-            ("leading", late, "begins later than its series", facts.first[:, column],
+        for steps, does, at, advice in (
+            (late, "begins later than its series", facts.first[:, column],
              "nothing to do: the cells before are masked"),
-            ("trailing", 0 * early if known else early, "stops before the last target", facts.last[:, column],
+            (0 * early if known else early, "stops before the last target", facts.last[:, column],
              "bring it up to date: a forecast is made without its latest values"),
         ):  # fmt: skip
             if count := int((steps > 0).sum()):
                 series = int(steps.argmax())
-                severity: Severity = "warning" if rule == "trailing" and steps[series] > 1 else "note"
+                severity: Severity = "note" if steps is late or steps[series] == 1 else "warning"
                 text = f"'{name}' {does} in {count:,} of {total:,} series, by up to {steps[series]:,} steps"
                 where = f"{does.split()[0]} {facts.at(at[series])}"
-                yield Finding(severity, rule, text, advice, labels[series], where, count)
+                yield Finding(
+                    severity,
+                    "leading" if steps is late else "trailing",
+                    text,
+                    advice,
+                    labels[series],
+                    where,
+                    count,
+                )
 
 
 def _horizon(facts: Facts) -> Iterator[Finding]:

@@ -26,7 +26,6 @@ from forecaster.evaluation.comparison import (
 from forecaster.evaluation.error_scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
-from forecaster.runs.console import print_scores, print_summary
 
 HAND = (0.1, 0.5, 0.9)
 
@@ -418,7 +417,7 @@ def test_the_table_of_all_models_fits_a_narrow_console():
     millions = tiny.plain().with_columns(sales=pl.col("sales") * 1e9)
     backtest = tiny.plain_model().backtest(millions, windows=2, quiet=True)
     console = Console(width=80, file=StringIO())
-    print_summary(console, backtest)
+    console.print_summary(backtest)
     lines = console.file.getvalue().splitlines()
     assert lines[0].split() == ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
     for name, line in zip(backtest.scores, lines[1:], strict=False):
@@ -432,6 +431,6 @@ def test_a_skill_over_a_perfect_seasonal_naive_is_said_in_words():
     scores = {MODEL: perfect | {"WQL": 0.1}, NAIVE: perfect}
     metrics = {"steps": 5, "best_step": 5, "validation": {"scores": scores}}
     console = Console(width=200, file=StringIO())
-    print_scores(console, replace(tiny.plain_model().artifact, metrics=metrics))
+    console.print_scores(replace(tiny.plain_model().artifact, metrics=metrics))
     said = "validation WQL 0.1000 loses to seasonal naive 0.0000, which makes no error"
     assert said in console.file.getvalue() and "nan" not in console.file.getvalue()

@@ -25,7 +25,6 @@ from forecaster.config import TrackingConfig
 from forecaster.evaluation.report import render_report
 from forecaster.model.learner import Learner
 from forecaster.runs import tracking
-from forecaster.runs.console import print_tracked
 from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
@@ -175,7 +174,7 @@ def test_runs_leave_no_file_in_the_working_folder_and_where_they_are_is_said_onc
             pass
         console = Console(width=200)
         with console.capture() as said:
-            print_tracked(console, run)
+            console.print_tracked(run)
         tracked, *others = said.get().splitlines()
         assert tracked.startswith("tracked, see it with: ")
         assert [line.startswith(where) for line in others] == [True] * first
