@@ -646,9 +646,9 @@ class Forecaster:
         Args:
             data_options: fields of `DataConfig`.
         """
-        from forecaster.forecast.parts import open_for
+        from forecaster.forecast.parts import Source
 
-        return open_for(self.artifact, data, future, covariates, data_options)
+        return Source(data, future, covariates, data_options).panel(self.artifact)
 
     @_described
     @_on_device
@@ -732,9 +732,10 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
+        from forecaster.forecast.parts import Source
         from forecaster.forecast.predictor import resolve_window
         from forecaster.panel.timestamps import date_text
-        from forecaster.runs.batch_predict import Source, predict_to
+        from forecaster.runs.batch_predict import predict_to
 
         start = date_text(cutoff, "cutoff")
 
