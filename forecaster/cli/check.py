@@ -15,8 +15,7 @@ from forecaster.errors import DataError, visible
 
 @options.flags_of(api.check)
 def check(
-    json: Annotated[bool, typer.Option("--json", help="Print findings as JSON.")] = False,
-    **given: Any,
+    json: Annotated[bool, typer.Option("--json", help="Print findings as JSON.")] = False, **given: Any
 ) -> None:
     """Show the role of every column, and what may go wrong.
 

@@ -37,8 +37,7 @@ def predict(
         str | None, typer.Option(metavar="ray", help="Make the parts on a cluster of machines.")
     ] = None,
     address: Annotated[
-        str | None,
-        typer.Option(help="Ray cluster; auto: the running one. Default: one started here."),
+        str | None, typer.Option(help="Ray cluster; auto: the running one. Default: one started here.")
     ] = None,
     **given: Any,
 ) -> None:

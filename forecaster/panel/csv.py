@@ -64,11 +64,7 @@ class Dialect:
 
 
 def read_csv(
-    content: Path | bytes,
-    name: str,
-    data: DataConfig,
-    decimals: Decimals,
-    text: Collection[str] = (),
+    content: Path | bytes, name: str, data: DataConfig, decimals: Decimals, text: Collection[str] = ()
 ) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
     """Returns the rows of a delimited file, the decimal marks of its columns, and notes.
 
@@ -270,11 +266,7 @@ def _options(dialect: Dialect) -> dict[str, Any]:
 
 
 def _read(
-    content: Path | bytes,
-    name: str,
-    dialect: Dialect,
-    decimals: Decimals,
-    text: set[str],
+    content: Path | bytes, name: str, dialect: Dialect, decimals: Decimals, text: set[str]
 ) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
     """Returns the rows with numbers as numbers, their decimal marks, and notes.
 

@@ -102,7 +102,7 @@ class Screen(Console):
             f"{panel.schema.layout} layout · {panel.n_series:,} series · "
             f"{number_of(panel.n_channels, 'channel')} · {panel.n_rows:,} rows · "
             f"frequency {calendar.freq} ({grid}) · season {season}"
-            + (f" · repeats every {repeats}" if repeats else ""),
+            + (f" · repeats every {repeats}" if repeats else "")
         )
 
     def print_findings(self, found: Sequence[Finding]) -> None:
@@ -146,7 +146,7 @@ class Screen(Console):
         without = f", without {len(inner)} inner quantiles" if inner else ""
         self.print_line(
             f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
-            "(.csv or .parquet)",
+            "(.csv or .parquet)"
         )
 
     def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
@@ -158,7 +158,7 @@ class Screen(Console):
         self.print_line(
             f"horizon {plan.horizon} · context {model.context_length} · patches of {model.patch} and "
             f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
-            f"{model.decoder_layers} layers",
+            f"{model.decoder_layers} layers"
         )
         train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
         if held:
@@ -167,7 +167,7 @@ class Screen(Console):
             calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
             self.print_line(
                 f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
-                f"windows{calibrates} until {text(split.end)}",
+                f"windows{calibrates} until {text(split.end)}"
             )
             if reason is None and not later:
                 reason = f"too few cutoffs after {text(split.split)}"
@@ -176,7 +176,7 @@ class Screen(Console):
         else:
             self.print_line(
                 f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
-                "validation, so all steps are run and the last weights kept",
+                "validation, so all steps are run and the last weights kept"
             )
 
     def print_start(self, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
@@ -185,7 +185,7 @@ class Screen(Console):
 
         source = ancestry(old)
         self.print_line(
-            f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}",
+            f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}"
         )
         table = Table(box=None, pad_edge=False)
         for heading in ("part", "carried over", "new, from zero", "left behind"):
@@ -195,7 +195,7 @@ class Screen(Console):
             table.add_row(*map(cell, (part.name, *names)))
         self.print(table)
         self.print_line(
-            "scales: the artifact's of covariates carried over, this table's of targets and new covariates",
+            "scales: the artifact's of covariates carried over, this table's of targets and new covariates"
         )
         for part in parts:
             for note in part.notes:
@@ -252,14 +252,14 @@ class Screen(Console):
         elif run.lost:
             self.print_notice(
                 f"MLflow store {run.wanted}: {run.lost}; the run is logged to {run.uri}, copy it later "
-                "with: forecaster runs sync",
+                "with: forecaster runs sync"
             )
         elif run.recorded:
             self.print_line(f"tracked, see it with: {where_to_look(run.uri)}")
         if run.founded and not run.lost:
             self.print_line(
                 f"runs are recorded in {run.uri.removeprefix('sqlite:///')}: MLFLOW_TRACKING_URI names another "
-                "store, --no-tracking (tracking=False) records none",
+                "store, --no-tracking (tracking=False) records none"
             )
 
     def print_cutoffs(self, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
@@ -285,7 +285,7 @@ class Screen(Console):
         self.print(table)
         self.print_line(
             f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
-            f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}",
+            f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
         )
 
     def print_notice(self, text: str) -> None:

@@ -22,12 +22,7 @@ from forecaster.config import (
     required_horizon,
 )
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count
-from forecaster.evaluation.backtest import (
-    Backtest,
-    ForecastsByModel,
-    rolling_cutoffs,
-    run_backtest,
-)
+from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext

@@ -149,12 +149,7 @@ class Outcome:
         if preset is not None:
             gain = "" if self.gain is None else f" ({improvement(self.gain)})"
             lines.append(f"# The preset, trial {preset.number}: {preset.values[0]:.6g}{gain}.")
-        lines += [
-            "#",
-            f"#   {self.fit_command(path)}",
-            "",
-            "",
-        ]
+        lines += ["#", f"#   {self.fit_command(path)}", "", ""]
         settings = yaml.safe_dump(
             self.config(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
         )
@@ -176,13 +171,13 @@ def print_plan(console: Screen, evaluator: Evaluator) -> None:
     paths = ", ".join(entry.path for entry in plan.space.entries)
     console.print_line(
         f"study {plan.study} in {without_password(plan.storage)}: {plan.trials} trials in all · "
-        f"sampler {plan.sampler} · pruner {plan.pruner} · {number_of(plan.workers, 'worker')}",
+        f"sampler {plan.sampler} · pruner {plan.pruner} · {number_of(plan.workers, 'worker')}"
     )
     console.print_line(f"searches {paths}")
     console.print_line(
         f"each trial is fitted to the rows until {evaluator.text(cutoffs[0])} and scored by "
         f"{', '.join(plan.metrics)} at {number_of(len(cutoffs), 'cutoff')} until "
-        f"{evaluator.text(cutoffs[-1])}; trial 0 is the config as it is",
+        f"{evaluator.text(cutoffs[-1])}; trial 0 is the config as it is"
     )
 
 
@@ -265,7 +260,7 @@ def print_results(console: Screen, outcome: Outcome) -> None:
     if linear := sum(map(_is_linear, outcome.finished)):
         console.print_line(
             f"in {linear} of {len(outcome.finished)} finished trials the network has weight 0 %: the linear "
-            "forecast alone, which settings of the network do not change",
+            "forecast alone, which settings of the network do not change"
         )
 
 

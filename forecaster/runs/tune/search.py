@@ -30,13 +30,7 @@ from forecaster.runs.tracking import (
     this_process,
     without_password,
 )
-from forecaster.runs.tune.outcome import (
-    Outcome,
-    SearchBar,
-    log_study,
-    print_plan,
-    print_results,
-)
+from forecaster.runs.tune.outcome import Outcome, SearchBar, log_study, print_plan, print_results
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study
 from forecaster.runs.tune.worker import Evaluate, TrialRequest, TrialResult, safely, start_worker
