@@ -25,6 +25,7 @@ from forecaster.evaluation.comparison import (
 from forecaster.evaluation.error_scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
+from forecaster.runs.console import Screen
 
 HAND = (0.1, 0.5, 0.9)
 
