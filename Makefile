@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check stats format clean
+.PHONY: help demo test slow check stats peers format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,8 @@ check: $(STAMP) ## check format, lint, types and the direction of imports
 stats: $(STAMP) ## print code lines, docstring lines, files, settings and tests per folder
 	$(BIN)/python benchmarks/stats.py
 
+peers: .venv-peers/.stamp ## install the packages that benchmarks/league.py stands beside
+
 format: $(STAMP) ## format the code and mend what lint can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -44,4 +46,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV); the first time takes a minute or two."
 	@$(PYTHON) -m venv $(VENV) \
 		&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]" \
+		&& touch $@
+
+.venv-peers/.stamp: benchmarks/peers.txt
+	@echo "Installing into .venv-peers; the first time takes a minute."
+	@$(PYTHON) -m venv .venv-peers \
+		&& .venv-peers/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/peers.txt \
 		&& touch $@
