@@ -357,13 +357,8 @@ class _Refits:
             fit=FitConfig(validation=asked.fit.validation),
         )
         try:
-<<<<<<< HEAD
-            with stage(self._console, f"fitting the {RIDGE} baseline"):
-                return fit_experts(seen, *resolve(seen, config))
-=======
             with self.console.stage(f"fitting the {RIDGE} baseline"):
-                return fit_linear(seen, *resolve(seen, config))
->>>>>>> main
+                return fit_experts(seen, *resolve(seen, config))
         except ForecasterError as error:
             self.console.print_notice(f"no {RIDGE} in the table: {error}")
             return None
