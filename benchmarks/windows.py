@@ -79,7 +79,7 @@ def make_panel(n_series: int, n_rows: int) -> Panel:
 def measure(panel: Panel) -> dict[str, float]:
     """Returns microseconds per window by stage."""
     config = Config().replaced(
-        horizon=HORIZON, model={"context_length": CONTEXT, "patch": 24, "linear": "none"}
+        horizon=HORIZON, model={"context_length": CONTEXT, "patch": 24, "experts": []}
     )
     index = resolve(panel, config)[1].train
     store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))

@@ -248,7 +248,7 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
     odd = tiny.plain().with_columns(store=pl.col("store").replace({"a": ESCAPE}))
     odd = odd.rename({"sales": f"sales{ESCAPE}"})
     odd.write_parquet("odd.parquet")
-    tiny.write_tiny(tmp_path / "quick.yaml", model=tiny.TINY["model"] | {"linear": "none"})
+    tiny.write_tiny(tmp_path / "quick.yaml", model=tiny.TINY["model"] | {"experts": []})
     pl.concat([odd, odd.head(3)]).write_parquet("twice.parquet")
     for words in (
         ["check", "odd.parquet"],

@@ -118,7 +118,7 @@ class Explanation:
     model: ModelPlan
     """Settings of the network."""
     network: str = ""
-    """How much of the forecast comes from attention, in words; empty without a linear forecast."""
+    """Weights of experts and network, in words; empty without experts."""
 
     def __repr__(self) -> str:
         return f"Explanation({self.report})"

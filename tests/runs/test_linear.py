@@ -29,7 +29,7 @@ def make_linear(make_config):
     """A linear forecast of one lookback and a given penalty."""
 
     def make(horizon=4, fit=None, context_length=12, **model):
-        settled = {"linear": "blend", "lookbacks": [8], "ridge_alpha": ALPHA}
+        settled = {"experts": ["naive", "linear"], "lookbacks": [8], "ridge_alpha": ALPHA}
         return make_config(horizon, context_length=context_length, model=settled | model, fit=fit or {})
 
     return make
@@ -332,7 +332,7 @@ def test_without_validation_quarters_of_the_training_choose(make_panel, make_lin
 
 def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, make_config, tmp_path):
     panel = make_panel(2, 90, known=1, categories=True)
-    config, split = resolve(panel, make_config(4, model={"linear": "blend"}))
+    config, split = resolve(panel, make_config(4, model={"experts": ["naive", "linear"]}))
     artifact = fit_panel(panel, config, split)
     assert 0 <= artifact.metrics["network_effect"] <= 1 and 0 <= artifact.metrics["network_weight"] <= 1
     artifact.save(tmp_path / "model")
@@ -346,7 +346,7 @@ def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, 
 
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
     long, short = make_panel(1, 1200), make_panel(5, 90)
-    open_ = {"linear": "blend", "context_length": None, "patch": None}
+    open_ = {"experts": ["naive", "linear"], "context_length": None, "patch": None}
     model = resolve(long, make_config(8, model=open_))[0].model
     assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
     model = resolve(short, make_config(8, model=open_))[0].model
@@ -354,7 +354,7 @@ def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, m
     model = resolve(make_panel(1, 3100), make_config(8, model=open_))[0].model
     assert model.lookbacks == (168, 336) and model.context_length == 336
     assert model.attention_length == 168
-    held = resolve(long, make_config(8, model={"linear": "blend"}))[0].model
+    held = resolve(long, make_config(8, model={"experts": ["naive", "linear"]}))[0].model
     assert held.lookbacks == (12,) and held.context_length == 12
 
 

@@ -22,7 +22,7 @@ from forecaster.runs.train import TrainingContext
 from forecaster.windows.index import WindowIndex
 from forecaster.windows.store import training_store
 
-LINEAR = {"linear": "blend", "lookbacks": (4, 12)}
+LINEAR = {"experts": ["naive", "linear"], "lookbacks": (4, 12)}
 
 
 def fitted(panel, config, *callbacks):
