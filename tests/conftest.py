@@ -175,7 +175,10 @@ def make_plan(make_config: Callable[..., Config]) -> Callable[..., Plan]:
     def make(horizon: int, **options: object) -> Plan:
         settings = make_config(horizon, **options).model_dump(exclude={"tracking"})
         model = settings["model"]
-        model |= {"decoder_patch": min(model["patch"], horizon), "history_length": model["context_length"]}
+        model |= {
+            "decoder_patch": min(model["patch"], horizon),
+            "history_length": model["context_length"],
+        }
         return parse_plan(settings, "plan")
 
     return make
