@@ -28,7 +28,7 @@ PLAIN = {
 
 @pytest.fixture
 def make_linear(make_config):
-    """A linear forecast of one lookback and a given penalty."""
+    """A linear expert of one lookback and a given penalty."""
 
     def make(horizon=4, fit=None, context_length=12, **model):
         settled = {"experts": ["naive", "linear"], "lookbacks": [8], "ridge_alpha": ALPHA}
@@ -38,7 +38,7 @@ def make_linear(make_config):
 
 
 def linear_of(panel, config, **chosen):
-    """The linear forecast alone, with `chosen` in the place of what validation would choose."""
+    """The linear expert alone, with `chosen` in the place of what validation would choose."""
     plan, split = resolve(panel, config)
     return fit_experts(panel, plan.with_model(**(PLAIN | chosen)), split, "linear"), split
 

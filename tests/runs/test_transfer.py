@@ -60,7 +60,7 @@ def _hourly(days=20):
 
 @cache
 def _attention_alone(table=tiny.shop, known="price"):
-    """A model without a linear forecast, which would be solved afresh."""
+    """A model without experts, which would be solved afresh."""
     return _fit(table(), known=known, model=tiny.TINY["model"] | {"experts": []})
 
 
