@@ -13,7 +13,7 @@ from forecaster.model.linear import ALL
 from forecaster.model.network import Network
 from forecaster.runs import ridge
 from forecaster.runs.fit import resolve
-from forecaster.runs.linear import choose_linear
+from forecaster.runs.linear_settings import choose_linear
 from forecaster.runs.pool import fit_experts
 
 ALPHA = 0.03
