@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWar
 
 TRACKED = tiny.TINY | {
     "tracking": {"enabled": True},
-    "fit": {"steps": 20, "batch_size": 16},
+    "fit": {"steps": 20, "batch_size": 16, "patience": None},
 }
 
 
@@ -75,7 +75,7 @@ def test_a_run_has_the_plan_versions_scores_and_the_table(tracked):
     assert run.info.run_name == "shop" and run.info.status == "FINISHED"
     params = run.data.params
     assert params["horizon"] == "7" and params["fit.steps"] == "20"
-    assert params["model.context_length"] == str(model.config.model.context_length) == "28"
+    assert params["model.attention_length"] == str(model.config.model.context_length) == "28"
     assert params["data.known"] == "['price']" and params["data.freq"] == "1d"
     tags = run.data.tags
     assert tags["fingerprint"] == model.artifact.fingerprint

@@ -30,7 +30,7 @@ pytestmark = [
 PROGRAM = "import sys; from forecaster.cli import main; main()"
 CONFIG = tiny.TINY | {
     "tracking": {"enabled": True},
-    "fit": {"steps": 20, "batch_size": 16},
+    "fit": {"steps": 20, "batch_size": 16, "patience": None},
 }
 
 
