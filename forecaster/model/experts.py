@@ -3,8 +3,9 @@
     history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts   [R, H, E]
                         └─▶ experts at eight earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
 
-A weight is the softmax of −8 · (error / least error − 1), which tends to equal weights where few earlier
-cutoffs are known. An error counts only leads up to the cutoff of the window. All experts commute with
+A weight is the softmax of −6 · (error / least error − 1), which tends to equal weights where few earlier
+cutoffs are known, less the same of the errors on all training windows times 12, where these are many. An
+error counts only leads up to the cutoff of the window. All experts commute with
 y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
@@ -35,8 +36,10 @@ CUTOFFS = 8
 """Earlier cutoffs at which experts are compared."""
 SEASONS = 6
 """Seasons that a growing season is estimated from; a memory holds as many where history allows."""
-SHARPNESS = 8.0
-"""Of the weights: an expert whose error is an eighth larger than the least has e⁻¹ of its weight."""
+SHARPNESS = 6.0
+"""Of the weights: an expert whose error is a sixth larger than the least has e⁻¹ of its weight."""
+TABLE_SHARPNESS = 12.0
+"""The same for errors on the training windows."""
 PERIODS = 3
 """Seasons that a seasonal mean averages."""
 _LEADS = 12  # at most, at which earlier forecasts are scored
@@ -126,6 +129,9 @@ class Experts(nn.Module):
         of the weighted mean, then those of each expert alone."""
         offsets = (1.25 * normal).expand(1 + len(self.names), shape.horizon, -1)
         self.register_buffer("offsets", offsets.clone())
+        self.worse: Tensor
+        """[E] error on the training windows over the least − 1, shrunk to 0 where these are few."""
+        self.register_buffer("worse", torch.zeros(len(self.names)))
         self.intermittent: Tensor
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
@@ -165,7 +171,8 @@ class Experts(nn.Module):
         least = torch.where(formed, error, torch.inf).amin(dim=1, keepdim=True)
         worse = (error + _TINY) / (least + _TINY) - 1
         trust = (count / (count + 1))[:, None]
-        logits = (-SHARPNESS * trust * worse).clamp(min=-_MOST_LOGIT)
+        logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse
+        logits = logits.clamp(min=-_MOST_LOGIT)
         logits = torch.where(formed, logits, -torch.inf)
         return Pool(now, error, logits, count, self._scatter(filled, own))
 
@@ -402,7 +409,9 @@ class Correction(nn.Module):
         pool = pool._replace(forecasts=pool.forecasts[:, :horizon])
         unit = experts.unit(pool)[:, None, None]
         center = experts.weighted(pool, self.logits(raw, pool, experts))[..., None]
-        center = center + raw[..., _QUERY : _QUERY + 1] * unit
+        # Between the unit of the bands and that of the context: the first learns slowly where experts are
+        # good, the second is coarse there.
+        center = center + raw[..., _QUERY : _QUERY + 1] * unit.sqrt()
         offsets = experts.offsets[0, :horizon]
         steps = offsets.diff(dim=-1) * raw[..., _QUERY + 1 :].clamp(-3, 3).exp() * unit
         below = center - steps[..., :m].flip(-1).cumsum(-1).flip(-1)

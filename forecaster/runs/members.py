@@ -137,6 +137,7 @@ class Trainings:
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
             if before_refit.experts is not None and float(before_refit.network_weight) == 0:
                 network = self.network(own, split).requires_grad_(False).eval()
+                _forget_held_out(network)
                 trained.append(Trained(name, network, own.fit.seed, 0, 0, curves={}, ended=False))
             else:
                 trained.append(self._trained(name, own, split))
@@ -176,6 +177,7 @@ class Trainings:
         self._hand(Training(learner, split, plan, name))
         best = train(learner, self.store, split, plan, context)
         merge(learner.average)
+        _forget_held_out(learner.average)
         return Trained(
             name=name,
             network=learner.average,
@@ -185,6 +187,12 @@ class Trainings:
             curves=learner.curves,
             ended=learner.ended and not best.out_of_patience,
         )
+
+
+def _forget_held_out(network: Network) -> None:
+    """Drops the linear maps that only training windows are forecast by."""
+    if network.experts is not None and network.experts.linear is not None:
+        network.experts.linear.held_out = ()
 
 
 def of_member(plan: Plan, number: int) -> Plan:

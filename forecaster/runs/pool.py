@@ -20,6 +20,7 @@ from forecaster.model.experts import (
     SEASONAL,
     SEASONS,
     SECOND,
+    TABLE_SHARPNESS,
 )
 from forecaster.model.network import Network
 from forecaster.panel.calendar import Calendar, cycle_steps
@@ -41,6 +42,7 @@ _ZEROS = 0.1  # of the training rows of an intermittent channel at least
 _RESIDUALS = 1 << 22  # cells from which quantiles are taken
 _ROWS = 4096
 _POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
+_TABLE = 20  # windows side by side at which errors on all of them count half
 _PRIOR = 4  # windows side by side that a normal distribution counts as
 _BATCH = 256
 
@@ -170,7 +172,7 @@ def _intermittent(panel: Panel, rows: NDArray[np.int64] | slice = slice(None)) -
 def _learn_offsets(
     network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore
 ) -> None:
-    """Puts quantiles of the residuals of training windows into the experts.
+    """Puts errors on training windows, and quantiles of their residuals, into the experts.
 
     They count from the residuals' own median: a few quarters' drift is more than a bias (taken for one,
     it raised the MSE of ETTh1 720 hours ahead from .83 to .98).
@@ -181,24 +183,30 @@ def _learn_offsets(
     together = 1 if split.train.channels == panel.n_channels else panel.n_channels
     most = min(_ROWS, _RESIDUALS // (plan.horizon * width)) // together
     numbers = even_draw(len(split.train), max(1, most))
-    missed = []
+    seen = []
     for batch in WindowSequence(store, split.train, numbers, _BATCH):
         scale = network.scale(batch.inputs)
         pool = network.pool(batch.inputs, scale, batch.time)
-        target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
-        center = experts.weighted(pool, pool.logits)[..., None]
-        every = torch.cat([center, pool.forecasts], dim=-1)
+        seen.append((pool, scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]))
+    # Windows that overlap repeat each other: as many as fit side by side count.
+    apart = len(split.train) * together / plan.horizon
+    missed = [(pool.forecasts - target).abs() / pool.scatter[:, None, None] for pool, target in seen]
+    error = torch.cat(missed).flatten(0, 1).nanmean(dim=0)
+    experts.worse.copy_(apart / (apart + _TABLE) * (error / error.min() - 1).nan_to_num(0.0))
+    missed = []
+    for pool, target in seen:
+        pool = pool._replace(logits=pool.logits - TABLE_SHARPNESS * experts.worse)
+        every = torch.cat([experts.weighted(pool, pool.logits)[..., None], pool.forecasts], dim=-1)
         units = [experts.unit(pool), *(pool.unit(error) for error in pool.error.T)]
         missed.append((target - every) / torch.stack(units, dim=-1)[:, None])
     residuals = torch.cat(missed).numpy()
-    # Windows that overlap repeat each other: as many as fit side by side count.
-    apart = len(split.train) * together / plan.horizon
     trust = apart / (apart + _PRIOR)
     for lead in range(plan.horizon):
         reach = min(plan.horizon, _POOLED // (2 * len(residuals)))
         near = residuals[:, max(0, lead - reach) : lead + reach + 1].reshape(-1, width)
-        found = np.nanquantile(near, levels, axis=0).T if len(near) > 1 else None
-        if found is None or not np.isfinite(found).all():
+        near = near[np.isfinite(near).all(axis=1)]
+        if len(near) < 2:
             continue
+        found = np.quantile(near, levels, axis=0).T
         found = torch.from_numpy(found - found[:, levels == 0.5])
         experts.offsets[:, lead] += trust * (found - experts.offsets[:, lead])
