@@ -155,7 +155,7 @@ def make_config() -> Callable[..., Config]:
             "dropout": 0.0,
             "context_length": context_length,
             "patch": 2,
-            "linear": "none",
+            "experts": [],
         }
         small = {"steps": 6, "batch_size": 8}
         return Config().replaced(
@@ -174,7 +174,11 @@ def make_plan(make_config: Callable[..., Config]) -> Callable[..., Plan]:
 
     def make(horizon: int, **options: object) -> Plan:
         settings = make_config(horizon, **options).model_dump(exclude={"tracking"})
-        settings["model"]["decoder_patch"] = min(settings["model"]["patch"], horizon)
+        model = settings["model"]
+        model |= {
+            "decoder_patch": min(model["patch"], horizon),
+            "history_length": model["context_length"],
+        }
         return parse_plan(settings, "plan")
 
     return make

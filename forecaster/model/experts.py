@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -507,7 +507,7 @@ def _code(name: str) -> NDArray[np.float32]:
     return draw.standard_normal(CODE).astype(np.float32)
 
 
-def _blocks(windows: Float[Tensor, "R J K"], season: int, most: int) -> Float[Tensor, "R J N S"]:
+def _blocks(windows: Shaped[Tensor, "R J K"], season: int, most: int) -> Shaped[Tensor, "R J N S"]:
     """The last whole seasons, oldest first."""
     count = min(most, windows.shape[-1] // season)
     blocks: Tensor = windows[..., -count * season :].unflatten(-1, (count, season))
