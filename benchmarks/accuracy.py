@@ -1,6 +1,6 @@
 """What the accuracy benchmarks share: tasks, fits, and scores window by window.
 
-Scored are our model, its linear forecast alone (ridge) and seasonal naive; each fit is an MLflow run. A
+Scored are our model, its linear expert alone (ridge) and seasonal naive; each fit is an MLflow run. A
 fit reads only the rows before the first scored one; no window is dropped; every model is scored on the
 same cells.
 
@@ -165,7 +165,7 @@ def compare(
 
 
 def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
-    """Returns the model of a task and, where it has one, its linear forecast alone.
+    """Returns the model of a task and, where it has one, its linear expert alone.
 
     Args:
         task: whose `seen` rows it is fitted to.
@@ -180,7 +180,7 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     assert last is None or seen.row_at(split.split).tolist() == [last]
     context = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))
     artifact = fit_panel(seen, plan, split, context)
-    linear = artifact.ensemble.linear_only()
+    linear = artifact.ensemble.experts_only("linear")
     if linear is None:
         return {MODEL: artifact}
     return {MODEL: artifact, RIDGE: replace(artifact, ensemble=linear)}

@@ -48,7 +48,7 @@ SETS = [
     "model.decoder_layers=1",
     f"model.context_length={CONTEXT}",
     "model.patch=24",
-    "model.linear=none",
+    "model.experts=[]",
     "fit.steps=20",
     "tracking.enabled=false",
 ]

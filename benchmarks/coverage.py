@@ -4,7 +4,7 @@
     python benchmarks/coverage.py sales.csv --target units --known price promo --horizon 28
 
 A model is fitted once, on all rows before the first cutoff; then its quantiles are compared with what
-followed at so many cutoffs, one horizon apart, with and without the conformal offsets. A
+followed at so many cutoffs, one horizon apart, with and without the conformal factors. A
 window is a cutoff of one series. Width and pinball loss are in units of the window's own scale, so that
 large series do not drown small ones; the last column has the pinball loss in units of the data too. The
 interval holds 95 % of the coverages of cutoffs drawn anew in blocks. Some tables have their settings

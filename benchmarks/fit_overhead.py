@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from itertools import islice
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers.logger import DummyLogger
@@ -33,7 +32,7 @@ from forecaster.model.network import Network
 from forecaster.runs.fit import resolve
 from forecaster.runs.train import GRADIENT_CLIP, TrainingContext, train
 from forecaster.windows.datamodule import TrainingStream
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 STEPS, WARM, ROUNDS = 16, 4, 7
 BARE, AVERAGED, OURS, LOGGED = "bare loop", "bare loop + average", "fit", "fit, dummy logger"
@@ -45,10 +44,11 @@ class Bench:
     def __init__(self) -> None:
         panel = make_panel(200, 500)
         fit = {"steps": STEPS, "validation": None}
-        self.config, self.split = resolve(panel, Config().replaced(horizon=24, fit=fit))
+        asked = Config().replaced(horizon=24, model={"experts": []}, fit=fit)
+        self.config, self.split = resolve(panel, asked)
         model = self.config.model
         self.series = panel.labels
-        self.store = WindowStore(panel, model.context_length or 0, 24, np.array([1]))
+        self.store = training_store(panel, self.config)
         torch.manual_seed(0)
         self.network = Network(model, shape_of(panel, 24))
 

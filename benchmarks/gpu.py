@@ -26,7 +26,7 @@ from forecaster.forecast.artifact import shape_of
 from forecaster.model.hardware import DEVICES
 from forecaster.model.network import Network
 from forecaster.runs.fit import resolve
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 SIDE, ROUNDS, WARM = 4096, 20, 5
 
@@ -43,10 +43,10 @@ def main() -> None:
     given = parser.parse_args()
     bf16 = given.precision == "bf16"
     panel = make_panel()
-    model = {"width": given.width, "context_length": CONTEXT, "patch": 16}
+    model = {"width": given.width, "context_length": CONTEXT, "patch": 16, "experts": []}
     plan, _ = resolve(panel, Config().replaced(horizon=HORIZON, model=model))
     network = Network(plan.model, shape_of(panel, HORIZON)).to(given.device)
-    store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
+    store = training_store(panel, plan)
     series = np.arange(given.batch) % panel.n_series
     inputs = store.batch(series, None, panel.indptr[series] + CONTEXT - 1).inputs.to(given.device)
 

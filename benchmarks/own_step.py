@@ -26,7 +26,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.fit import resolve
 from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.batch import Inputs
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 CONTEXT, HORIZON, STEPS, WARM = 336, 96, 24, 8
 
@@ -49,7 +49,7 @@ def main() -> None:
     torch.set_num_threads(1)
     alone = sys.argv[1] == "2 layers"
     model = {"width": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 1}
-    sizes = {"context_length": CONTEXT, "patch": 16}
+    sizes = {"context_length": CONTEXT, "patch": 16, "experts": []}
     levels = {"quantile_levels": [0.5]} if alone else {}
     fit = {"steps": STEPS, "batch_size": 256, "validation": None}
     panel = make_panel()
@@ -57,7 +57,7 @@ def main() -> None:
     plan, split = resolve(panel, config)
     network = (EncoderOnly if alone else Network)(plan.model, shape_of(panel, HORIZON))
     clock = Clock()
-    store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
+    store = training_store(panel, plan)
     learner = Learner(network, plan.fit, panel.labels)
     train(learner, store, split, plan, TrainingContext(callbacks=(clock,)))
     print(json.dumps(clock.milliseconds))

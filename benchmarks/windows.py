@@ -34,7 +34,7 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import resolve
 from forecaster.windows.datamodule import TrainingStream
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 CONTEXT, HORIZON = 96, 24
 TARGETS = {"bare gather": 0.3, "Batch": 1.0}
@@ -79,10 +79,10 @@ def make_panel(n_series: int, n_rows: int) -> Panel:
 def measure(panel: Panel) -> dict[str, float]:
     """Returns microseconds per window by stage."""
     config = Config().replaced(
-        horizon=HORIZON, model={"context_length": CONTEXT, "patch": 24, "linear": "none"}
+        horizon=HORIZON, model={"context_length": CONTEXT, "patch": 24, "experts": []}
     )
-    index = resolve(panel, config)[1].train
-    store = WindowStore(panel, CONTEXT, HORIZON, np.array([1]))
+    plan, split = resolve(panel, config)
+    index, store = split.train, training_store(panel, plan)
     rng = np.random.default_rng(1)
     figures = {}
     view = _overlapping(torch.from_numpy(panel.values))

@@ -47,6 +47,8 @@ _COMMON = {
     "data": "CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.",
     "horizon": "Steps to forecast. None = as in the config.",
     "config": "YAML file of settings. Or a mapping, or a Config.",
+    "experts": "Closed-form experts of the forecast; one alone trains no network, none = the network alone. "
+    "None = all that suit the table.",
     "future": "Table of the covariates known in advance, after the cutoff.",
     "covariates": "Second table, joined on series and time.",
     "until": "Hold out all rows after this date.",
@@ -163,6 +165,7 @@ def fit(
     precision: Literal["full", "bf16"] | None = None,
     compile: bool = False,
     budget: str | float | None = None,
+    experts: str | Sequence[str] | None = None,
     lower: float | None = None,
     upper: float | None = None,
     integer: bool = False,
@@ -213,7 +216,7 @@ def fit(
     settings = settings.replaced(
         target={key: bound for key, bound in bounds.items() if bound is not None}
     )
-    settings = _tracked(settings, tracking)
+    settings = _tracked(_with_experts(settings, experts), tracking)
     if budget is not None:
         settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
     if precision not in (None, "full", "bf16"):
@@ -434,6 +437,7 @@ def backtest(
     refit: Literal["once", "each"] = "once",
     *,
     config: Settings | None = None,
+    experts: str | Sequence[str] | None = None,
     stride: int | None = None,
     covariates: object = None,
     only: str | Sequence[str] | None = None,
@@ -461,7 +465,8 @@ def backtest(
     from forecaster.config import config_from, required_horizon
     from forecaster.panel.findings import check_paths
 
-    settings = _tracked(config_from(config, horizon, data_options), tracking)
+    settings = _with_experts(config_from(config, horizon, data_options), experts)
+    settings = _tracked(settings, tracking)
     required_horizon(settings)
     check_paths(data, covariates)
 
@@ -471,7 +476,7 @@ def backtest(
     options = BacktestOptions(windows, refit, stride, None, only)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
-    more = {"horizon": horizon, "config": config, "covariates": covariates}
+    more = {"horizon": horizon, "config": config, "experts": experts, "covariates": covariates}
     command = command or _call("fc.backtest", data, options, **more, **data_options)
     return run_backtest_pipeline(
         settings, panel, options, settings.tracking, source, quiet, name, command
@@ -564,6 +569,13 @@ def _check_model(path: str | Path) -> bool:
     if not registered:
         check_saved(Path(path))
     return registered
+
+
+def _with_experts(config: Config, experts: str | Sequence[str] | None) -> Config:
+    if experts is None:
+        return config
+    names = [experts] if isinstance(experts, str) else [*experts]
+    return config.replaced(model={"experts": [] if names == ["none"] else names})
 
 
 def _tracked(config: Config, tracking: bool) -> Config:

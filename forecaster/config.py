@@ -190,7 +190,7 @@ class ModelConfig(Section):
     """Closed-form forecasts that the network weighs and corrects, as [ets, linear]; null = all that suit the
     table, [] = none."""
     lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
-    """Steps before the cutoff that the linear forecast reads, one map each, averaged; null = chosen."""
+    """Steps before the cutoff that the linear expert reads, one map each, averaged; null = chosen."""
     linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
         "window"
     )
@@ -367,7 +367,7 @@ class ModelPlan(ModelConfig):
 
     width: int = Field(64, ge=4, le=WIDEST)
     context_length: int = Field(ge=2, le=LONGEST)
-    """Steps of a window before the cutoff: what attention and the linear forecast read."""
+    """Steps of a window before the cutoff: what attention and the linear expert read."""
     attention_length: int | None = Field(None, ge=1, le=LONGEST)
     """Steps before the cutoff that attention reads; None = all."""
     patch: int = Field(ge=1, le=LONGEST)
@@ -387,7 +387,7 @@ class ModelPlan(ModelConfig):
     """Steps of the main season, and of a longer one; 0 = none."""
     linear_units: Literal["window", "training"] | int = "window"
     linear_lags: tuple[int, ...] = ()
-    """Steps before the horizon from which the linear forecast reads known covariates once more."""
+    """Steps before the horizon from which the linear expert reads known covariates once more."""
     linear_phases: int = Field(1, ge=1, le=LONGEST)
     """Places of the shortest calendar cycle that have linear maps of their own."""
     linear_calendar: bool = False

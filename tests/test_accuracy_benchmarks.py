@@ -29,7 +29,7 @@ TINY = {
     "model.encoder_layers": 1,
     "model.context_length": 48,
     "model.patch": 24,
-    "model.linear": "none",
+    "model.experts": [],
     "fit.steps": 2,
     "fit.batch_size": 8,
 }

@@ -236,7 +236,7 @@ def test_metrics_hold_the_scores_of_the_model_and_of_cheap_baselines_and_the_cur
     metrics = tiny.model().metrics
     cheap = ["seasonal naive", "naive", "drift", "ridge"]
     assert list(metrics["validation"]["scores"]) == ["forecaster", *cheap]
-    assert metrics["steps"] == 5 and metrics["best_step"] == 5
+    assert metrics["steps"] == 5 and 1 <= metrics["best_step"] <= 5
     assert [step for step, _ in metrics["curves"]["validation_loss"]] == [1, 2, 3, 4, 5]
 
 

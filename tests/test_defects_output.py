@@ -106,9 +106,9 @@ def test_what_happens_is_said_with_its_seconds(monkeypatch, capsys):
     monkeypatch.setattr(pipeline, "resolve", slow)
     fc.fit(tiny.plain(), horizon=7, config=tiny.TINY)
     shown = capsys.readouterr().out
-    assert re.search(r"choosing the linear forecast … \d s\n", shown)
+    assert re.search(r"choosing experts and their settings … \d s\n", shown)
     assert re.search(r"step 5/5, loss … · best validation \d\.\d+, at most 0 s left\n", shown)
-    assert re.search(r"network weight (0 %: the forecast is linear|\d+ %, chosen)", shown)
+    assert re.search(r"experts: (\S+ \d+ %, ){3}\d+ others; network weight \d+ %\n", shown)
     assert "nan" not in shown
 
 
@@ -248,7 +248,7 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
     odd = tiny.plain().with_columns(store=pl.col("store").replace({"a": ESCAPE}))
     odd = odd.rename({"sales": f"sales{ESCAPE}"})
     odd.write_parquet("odd.parquet")
-    tiny.write_tiny(tmp_path / "quick.yaml", model=tiny.TINY["model"] | {"linear": "none"})
+    tiny.write_tiny(tmp_path / "quick.yaml", model=tiny.TINY["model"] | {"experts": []})
     pl.concat([odd, odd.head(3)]).write_parquet("twice.parquet")
     for words in (
         ["check", "odd.parquet"],

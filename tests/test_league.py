@@ -15,7 +15,7 @@ import league
 from accuracy_report import guarded
 
 LEVELS = [k / 10 for k in range(1, 10)]
-TINY = ("width=8", "heads=2", "encoder_layers=1", "context_length=14", "patch=7", "linear=none")
+TINY = ("width=8", "heads=2", "encoder_layers=1", "context_length=14", "patch=7", "experts=[]")
 SETTINGS = [word for each in TINY for word in ("--set", f"model.{each}")]
 SETTINGS += ["--preset", "smoke", "--set", "fit.steps=2", "--set", "fit.batch_size=8", "--seed", "3"]
 HORIZON, SEASON = 5, 7

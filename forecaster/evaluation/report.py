@@ -29,7 +29,7 @@ from forecaster.evaluation.report_data import (
     percent,
     rank,
 )
-from forecaster.forecast.artifact import calibration_line
+from forecaster.forecast.artifact import calibration_line, network_line
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.writer import html_page
 from forecaster.panel.findings import listing
@@ -298,6 +298,8 @@ def _model(data: ReportData, context: ReportContext) -> str:
         "context": f"{number_of(artifact.context_length, 'step')}, patches of {model.patch}",
         "trained until": data.backtest.forecasts[0].panel.calendar.text(artifact.trained_until),
     }
+    if line := network_line(artifact):
+        facts["experts"] = line.removeprefix("experts: ")
     parts = [_facts(facts)]
     if members := metrics.get("members"):
         rows = [

@@ -29,7 +29,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
-from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.errors import ArtifactError, ConfigError, DataError, number_of
 from forecaster.files import atomic_folder
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
 from forecaster.model.embedding import Shape
@@ -43,6 +43,7 @@ from forecaster.panel.schema import Schema
 FORMAT = 3
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
+_NAMED = 3  # of the experts
 _LAST_READER = "e917b4f"  # commit, of format 1
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
@@ -258,7 +259,7 @@ class _Metrics(BaseModel):
     """The keys of metrics.json that the card and the report read."""
 
     network_weight: _Number | None = None
-    network_effect: _Number | None = None
+    expert_weights: dict[str, _Number] = {}
     calibration: _Calibrated | None = None
     curves: dict[str, list[list[_Number]]] = {}
     validation: _Validation = _Validation()
@@ -429,7 +430,7 @@ def calibration_line(artifact: Artifact) -> str:
         "truth before"
     )
     if not found["strength"]:
-        return f"{line}; no offset improves it, the quantiles stay"
+        return f"{line}; no factor improves it, the quantiles stay"
     changes = " · ".join(
         f"{name} × {after[name] / before[name]:.3f}" if before[name] else f"{name} was 0"
         for name in ("width", "pinball")
@@ -438,17 +439,16 @@ def calibration_line(artifact: Artifact) -> str:
 
 
 def network_line(artifact: Artifact) -> str:
-    """Returns how much of the forecast comes from the attention network; empty without a measurement."""
-    found, weight = (artifact.metrics.get(f"network_{name}") for name in ("effect", "weight"))
-    if found is None:
+    """Returns the weights of experts and network as the fit measured them; may be empty."""
+    weights = artifact.metrics.get("expert_weights")
+    if not weights:
         return ""
-    if not weight:
-        return "network weight 0 %: the experts alone were best on the validation windows"
-    return (
-        f"network weight {100 * weight:.0f} %, chosen on the validation windows; there the network makes "
-        f"{100 * found:.0f} % of what moves forecasts away from the mean of their context, the "
-        "experts the rest"
-    )
+    largest = sorted(weights, key=weights.__getitem__, reverse=True)
+    named = [f"{name} {100 * weights[name]:.0f} %" for name in largest[:_NAMED]]
+    if left := len(weights) - len(named):
+        named.append(number_of(left, "other"))
+    network = 100 * (artifact.metrics.get("network_weight") or 0)
+    return f"experts: {', '.join(named)}; network weight {network:.0f} %"
 
 
 def _ancestors(parent: dict[str, Any] | None) -> list[str]:

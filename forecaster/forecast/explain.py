@@ -118,7 +118,7 @@ class Explanation:
     model: ModelPlan
     """Settings of the network."""
     network: str = ""
-    """How much of the forecast comes from attention, in words; empty without a linear forecast."""
+    """Weights of experts and network, in words; empty without experts."""
 
     def __repr__(self) -> str:
         return f"Explanation({self.report})"
@@ -348,13 +348,15 @@ def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> 
 
 
 def _without(inputs: Inputs, part: str, column: int) -> Inputs:
-    """Returns inputs with one column of a field missing."""
-    values = getattr(inputs, part).clone()
-    values[..., column] = 0 if part.endswith("_category") else torch.nan
-    hidden = {part: values}
-    mask = "observed" if part == "context" else f"{part}_observed"
-    if hasattr(inputs, mask):
-        hidden[mask] = ~values.isnan()
+    """Returns inputs with one column of a field missing; of the context, in the history too."""
+    hidden = {}
+    for name in ("context", "history") if part == "context" else (part,):
+        values = getattr(inputs, name).clone()
+        values[..., column] = 0 if name.endswith("_category") else torch.nan
+        hidden[name] = values
+        mask = "observed" if name == "context" else f"{name}_observed"
+        if hasattr(inputs, mask):
+            hidden[mask] = ~values.isnan()
     return replace(inputs, **hidden)
 
 
@@ -406,12 +408,16 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
         step[start:stop] = True
         cells = step[None, :, None]
         left = inputs.observed & ~cells
+        steps = inputs.history.shape[1]
+        earlier = torch.cat([step.new_zeros(max(0, steps - length)), step])[None, -steps:, None]
         # A block that was never observed hides nothing; one that holds all leaves nothing to forecast.
         if left.any() and (inputs.observed & cells).any():
             rest = replace(
                 inputs,
                 context=inputs.context.masked_fill(cells, torch.nan),
                 observed=left,
+                history=inputs.history.masked_fill(earlier, torch.nan),
+                history_observed=inputs.history_observed & ~earlier,
                 past=inputs.past.masked_fill(cells, torch.nan),
                 past_observed=inputs.past_observed & ~cells,
                 past_category=inputs.past_category.masked_fill(cells, 0),

@@ -126,6 +126,17 @@ class Network(nn.Module):
         unfolded: Tensor = quantiles.unflatten(0, (-1, raw.shape[2])).transpose(1, 2)
         return unfolded
 
+    def expert_weights(self, inputs: Inputs) -> Float[Tensor, "R H E"]:
+        """Returns how much of the forecast of each lead comes from each expert; they sum to 1."""
+        assert self.experts is not None
+        pool, weight = self.pool(inputs, self.scale(inputs)), float(self.network_weight)
+        alone: Tensor = pool.logits.softmax(dim=-1)[:, None].expand_as(pool.forecasts)
+        if weight == 0:
+            return alone
+        assert isinstance(self.head, Correction)
+        raw = self.decode(self.encode(inputs), inputs).transpose(1, 2).flatten(0, 1)
+        return alone.lerp(self.head.logits(raw, pool, self.experts).softmax(dim=-1), weight)
+
     def _unfolded(self, rows: Float[Tensor, "R H Q"], inputs: Inputs) -> Float[Tensor, "B H C Q"]:
         unfolded: Tensor = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]

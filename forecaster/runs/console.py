@@ -155,11 +155,13 @@ class Screen(Console):
 
         text = panel.calendar.text
         model = plan.model
-        self.print_line(
-            f"horizon {plan.horizon} · context {model.context_length} · patches of {model.patch} and "
-            f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
-            f"{model.decoder_layers} layers"
+        network = f" · patches of {model.patch} and {model.decoder_patch} · width {model.width} · " + (
+            f"{model.encoder_layers} + {model.decoder_layers} layers"
         )
+        experts = number_of(len(model.experts), "expert")
+        if len(model.experts) == 1:
+            network, experts = "", f"expert {model.experts[0]}, no network"
+        self.print_line(f"horizon {plan.horizon} · context {model.context_length}{network} · {experts}")
         train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
         if held:
             reason, later = uncalibrated(plan), len(split.calibration_windows)
@@ -225,9 +227,9 @@ class Screen(Console):
         from forecaster.forecast.artifact import calibration_line, network_line
 
         found = artifact.metrics
-        line = f"{found['steps']} steps"
+        line = f"{found['steps']} steps" if found["steps"] else "no network to train"
         if "validation" in found:
-            line += f", best at {found['best_step']}"
+            line += f", best at {found['best_step']}" if found["steps"] else ""
             mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
             verdict = compare(mine["WQL"], naive["WQL"])
             skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""

@@ -1,8 +1,8 @@
 """Config and panel → plan (`resolve`, once) → artifact (`fit_panel`).
 
-    resolve      context and patches → split → width and steps → linear forecast
-    fit_panel    networks → weights of network and linear forecast → ensemble weights → calibration
-                 → validation scores → the same on all rows, with `fit.refit`
+    resolve      context and patches → experts → split → width and steps → linear expert
+    fit_panel    experts and networks → network weights → ensemble weights → calibration
+                 → validation scores → the same on all rows, with `fit.refit`; one expert has no network
 
 Scalers and categories come from training rows only; the same seed gives the same artifact.
 """
@@ -41,7 +41,7 @@ from forecaster.runs.members import (
     curves_of,
     member_metrics,
 )
-from forecaster.runs.pool import pool_settings
+from forecaster.runs.pool import pool_settings, smallest
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.versions import versions
 from forecaster.runs.warm_start import (
@@ -53,9 +53,9 @@ from forecaster.runs.warm_start import (
     with_words_of,
 )
 from forecaster.windows.datamodule import WindowSequence
-from forecaster.windows.index import Int64
+from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel, split_time
-from forecaster.windows.store import training_store
+from forecaster.windows.store import WindowStore
 
 SIZES = ((500, 64, 200, 64), (2_000, 64, 300, 128), (200_000, 64, 400, 256), (None, 128, 800, 256))
 """(training windows below, width, steps, batch size)."""
@@ -123,6 +123,8 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     plan = plan.with_fit(steps=fit.steps or steps, batch_size=fit.batch_size or batch)
     if start is not None:
         check_start(panel, plan, start)
+    if len(plan.model.experts) == 1 and start is None:
+        plan = smallest(plan)
     check_memory(plan.model, shape_of(panel, plan.horizon))
     check_work(plan.model, plan.horizon, plan.fit.ensemble_size)
     return choose_linear(panel, plan, split), split
@@ -179,9 +181,9 @@ def fit_panel(
         with context.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)
         found = artifact.metrics | member_metrics(members, weights)
+        found |= _expert_weights(artifact.ensemble, trainings.store, split)
         if len(split.validation_windows):
             with context.stage("scoring the validation windows"):
-                found |= _network_effect(artifact.ensemble, panel, plan, split)
                 found["validation"] = _validate(artifact, panel, split, context)
             if plan.fit.refit and not members[-1].ended:
                 members = trainings.refitted(plan, members)
@@ -285,7 +287,7 @@ def _check_tokens(plan: Plan) -> None:
 def _validate(
     artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
 ) -> dict[str, Any]:
-    """Scores of the validation windows: the model, its linear forecast and cheap baselines."""
+    """Scores of the validation windows: the model, its linear expert and cheap baselines."""
     found, _, cutoffs = split.validation.locate(split.validation_windows)
     series, cutoff = np.unique(np.stack([found, cutoffs]), axis=1)
     models = {MODEL: artifact}
@@ -335,27 +337,22 @@ def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: In
 
 
 @torch.no_grad()
-def _network_effect(ensemble: Ensemble, panel: Panel, plan: Plan, split: Split) -> dict[str, float]:
-    """The mean network weight, and the part of the forecast that networks move (`network_effect`).
-
-    The latter is a / (a + b): a is the mean distance of the median from the linear one, b that of the
-    linear one from the mean of the context, in scaled units. Nothing where there is no linear forecast.
-    """
-    linear = ensemble.experts_only()
-    if linear is None:
-        return {}
+def _expert_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[str, Any]:
+    """The mean weights of network and experts over validation windows, else over training windows."""
     members: list[Network] = list(ensemble.members)  # type: ignore[arg-type]
-    weights = zip(members, ensemble.weights, strict=True)
-    share = sum(float(member.network_weight) * weight for member, weight in weights)
-    ensemble = ensemble.with_factors(None)  # they move no median, and need all channels at once
-    numbers = split.validation_windows[:: -(-len(split.validation_windows) // _MEASURED_WINDOWS)]
-    median = ensemble.levels.index(0.5)
-    moved = torch.zeros(2, dtype=torch.float64)
-    store = training_store(panel, plan)
-    for batch in WindowSequence(store, split.validation, numbers, _MEASURED_BATCH):
-        scale = ensemble.scale(batch.inputs)
-        straight, blended = (scale.apply(one(batch.inputs))[..., median] for one in (linear, ensemble))
-        for n, distance in enumerate((blended - straight, straight)):
-            moved[n] += torch.where(distance.isfinite(), distance.abs(), 0.0).sum()
-    whole = float(moved.sum())
-    return {"network_weight": share, "network_effect": float(moved[0]) / whole if whole else 0.0}
+    names, own = members[0].config.experts, torch.tensor(ensemble.weights)
+    if not names:
+        return {}
+    index, numbers = split.validation, split.validation_windows
+    if not len(numbers):
+        index, numbers = split.train, np.arange(len(split.train))
+    numbers = numbers[even_draw(len(numbers), _MEASURED_WINDOWS)]
+    found = [
+        torch.stack([one.expert_weights(batch.inputs).flatten(0, 1) for one in members], dim=-1) @ own
+        for batch in WindowSequence(store, index, numbers, _MEASURED_BATCH)
+    ]
+    mean = torch.cat(found).mean(dim=0).tolist()
+    return {
+        "network_weight": float(torch.stack([one.network_weight for one in members]) @ own),
+        "expert_weights": dict(zip(names, mean, strict=True)),
+    }

@@ -4,8 +4,8 @@
     second pass   refit-00, refit-01, …                all rows, as many steps as were best
 
 Member k is the network that a fit of its own with seed + k would train. Weights are chosen by the
-pinball loss of the validation windows in scaled units. A smaller network weight (more of the linear
-forecast) is kept where a larger one gains next to nothing, or no more than chance would.
+pinball loss of the validation windows in scaled units. A smaller network weight (more of the experts
+alone) is kept where a larger one gains next to nothing, or no more than chance would.
 
 Axes: B batch · H lead · C channel · Q quantile level · N observed cell · M member · S network weight ·
 G stretch of a series' time · W window.
@@ -46,7 +46,7 @@ from forecaster.windows.store import WindowStore, training_store
 
 NETWORK_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _GAIN = 0.002  # of the loss; less is not worth more of the part that may have memorised
-_UNVALIDATED = 0.5  # the errors of network and linear forecast differ, so their mean is safe
+_UNVALIDATED = 0.5  # the errors of network and experts differ, so their mean is safe
 _MOST_NUMBERS = 1 << 21  # quantiles of a member at hand; more windows would choose the same
 _BATCH = 256
 _ROUNDS, _RATE = 100, 0.5
@@ -92,7 +92,7 @@ class Trainings:
     def settled(self, plan: Plan, split: Split) -> Plan:
         """Returns the plan with as many steps as the time budget allows on this machine."""
         context, fit = self._context, plan.fit
-        if fit.budget_seconds is None:
+        if fit.budget_seconds is None or len(plan.model.experts) == 1:
             return plan
         pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -119,7 +119,9 @@ class Trainings:
         return plan.model_copy(update={"fit": bounded})
 
     def members(self, plan: Plan, split: Split) -> list[Trained]:
-        """Returns the networks of the first pass."""
+        """Returns the networks of the first pass; one expert alone has none to train."""
+        if len(plan.model.experts) == 1:
+            return [self._untrained("", plan, split)]
         trained: list[Trained] = []
         for number in range(plan.fit.ensemble_size):
             name = f"member-{number:02d}" if number else ""
@@ -129,16 +131,14 @@ class Trainings:
         return trained
 
     def refitted(self, plan: Plan, before: Sequence[Trained]) -> list[Trained]:
-        """Returns the networks of the second pass; at network weight 0 only linear maps are solved."""
+        """Returns the networks of the second pass; at network weight 0 only experts are solved."""
         split = split_panel(self._panel, plan.with_fit(validation=None))
         trained = []
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
             if before_refit.experts is not None and float(before_refit.network_weight) == 0:
-                network = self.network(own, split).requires_grad_(False).eval()
-                _forget_held_out(network)
-                trained.append(Trained(name, network, own.fit.seed, 0, 0, curves={}, ended=False))
+                trained.append(self._untrained(name, own, split))
             else:
                 trained.append(self._trained(name, own, split))
             if before_refit.experts is not None:
@@ -146,7 +146,7 @@ class Trainings:
         return trained
 
     def network(self, plan: Plan, split: Split) -> Network:
-        """Returns the network of a member before training, its linear maps solved."""
+        """Returns the network of a member before training, its experts solved."""
         panel, start = self._panel, self._start
         torch.manual_seed(plan.fit.seed)
         shape = started_shape(panel, plan.horizon, start.artifact if start else None)
@@ -169,6 +169,11 @@ class Trainings:
         return Learner(
             network, plan.fit, self._panel.labels, name, bf16=context.bf16, compiled=context.compiled
         )
+
+    def _untrained(self, name: str, plan: Plan, split: Split) -> Trained:
+        network = self.network(plan, split).requires_grad_(False).eval()
+        _forget_held_out(network)
+        return Trained(name, network, plan.fit.seed, 0, 0, curves={}, ended=False)
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
         learner = self._learner(plan, split, name)
@@ -281,12 +286,12 @@ def within_budget(fit: FitPlan, pace: Pace, seconds: float) -> FitPlan:
 def choose_network_weights(
     networks: Sequence[Network], store: WindowStore, split: Split, distributed: DistributedContext
 ) -> None:
-    """Puts into each network how much of its forecast is its own; the rest is the linear forecast."""
+    """Puts into each network how much of its forecast is its own; the rest is that of the experts."""
     for network in networks:
         if network.experts is None:
             continue
-        weight = _UNVALIDATED
-        if len(split.validation_windows):
+        weight = _UNVALIDATED if len(network.experts.names) > 1 else 0.0
+        if weight and len(split.validation_windows):
             found = _network_weight(network, store, split) if distributed.is_main else weight
             weight = broadcast_from_rank_zero(found, distributed)
         network.network_weight.fill_(weight)
@@ -345,9 +350,9 @@ def _network_weight(network: Network, store: WindowStore, split: Split) -> float
         _scored(network, store, split, weight=1.0),
         strict=True,
     )
-    for own, (target, linear), (_, attention) in parts:
+    for own, (target, alone), (_, corrected) in parts:
         for number, weight in enumerate(NETWORK_WEIGHTS):
-            cells = pinball(torch.lerp(linear, attention, weight), target, levels)
+            cells = pinball(torch.lerp(alone, corrected, weight), target, levels)
             cells = cells.masked_fill(target.isnan(), 0.0)
             losses[number].index_add_(0, own, cells.sum(dim=(1, 2)).double())
     return NETWORK_WEIGHTS[smallest(losses)]

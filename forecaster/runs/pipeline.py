@@ -117,7 +117,7 @@ def run_fit(
     if not introduced:
         console.print_roles(panel)
         console.print_findings(findings)
-    with console.stage("choosing the linear forecast"):
+    with console.stage("choosing experts and their settings"):
         plan, split = resolve(panel, config, start)
     windows_per_step(plan, panel.n_channels, distributed)
     console.print_plan(panel, plan, split)
@@ -269,7 +269,7 @@ def _check_unseen(artifact: Artifact, panel: Panel, refit: Refit, cutoffs: Seque
 
 @dataclass
 class _Refits:
-    """Forecasts of a model and of its linear part, by weights fitted before each cutoff."""
+    """Forecasts of a model and of its linear expert, by weights fitted before each cutoff."""
 
     model: Artifact | Config
     panel: Panel
@@ -344,7 +344,7 @@ class _Refits:
         return fit_panel(seen, plan, split, context)
 
     def _linear(self, seen: Panel) -> Artifact | None:
-        """The linear forecast of the model alone, or one fitted to the same rows."""
+        """The linear expert of the model alone, or one fitted to the same rows."""
         own = self.artifact.ensemble.experts_only("linear")
         if own is not None:
             return replace(self.artifact, ensemble=own)

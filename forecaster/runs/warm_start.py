@@ -29,7 +29,7 @@ _FREE = (
 )
 """Settings that do not shape weights: a config may have its own."""
 _SOLVED = ("lookbacks", "linear_units", "ridge_alpha")
-"""Settings of the linear forecast, which is solved for each table."""
+"""Settings of the linear expert, which is solved for each table."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def started_config(config: Config, start: Artifact | None) -> Config:
     model, faults = {}, []
     for name in ModelConfig.model_fields:
         wanted, found = getattr(own, name), getattr(theirs, name)
-        if name in _SOLVED:
+        # A pool may have any experts, but a head that corrects experts needs some.
+        if name in _SOLVED or (name == "experts" and found and wanted != ()):
             model[name] = wanted
             continue
         asked_for = wanted != getattr(usual, name)

@@ -125,7 +125,7 @@ def test_a_meter_at_23_million_is_scored_by_its_own_values():
     low = pl.DataFrame({"hour": hours, "kwh": steps.cumsum()})
     found = []
     for table in (low, low.with_columns(pl.col("kwh") + 23e6)):
-        config = tiny.config_with(linear="none", context_length=24)
+        config = tiny.config_with(experts=[], context_length=24)
         model = fc.fit(table, horizon=12, config=config, quiet=True)
         backtest = model.backtest(table, windows=2, quiet=True)
         rows = backtest.frame.join(table, on="hour")

@@ -133,7 +133,7 @@ ENDLESS = {
         "pairs of tokens, expected at most 1,000,000,000: ",
     ),
     "horizon": (
-        {"decoder_patch": 1, "decoder": "autoregressive", "linear": "none"},
+        {"decoder_patch": 1, "decoder": "autoregressive", "experts": []},
         "horizon 100,000, model.decoder_patch 1, 100 sample paths: one forecast takes attention of "
         "1,000,040,000,000 pairs of tokens, expected at most 10,000,000,000: ",
     ),

@@ -155,7 +155,7 @@ def test_an_anchor_is_kept_or_refused():
 def test_a_weekly_model_aggregates_daily_tables_and_reads_no_day_after_the_cutoff(tmp_path):
     daily, cutoff = tiny.shop(170), tiny.day(100).isoformat()  # a Wednesday
     options = {"resample": "W-SUN", "agg": "sum"}
-    config = tiny.config_with(linear="none")
+    config = tiny.config_with(experts=[])
     model = fc.fit(daily, 2, known="price", config=config, quiet=True, **options)
     forecast = model.predict(daily, cutoff=cutoff)
     assert forecast.frame["date"][:2].to_list() == [tiny.day(104), tiny.day(111)]

@@ -83,7 +83,7 @@ def test_a_budget_that_is_no_duration_is_refused(told):
 
 
 TINY = {
-    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "linear": "none"},
+    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "experts": []},
     "fit": {"steps": 60, "batch_size": 8},
     "tracking": {"enabled": False},
 }

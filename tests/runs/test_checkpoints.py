@@ -28,7 +28,7 @@ KINDS = {
     "patience": {"model": {"dropout": 0.3}, "fit": {"learning_rate": 0.5, "patience": 1}},
     "draws": {"model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1}},
     "refit": {
-        "model": {"linear": "blend", "lookbacks": (12,), "dropout": 0.2},
+        "model": {"experts": ["naive", "linear"], "lookbacks": (12,), "dropout": 0.2},
         "fit": {"ensemble_size": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
     },
 }

@@ -148,7 +148,7 @@ def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make
     """The processes that were started are handed each training; the budget is measured on both."""
     panel = make_panel(3, 60, missing=0.3, known=1)
     fit = {"ensemble_size": 2, "refit": True, "budget_seconds": 1e6}
-    model = {"linear": "blend", "lookbacks": (12,)}
+    model = {"experts": ["naive", "linear"], "lookbacks": (12,)}
     config = make_config(4, fit=fit, model=model)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for first, second in zip(one.ensemble.members, two.ensemble.members, strict=True):

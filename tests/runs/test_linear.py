@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from forecaster.errors import ConfigError
-from forecaster.forecast.artifact import load_artifact
 from forecaster.forecast.predictor import Predictor
+from forecaster.model.experts import CUTOFFS
+from forecaster.model.linear import ALL
 from forecaster.model.network import Network
 from forecaster.runs import ridge
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.linear import choose_linear, fit_linear
+from forecaster.runs.fit import resolve
+from forecaster.runs.linear import choose_linear
+from forecaster.runs.pool import fit_experts
 
 ALPHA = 0.03
 PLAIN = {
@@ -26,19 +28,19 @@ PLAIN = {
 
 @pytest.fixture
 def make_linear(make_config):
-    """A linear forecast of one lookback and a given penalty."""
+    """A linear expert of one lookback and a given penalty."""
 
     def make(horizon=4, fit=None, context_length=12, **model):
-        settled = {"linear": "blend", "lookbacks": [8], "ridge_alpha": ALPHA}
+        settled = {"experts": ["naive", "linear"], "lookbacks": [8], "ridge_alpha": ALPHA}
         return make_config(horizon, context_length=context_length, model=settled | model, fit=fit or {})
 
     return make
 
 
 def linear_of(panel, config, **chosen):
-    """The linear forecast alone, with `chosen` in the place of what validation would choose."""
+    """The linear expert alone, with `chosen` in the place of what validation would choose."""
     plan, split = resolve(panel, config)
-    return fit_linear(panel, plan.with_model(**(PLAIN | chosen)), split), split
+    return fit_experts(panel, plan.with_model(**(PLAIN | chosen)), split, "linear"), split
 
 
 def windows_of(panel, split, network, horizon):
@@ -52,11 +54,12 @@ def windows_of(panel, split, network, horizon):
         context = values[:length]
         known = panel.values[rows.clip(0), targets:].astype(np.float64)
         known = np.where(own[:, None], known, np.nan)
-        seen = context[~np.isnan(context)]
+        seen = context[network.experts.reach :]
+        seen = seen[~np.isnan(seen)]
         loc = seen.mean() if len(seen) else float(network.scaler.loc[c + 1])
-        if len({*seen}) == 1:  # a constant context has the spread of its series so far
+        if len({*seen}) <= 1:  # a constant context has the spread of its series so far
             seen = panel.values[panel.indptr[s] : at + 1, c]
-        spread = np.nanstd(seen) if len(seen) else 0.0
+        spread = np.nanstd(seen) if not np.isnan(seen).all() else 0.0
         scale = spread if spread > 1e-13 * abs(loc) else float(network.scaler.scale[c + 1])
         yield (context - loc) / scale, known, (values[length:] - loc) / scale
 
@@ -98,7 +101,7 @@ def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_linear, missing,
     artifact, split = linear_of(panel, make_linear(patch=2))
     network = artifact.ensemble.members[0]
     rows = list(windows_of(panel, split, network, 4))
-    found = network.linear.maps[0][0].double().numpy()
+    found = network.experts.linear.maps[0][ALL, 0].double().numpy()
     for lead in range(4):
         visible = (lead // 2 + 1) * 2
         wanted = slow_ridge(rows, network, 8, lead, ALPHA, visible)
@@ -118,7 +121,7 @@ def test_maps_count_in_the_distance_of_seasons(make_panel, make_linear, missing)
     for lead in range(4):
         wanted = slow_ridge(rows, network, 8, lead, ALPHA, 4, apart=6)
         np.testing.assert_allclose(
-            network.linear.maps[0][0, :, lead].numpy(), wanted, rtol=5e-3, atol=2e-3
+            network.experts.linear.maps[0][ALL, 0, :, lead].numpy(), wanted, rtol=5e-3, atol=2e-3
         )
 
 
@@ -135,7 +138,9 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
     network = alone.ensemble.members[0]
     rows = list(windows_of(panel, split, network, horizon))
     seen = [sum(not np.isnan(row[2][lead]) for row in rows) / len(rows) for lead in range(horizon)]
-    free, mean = (one.ensemble.members[0].linear.maps[0][0].double() for one in (alone, both))
+    free, mean = (
+        one.ensemble.members[0].experts.linear.maps[0][ALL, 0].double() for one in (alone, both)
+    )
     found = (2 * mean - free).numpy()
     for block in range(0, horizon, period):
         leads = range(block, min(block + period, horizon))
@@ -179,43 +184,18 @@ def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_linea
     for lead in range(4):
         wanted = slow_ridge(rows, network, 8, lead, ALPHA, 4)
         np.testing.assert_allclose(
-            network.linear.maps[0][0, :, lead].numpy(), wanted, rtol=1e-4, atol=1e-5
+            network.experts.linear.maps[0][ALL, 0, :, lead].numpy(), wanted, rtol=1e-4, atol=1e-5
         )
 
 
-def test_blocks_of_any_size_give_the_same_maps_and_offsets(make_panel, make_linear, monkeypatch):
+def test_blocks_of_any_size_give_the_same_maps(make_panel, make_linear, monkeypatch):
     panel = make_panel(3, 60, targets=2, known=1, missing=0.3)
     config = make_linear(lookbacks=[4, 8])
     whole = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
-    monkeypatch.setattr(ridge, "_BLOCK_CELLS", 1000)
+    monkeypatch.setattr(ridge, "_BLOCK_CELLS", 10_000)
     parts = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
     for name, numbers in whole.items():
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
-
-
-def test_quantiles_are_those_of_unseen_residuals_around_their_median(make_panel, make_linear):
-    panel = make_panel(1, 120)
-    climb = np.arange(120.0)[:, None] ** 2 / 500
-    panel = replace(panel, values=panel.values + climb)  # what was missed before leans to one side
-    artifact, split = linear_of(panel, make_linear())
-    network = artifact.ensemble.members[0]
-    rows, lead = list(windows_of(panel, split, network, 4)), 2
-    passed = np.arange(len(rows)) / (len(rows) - 1)  # of the time from the first cutoff to the last
-    quarter = np.maximum(np.ceil(4 * passed) - 1, 0)
-    missed = []
-    for number in range(4):
-        others = [row for row, own in zip(rows, quarter, strict=True) if own != number]
-        alpha = ALPHA * len(rows) / len(others)
-        weights = slow_ridge(others, network, 8, lead, alpha, 0)
-        for context, _, target in (
-            row for row, own in zip(rows, quarter, strict=True) if own == number
-        ):
-            level = np.nanmean(context[-8:])
-            missed.append(target[lead] - level - np.nan_to_num(context[-8:] - level) @ weights)
-    levels = np.array(network.config.quantile_levels)
-    wanted = np.quantile(missed, levels) - np.median(missed)
-    assert abs(np.median(missed)) > 0.05
-    np.testing.assert_allclose(network.linear.offsets[0, lead].numpy(), wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_a_map_for_each_place_is_solved_on_the_windows_that_end_there(make_panel, make_linear):
@@ -229,7 +209,7 @@ def test_a_map_for_each_place_is_solved_on_the_windows_that_end_there(make_panel
         own = [row for row, where in zip(rows, hour, strict=True) if where == place]
         wanted = slow_ridge(own, network, 8, 2, ALPHA, 0)
         np.testing.assert_allclose(
-            network.linear.maps[0][place, :, 2].numpy(), wanted, rtol=1e-4, atol=1e-5
+            network.experts.linear.maps[0][ALL, place, :, 2].numpy(), wanted, rtol=1e-4, atol=1e-5
         )
 
 
@@ -241,8 +221,8 @@ def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make
     both, _ = linear_of(panel, make_linear(), linear_spans=(50, None))
     recent = rows[-50:]
     wanted = slow_ridge(recent, network, 8, 1, ALPHA * count / len(recent), 0)
-    wanted = (wanted + network.linear.maps[0][0, :, 1].numpy()) / 2
-    found = both.ensemble.members[0].linear.maps[0][0, :, 1].numpy()
+    wanted = (wanted + network.experts.linear.maps[0][ALL, 0, :, 1].numpy()) / 2
+    found = both.ensemble.members[0].experts.linear.maps[0][ALL, 0, :, 1].numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -252,8 +232,8 @@ def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_linea
     values = panel.values.copy()
     for s in range(panel.n_series):
         values[split.train_end[s] : panel.indptr[s + 1]] = 1e6
-    noisy = fit_linear(replace(panel, values=values), config, split)
-    clean = fit_linear(panel, config, split)
+    noisy = fit_experts(replace(panel, values=values), config, split)
+    clean = fit_experts(panel, config, split)
     for name, numbers in clean.ensemble.state_dict().items():
         assert torch.equal(noisy.ensemble.state_dict()[name], numbers), name
 
@@ -330,32 +310,17 @@ def test_without_validation_quarters_of_the_training_choose(make_panel, make_lin
     assert model.linear_phases == 1 and len(model.ridge_alpha) == 2
 
 
-def test_a_fit_with_a_linear_forecast_is_saved_and_loaded_as_it_was(make_panel, make_config, tmp_path):
-    panel = make_panel(2, 90, known=1, categories=True)
-    config, split = resolve(panel, make_config(4, model={"linear": "blend"}))
-    artifact = fit_panel(panel, config, split)
-    assert 0 <= artifact.metrics["network_effect"] <= 1 and 0 <= artifact.metrics["network_weight"] <= 1
-    artifact.save(tmp_path / "model")
-    loaded = load_artifact(tmp_path / "model")
-    at = panel.last_observed - 4
-    series = np.arange(2)
-    before, after = (Predictor(one).quantiles(panel, series, at) for one in (artifact, loaded))
-    np.testing.assert_array_equal(before, after)
-    assert "- network weight " in (tmp_path / "model" / "card.md").read_text()
-
-
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
-    long, short = make_panel(1, 1200), make_panel(5, 90)
-    open_ = {"linear": "blend", "context_length": None, "patch": None}
-    model = resolve(long, make_config(8, model=open_))[0].model
-    assert model.lookbacks == (168,) and model.context_length == 168 and model.attention_length == 168
-    model = resolve(short, make_config(8, model=open_))[0].model
-    assert model.lookbacks == (24,) and model.context_length == 24
-    model = resolve(make_panel(1, 3100), make_config(8, model=open_))[0].model
-    assert model.lookbacks == (168, 336) and model.context_length == 336
-    assert model.attention_length == 168
-    held = resolve(long, make_config(8, model={"linear": "blend"}))[0].model
-    assert held.lookbacks == (12,) and held.context_length == 12
+    def found(rows, series=1, horizon=8, **model):
+        settled = {"experts": ["naive", "linear"], "context_length": None, "patch": None} | model
+        model = resolve(make_panel(series, rows), make_config(horizon, model=settled))[0].model
+        back = CUTOFFS * model.cutoff_spacing  # the linear expert forecasts at earlier cutoffs too
+        return model.lookbacks, model.attention_length, model.context_length - back
+
+    assert found(1200) == ((168,), 168, 168)
+    assert found(90, series=5) == ((24,), 24, 24)
+    assert found(3100) == ((168, 336), 168, 336)
+    assert found(1200, context_length=12) == ((12,), 12, 12)
 
 
 def test_a_list_of_alphas_has_one_for_each_horizon_patch(make_panel, make_linear):

@@ -1,4 +1,4 @@
-"""Ensembles: members trained one after the other, shares and weights by validation, a second pass."""
+"""Ensembles: members trained one after the other, weights by validation, a second pass."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -22,7 +22,7 @@ from forecaster.runs.train import TrainingContext
 from forecaster.windows.index import WindowIndex
 from forecaster.windows.store import training_store
 
-LINEAR = {"linear": "blend", "lookbacks": (4, 12)}
+LINEAR = {"experts": ["naive", "linear"], "lookbacks": (4, 12)}
 
 
 def fitted(panel, config, *callbacks):
@@ -129,7 +129,7 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
         assert torch.equal(again.ensemble.conformal_factors, once.ensemble.conformal_factors)
 
 
-def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_config, monkeypatch):
+def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(make_panel, make_config, monkeypatch):
     monkeypatch.setattr(members_runs, "NETWORK_WEIGHTS", (0.0,))
     panel, watch = make_panel(2, 60), _Watch()
     config = make_config(4, fit={"refit": True, "steps": 2}, model=LINEAR)
@@ -138,7 +138,7 @@ def test_a_refit_of_a_member_that_is_all_linear_trains_nothing(make_panel, make_
     (member,) = artifact.ensemble.members
     assert float(member.network_weight) == 0
     before = fitted(panel, config.replaced(fit={"refit": False})).ensemble.members[0]
-    assert not torch.equal(member.linear.maps[0], before.linear.maps[0])  # solved again
+    assert not torch.equal(member.experts.linear.maps[0], before.experts.linear.maps[0])  # solved again
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def slow_losses(artifact, network, panel, split):
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.2])
-def test_the_share_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
+def test_the_network_weight_is_the_smallest_whose_loss_is_next_to_the_least(two, spread):
     artifact, panel, store, split = two
     network = artifact.ensemble.members[0]
     torch.nn.init.normal_(network.output.weight, std=spread, generator=torch.manual_seed(3))
@@ -219,7 +219,7 @@ def test_stretches_are_of_one_series_and_no_shorter_than_a_horizon():
     assert members_runs.stretches(index, np.array([2, 8, 11]), 4).tolist() == [0, 0, 1]
 
 
-def test_without_validation_a_share_is_one_half_and_weights_are_equal(two):
+def test_without_validation_a_network_weight_is_one_half_and_weights_are_equal(two):
     artifact, _, store, split = two
     unwatched = replace(split, validation_windows=split.validation_windows[:0])
     networks = list(artifact.ensemble.members)

@@ -45,8 +45,8 @@ def stops(monkeypatch):
     return wanted
 
 
-def _config(linear="none", **more):
-    model = tiny.TINY["model"] | {"dropout": 0.2, "linear": linear}
+def _config(experts=(), **more):
+    model = tiny.TINY["model"] | {"dropout": 0.2, "experts": [*experts]}
     return {"fit": FIT | more, "model": model, "tracking": {"enabled": False}}
 
 
@@ -73,7 +73,7 @@ def place(place):
 
 
 def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys):
-    config = _config(linear="blend") | {"tracking": {"enabled": True}}
+    config = _config(["naive", "linear"]) | {"tracking": {"enabled": True}}
     options = {"config": config, "known": "price", "until": "2024-04-05"}
     _fit(out="whole", **options)
     stops.append(5)

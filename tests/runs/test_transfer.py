@@ -60,8 +60,8 @@ def _hourly(days=20):
 
 @cache
 def _attention_alone(table=tiny.shop, known="price"):
-    """A model without a linear forecast, which would be solved afresh."""
-    return _fit(table(), known=known, model=tiny.TINY["model"] | {"linear": "none"})
+    """A model without experts, which would be solved afresh."""
+    return _fit(table(), known=known, model=tiny.TINY["model"] | {"experts": []})
 
 
 def _weights(model):

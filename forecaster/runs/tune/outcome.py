@@ -257,10 +257,10 @@ def print_results(console: Screen, outcome: Outcome) -> None:
         line += f" · {plan.metrics[0]} {outcome.best.values[0]:.5g}: {improvement(outcome.gain)}"
         line += "" if outcome.gain == 0 else " than the preset's"
     console.print_line(line)
-    if linear := sum(map(_is_linear, outcome.finished)):
+    if alone := sum(map(_experts_alone, outcome.finished)):
         console.print_line(
-            f"in {linear} of {len(outcome.finished)} finished trials the network has weight 0 %: the linear "
-            "forecast alone, which settings of the network do not change"
+            f"in {alone} of {len(outcome.finished)} finished trials the network has weight 0 %: the experts "
+            "alone, which settings of the network do not change"
         )
 
 
@@ -301,7 +301,7 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
         return float(trial.values[0])
 
     def where_it_matters(trial: FrozenTrial) -> float:
-        return float("nan") if _is_linear(trial) else first(trial)
+        return float("nan") if _experts_alone(trial) else first(trial)
 
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     if not complete:
@@ -312,7 +312,7 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
         "history.png": lambda: optuna_plots.plot_optimization_history(study, **named),
         "settings.png": lambda: optuna_plots.plot_parallel_coordinate(study, names, **named),
     }
-    if sum(not _is_linear(trial) for trial in complete) >= _COMPARED:
+    if sum(not _experts_alone(trial) for trial in complete) >= _COMPARED:
         own = named | {"target": where_it_matters}
         plots["importance.png"] = lambda: optuna_plots.plot_param_importances(study, **own)
     if len(metrics) > 1:
@@ -353,14 +353,14 @@ def _note(trial: FrozenTrial) -> str | None:
     if attributes.get("preset"):
         return "the preset"
     note: str | None = attributes.get("error") or attributes.get("refused")
-    if note is None and trial.state.name == "COMPLETE" and _is_linear(trial):
-        return "network weight 0 %: the linear forecast alone"
+    if note is None and trial.state.name == "COMPLETE" and _experts_alone(trial):
+        return "network weight 0 %: the experts alone"
     if note is None and trial.state.name == "FAIL":
         return "its process ended"
     return note
 
 
-def _is_linear(trial: FrozenTrial) -> bool:
+def _experts_alone(trial: FrozenTrial) -> bool:
     """Whether the network had no weight: its settings cannot have changed the score."""
     return bool(trial.user_attrs.get("network_weight") == 0)
 

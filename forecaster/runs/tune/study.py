@@ -8,7 +8,7 @@
 | `retry_of` | number of the lost trial whose settings it repeats |
 | `deaths` | worker processes that have died with these settings |
 | `error`, `refused` | why it failed; why its settings were not fitted |
-| `network_weight` | weight of the network beside the linear forecast; 0: its settings changed nothing |
+| `network_weight` | weight of the network beside the experts alone; 0: its settings changed nothing |
 """
 
 from __future__ import annotations

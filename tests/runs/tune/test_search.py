@@ -67,7 +67,7 @@ def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(searched):
     assert trials["trial"].to_list() == [0, 1, 2, 3]
     first, *others = trials["note"].to_list()
     assert first == "the preset"
-    assert set(others) <= {None, "network weight 0 %: the linear forecast alone"}
+    assert set(others) <= {None, "network weight 0 %: the experts alone"}
     assert study.preset_value == trials["WQL"][0]
     assert study.best_value == trials["WQL"].min() <= study.preset_value
     best = trials.filter(pl.col("WQL") == study.best_value).row(0, named=True)
@@ -230,7 +230,7 @@ def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty
 
 
 def test_pruned_trials_and_unused_settings_are_not_drawn_as_results():
-    """A pruned trial's last loss is in another unit; a linear forecast ignores the network's settings."""
+    """A pruned trial's last loss is in another unit; experts alone ignore the network's settings."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
 
@@ -251,7 +251,7 @@ def test_pruned_trials_and_unused_settings_are_not_drawn_as_results():
     assert len(drawn) == 15 and drawn.max() < 1
     outcome = Outcome(make_plan(Path(), trials=20), tuple(study.trials))
     notes = outcome.columns()["note"]
-    assert notes[:3] == [None, None, "network weight 0 %: the linear forecast alone"]
+    assert notes[:3] == [None, None, "network weight 0 %: the experts alone"]
     console = Screen(width=200, record=True, file=StringIO())
     print_results(console, outcome)
     assert "in 5 of 15 finished trials the network has weight 0 %" in console.export_text()

@@ -1,0 +1,63 @@
+"""Pools of experts: which suit a table, what they weigh, and one expert as a model of its own."""
+
+import numpy as np
+import pytest
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.errors import ConfigError
+from forecaster.evaluation.baselines import seasonal_naive
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.experts import GENERAL, SEASONAL
+from forecaster.runs.fit import fit_panel, resolve
+from forecaster.runs.pool import fit_experts
+
+
+def test_one_expert_is_a_model_without_a_network(tmp_path, capsys):
+    table = tmp_path / "shop.csv"
+    tiny.shop().write_csv(table)
+    fc.fit(table, 7, experts="seasonal_naive", out=tmp_path / "model", tracking=False)
+    printed = capsys.readouterr().out
+    assert "no network to train" in printed
+    assert "experts: seasonal_naive 100 %; network weight 0 %" in printed
+    model = fc.load(tmp_path / "model")
+    panel = model.open(table)
+    values, cutoff, series = panel.values[:, :1], panel.last_observed, np.arange(panel.n_series)
+    expected = seasonal_naive(values, panel.indptr, cutoff, series, 7, 7, (0.5,))
+    np.testing.assert_allclose(model.predict(table).median, expected[..., 0], rtol=1e-6)
+    assert model.artifact.plan.model.width == 4
+    assert "seasonal_naive 100 %" in (tmp_path / "model" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("validation", [0.15, None])
+def test_weights_of_experts_and_network_are_measured(make_panel, make_config, validation):
+    names = ["naive", "theta", "linear"]
+    config = make_config(4, model={"experts": names}, fit={"validation": validation})
+    panel = make_panel(2, 60)
+    metrics = fit_panel(panel, *resolve(panel, config)).metrics
+    assert [*metrics["expert_weights"]] == names and 0 <= metrics["network_weight"] <= 1
+    assert sum(metrics["expert_weights"].values()) == pytest.approx(1)
+    # Noise around a level: the last value is a poor forecast.
+    assert metrics["expert_weights"]["naive"] < metrics["expert_weights"]["theta"]
+
+
+def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, make_config):
+    hours = make_panel(1, 24 * 20)
+    names = resolve(hours, make_config(4, model={"experts": None}))[0].model.experts
+    assert {*GENERAL, *SEASONAL, "linear"} <= {*names} and "tsb" not in names
+    with pytest.raises(ConfigError, match=r"model.experts tsb: .* has no season or demand for it"):
+        resolve(hours, make_config(4, model={"experts": ["naive", "tsb"]}))
+    assert not resolve(hours, make_config(4, model={"experts": None, "head": "binned"}))[
+        0
+    ].model.experts
+
+
+def test_bands_of_experts_hold_what_they_claim_on_unseen_rows(make_panel, make_config):
+    panel = make_panel(1, 600)
+    plan, split = resolve(panel, make_config(4, model={"experts": None}, fit={"validation": 0.3}))
+    predictor = Predictor(fit_experts(panel, plan, split))
+    cutoff = np.arange(430, 590)
+    quantiles = predictor.quantiles(panel, 0 * cutoff, cutoff)[..., 0, :]
+    truth = panel.values[cutoff[:, None] + np.arange(1, 5), 0]
+    inside = (quantiles[..., 0] <= truth) & (truth <= quantiles[..., -1])
+    assert abs(inside.mean() - 0.8) < 0.07
