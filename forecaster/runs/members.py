@@ -137,7 +137,7 @@ class Trainings:
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
-            if before_refit.experts is not None and float(before_refit.network_weight) == 0:
+            if experts_alone([before_refit]):
                 trained.append(self._untrained(name, own, split))
             else:
                 trained.append(self._trained(name, own, split))
@@ -198,6 +198,11 @@ def _forget_held_out(network: Network) -> None:
     """Drops the linear maps that only training windows are forecast by."""
     if network.experts is not None and network.experts.linear is not None:
         network.experts.linear.held_out = ()
+
+
+def experts_alone(networks: Sequence[Network]) -> bool:
+    """Returns whether no network adds anything to the experts."""
+    return all(own.experts is not None and float(own.network_weight) == 0 for own in networks)
 
 
 def of_member(plan: Plan, number: int) -> Plan:
