@@ -2,7 +2,7 @@
 
     resolve      context and patches → experts → split → width and steps → linear expert
     fit_panel    experts and networks → network weights → ensemble weights → calibration
-                 → validation scores → the same on all rows, with `fit.refit` or without a network; one expert has no network
+                 → validation scores → on all rows, with `fit.refit` or without a network
 
 Scalers and categories come from training rows only; the same seed gives the same artifact.
 """
