@@ -232,10 +232,9 @@ def fit(
             required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
-    from rich.console import Console
 
     from forecaster.panel.timestamps import date_text
-    from forecaster.runs.console import stage
+    from forecaster.runs.console import Screen
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
@@ -258,8 +257,8 @@ def fit(
             request = run.request
         if request.data is None:
             raise ConfigError("data: expected a table: a path, a glob or a frame")
-        console = Console(quiet=quiet or not distributed.is_main)
-        with stage(console, "reading the table"):
+        console = Screen(quiet=quiet or not distributed.is_main)
+        with console.stage("reading the table"):
             start = _artifact_of(request.start)
             settings, panel = _open(request)
         folder = None if run is None else run.out
@@ -356,17 +355,15 @@ def tune(
     required_horizon(settings)
     check_paths(data, future, covariates)
 
-    from rich.console import Console
-
     from forecaster.panel.timestamps import date_text
-    from forecaster.runs.console import stage
+    from forecaster.runs.console import Screen
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
 
     held_out = None if until is None else date_text(until, "until")
-    console = Console(quiet=quiet)
-    with stage(console, "reading the table"):
+    console = Screen(quiet=quiet)
+    with console.stage("reading the table"):
         request = FitRequest(settings, data, future, covariates, held_out)
         settings, panel = _open(request)
     options: dict[str, Any] = {"trials": trials, "workers": workers, "sampler": sampler, "seed": seed}
@@ -404,13 +401,12 @@ def convert(
     Example:
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
-    from rich.console import Console
 
     from forecaster.config import config_from
     from forecaster.panel.convert import convert_table
-    from forecaster.runs.console import print_findings, print_line, print_roles, progress_bar
+    from forecaster.runs.console import Screen, progress_bar
 
-    console, folder = Console(quiet=quiet), Path(store)
+    console, folder = Screen(quiet=quiet), Path(store)
     with progress_bar(console) as bar:
         task = bar.add_task("converting", total=None)
         panel = convert_table(
@@ -422,10 +418,10 @@ def convert(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             overwrite=overwrite,
         )
-    print_roles(console, panel)
-    print_findings(console, panel.notes)
+    console.print_roles(panel)
+    console.print_findings(panel.notes)
     size = sum(file.stat().st_size for file in folder.iterdir())
-    print_line(console, f"wrote {folder} ({size / 1e6:,.1f} MB)")
+    console.print_line(f"wrote {folder} ({size / 1e6:,.1f} MB)")
     return panel
 
 
@@ -650,9 +646,9 @@ class Forecaster:
         Args:
             data_options: fields of `DataConfig`.
         """
-        from forecaster.forecast.parts import open_for
+        from forecaster.forecast.parts import Source
 
-        return open_for(self.artifact, data, future, covariates, data_options)
+        return Source(data, future, covariates, data_options).panel(self.artifact)
 
     @_described
     @_on_device
@@ -736,9 +732,10 @@ class Forecaster:
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
+        from forecaster.forecast.parts import Source
         from forecaster.forecast.predictor import resolve_window
         from forecaster.panel.timestamps import date_text
-        from forecaster.runs.batch_predict import Source, predict_to
+        from forecaster.runs.batch_predict import predict_to
 
         start = date_text(cutoff, "cutoff")
 

@@ -259,3 +259,10 @@ def _flush(path: Path) -> None:
 def _explain(path: Path, error: OSError) -> str:
     reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
     return f"{path}: cannot be written: {reason}"
+
+
+def shipped(name: str, checkout: str, installed: str) -> Path:
+    """Returns a file of this checkout, or of the installed package, by the folder it has in each."""
+    package = Path(__file__).parent
+    file = package.parent / checkout / name
+    return file if file.is_file() else package / installed / name

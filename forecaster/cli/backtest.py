@@ -49,16 +49,15 @@ def backtest(
     table = model if data is None else data
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     results.check_files(outputs, (table, given["covariates"]), overwrite)
-    from rich.console import Console
 
     from forecaster.config import load_config
-    from forecaster.runs.console import print_summary
+    from forecaster.runs.console import Screen
 
     given["command"] = shlex.join(["forecaster", *sys.argv[1:]])
     if data is None:
         result = api.backtest(table, config=load_config(config, sets or ()), **given)
     else:
         result = api.load(model).backtest(table, **given)
-    print_summary(Console(), result)
+    Screen().print_summary(result)
     page = None if report is None else (report, lambda: result.report(report))
     results.put(result, out, plot, page)

@@ -15,17 +15,15 @@ from forecaster.errors import DataError, visible
 
 @options.flags_of(api.check)
 def check(
-    json: Annotated[bool, typer.Option("--json", help="Print findings as JSON.")] = False,
-    **given: Any,
+    json: Annotated[bool, typer.Option("--json", help="Print findings as JSON.")] = False, **given: Any
 ) -> None:
     """Show the role of every column, and what may go wrong.
 
     Exits with 2 when the table cannot be understood.
     """
-    from rich.console import Console
 
     from forecaster.panel.findings import Finding, findings_of, worst_first
-    from forecaster.runs.console import print_counts, print_findings, print_roles
+    from forecaster.runs.console import Screen
 
     findings: list[Finding]
     try:
@@ -36,12 +34,12 @@ def check(
     if json:
         typer.echo(json_format.dumps([asdict(finding) for finding in findings], indent=1))
     else:
-        console = Console()
+        console = Screen()
         if isinstance(findings, api.TableCheck):
-            print_roles(console, findings.panel)
+            console.print_roles(findings.panel)
         for finding in errors:  # to standard error, as those of every verb
             typer.echo(f"error: {visible(finding.line())}", err=True)
-        print_findings(console, findings[len(errors) :])
-        print_counts(console, findings)
+        console.print_findings(findings[len(errors) :])
+        console.print_counts(findings)
     if errors:
         raise typer.Exit(2)

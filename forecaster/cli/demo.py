@@ -15,15 +15,16 @@ def demo(
 
     Everything lands in one folder, an MLflow store of the runs too.
     """
-    from rich.console import Console
 
     from forecaster import api
+    from forecaster.files import shipped
     from forecaster.forecast.writer import write_figure
-    from forecaster.runs.console import print_summary
+    from forecaster.runs.console import Screen
     from forecaster.runs.tracking import where_to_look
 
-    console = Console()
-    data, future = (_demo_file(name) for name in ("demo.csv", "demo_future.csv"))
+    console = Screen()
+    names = ("demo.csv", "demo_future.csv")
+    data, future = (shipped(name, "data", "demo_data") for name in names)
     known = ["price", "promo"]
     console.rule(f"fit {data.name}: 28 days ahead", align="left")
     out.mkdir(parents=True, exist_ok=True)
@@ -39,7 +40,7 @@ def demo(
     backtest = model.backtest(data, windows=4)
     backtest.write(out / "backtest.parquet")
     backtest.report(out / "report.html")
-    print_summary(console, backtest)
+    console.print_summary(backtest)
 
     picture = out / "forecast.png"
     write_figure(forecast.plot(), picture)
@@ -48,12 +49,3 @@ def demo(
     console.print(f"picture    {picture.absolute()}", soft_wrap=True)
     console.print(f"report     {(out / 'report.html').absolute()}", soft_wrap=True)
     console.print(f"runs       {where_to_look(store['tracking']['uri'])}", soft_wrap=True)
-
-
-def _demo_file(name: str) -> Path:
-    """Returns the demo file of this checkout, or of the installed package."""
-    package = Path(__file__).parents[1]
-    for folder in (package.parent / "data", package / "demo_data"):
-        if (folder / name).is_file():
-            return folder / name
-    raise FileNotFoundError(f"{name} is missing from this installation")

@@ -37,8 +37,7 @@ def predict(
         str | None, typer.Option(metavar="ray", help="Make the parts on a cluster of machines.")
     ] = None,
     address: Annotated[
-        str | None,
-        typer.Option(help="Ray cluster; auto: the running one. Default: one started here."),
+        str | None, typer.Option(help="Ray cluster; auto: the running one. Default: one started here.")
     ] = None,
     **given: Any,
 ) -> None:
@@ -73,25 +72,21 @@ def _print_first(model: Path, plot: Path | None, given: dict[str, Any], batch: d
     """Forecasts, and prints the first rows in the place of a file."""
     if needless := [f"--{name}" for name, value in batch.items() if value]:
         raise ConfigError(f"{', '.join(needless)}: give --out, a file for the forecasts")
-    from rich.console import Console
-
-    from forecaster.runs.console import print_rows
+    from forecaster.runs.console import Screen
 
     loaded = api.load(model)
     with results.progress("forecasting") as update:
         forecast = loaded.predict(progress=update, **given)
-    print_rows(Console(), forecast.rows if forecast.paths is None else forecast.sample_rows)
+    Screen().print_rows(forecast.rows if forecast.paths is None else forecast.sample_rows)
     _print_outcome(forecast)
     results.put(forecast, None, plot)
 
 
 def _print_outcome(done: BatchResult | Forecast) -> None:
-    from rich.console import Console
-
-    from forecaster.runs.console import print_findings
+    from forecaster.runs.console import Screen
 
     said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]
-    print_findings(Console(stderr=True), said)
+    Screen(stderr=True).print_findings(said)
     typer.echo(visible(done.report))
 
 

@@ -45,9 +45,7 @@ def put(
     page: tuple[Path, Callable[[], None]] | None = None,
 ) -> None:
     """Writes the rows, then draws the picture and a page; a drawing that fails is a warning."""
-    from rich.console import Console
-
-    from forecaster.runs.console import attempt
+    from forecaster.runs.console import Screen
 
     if rows is not None:
         result.write(rows)
@@ -56,17 +54,15 @@ def put(
     if picture is not None:
         drawings.insert(0, (picture, lambda: write_figure(result.plot(), picture)))
     for path, draw in drawings:
-        if attempt(Console(stderr=True), str(path), draw, "all else is complete", OutputError):
+        if Screen(stderr=True).attempt(str(path), draw, "all else is complete", OutputError):
             typer.echo(f"{'wrote' if page and path == page[0] else 'drew'} {path}")
 
 
 @contextmanager
 def progress(task: str) -> Iterator[Callable[[int, int], None]]:
     """Shows a bar on a terminal; yields the function that is called with (done, total)."""
-    from rich.console import Console
+    from forecaster.runs.console import Screen, progress_bar
 
-    from forecaster.runs.console import progress_bar
-
-    with progress_bar(Console(stderr=True)) as bar:
+    with progress_bar(Screen(stderr=True)) as bar:
         number = bar.add_task(task, total=None)
         yield lambda done, total: bar.update(number, completed=done, total=total)

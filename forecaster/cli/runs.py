@@ -13,7 +13,7 @@ from forecaster.cli import options
 from forecaster.errors import number_of, visible
 
 if TYPE_CHECKING:
-    from forecaster.runs.tracked_runs import RunRow
+    from forecaster.runs.tracking import RunRow
 
 app = typer.Typer(help="List recorded runs, or copy local ones to their store.")
 
@@ -31,7 +31,7 @@ def runs(
     if context.invoked_subcommand is not None:
         return
     from forecaster.config import TrackingConfig
-    from forecaster.runs.tracked_runs import count_pending, list_runs
+    from forecaster.runs.tracking import count_pending, list_runs
 
     rows = list_runs(TrackingConfig(uri=uri), experiment, limit, trials)
     if as_json:

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.forecast.explain import AttentionMap, Explanation, Floats, Importance
-from forecaster.forecast.plots import (
-    BAND,
-    TRUTH,
-    VALUES,
-    WIDTH,
-    draw_band,
-    figure_svg,
-    tidy,
-)
+from forecaster.forecast.plots import BAND, TRUTH, VALUES, WIDTH, draw_band, figure_svg, tidy
 from forecaster.forecast.writer import html_page
 
 if TYPE_CHECKING:

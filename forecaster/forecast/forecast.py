@@ -123,14 +123,8 @@ class Forecast:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
         n, horizon, channels, _ = self.quantiles.shape
         failed = [status for status in self.status if status != "ok"]
-        return outcome(
-            self.panel,
-            self.cutoff,
-            n_series=n,
-            rows=n * horizon * channels,
-            lost=(len(failed), failed[0] if failed else ""),
-            findings=self.findings,
-        )
+        lost = (len(failed), failed[0] if failed else "")
+        return outcome(self.panel, self.cutoff, n, n * horizon * channels, lost, self.findings)
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
@@ -190,7 +184,6 @@ def known_forecast(
 def outcome(
     panel: Panel,
     cutoff: NDArray[np.int64],
-    *,
     n_series: int,
     rows: int,
     lost: tuple[int, str],

@@ -53,6 +53,39 @@ class PartRecord:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The table to forecast."""
+
+    data: object
+    """Path, glob, URL, frame or store."""
+    future: object | None = None
+    """Covariates known in advance."""
+    covariates: object | None = None
+    """Second table."""
+    roles: Mapping[str, Any] = field(default_factory=dict)
+    """Columns with another name, and how the table is read."""
+    only: Only = None
+    """Series to forecast."""
+
+    @property
+    def tables(self) -> tuple[object, ...]:
+        """All tables that are read."""
+        return self.data, self.future, self.covariates
+
+    def panel(self, artifact: Artifact) -> Panel:
+        """Returns the panel of all series with a model's roles, categories and frequency.
+
+        It is in memory unless the table is a store.
+        """
+        declared = config_from(None, None, self.roles).data
+        schema, fitted = artifact.schema.renamed(declared), artifact.plan.data
+        if fitted.resample is not None and declared.agg not in (None, fitted.agg):
+            raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
+        others: Any = {"covariates": self.covariates, "future": self.future}
+        return open_panel(self.data, reading_with(fitted, self.roles), schema=schema, **others)
+
+
+@dataclass(frozen=True)
 class PartitionJob:
     """What a process needs to make parts. Block k holds series k · BLOCK and the following."""
 
@@ -60,14 +93,10 @@ class PartitionJob:
     """Folder of the parts."""
     window: ForecastWindow
     n_series: int
+    source: Source
+    """For other processes a store."""
     model: str = ""
     """Folder of the model, for other processes."""
-    store: str = ""
-    """Folder of the panel as a store, for other processes."""
-    roles: Mapping[str, Any] = field(default_factory=dict)
-    """Columns with another name in this table, and how it is read."""
-    only: Only = None
-    """Series to forecast."""
 
     @property
     def n_blocks(self) -> int:
@@ -81,24 +110,8 @@ class PartitionJob:
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
         """Returns the model on a device and the panel; `lanes` = concurrent batches."""
         artifact = load_artifact(self.model)
-        panel = open_for(artifact, self.store, None, None, self.roles).only(self.only)
+        panel = self.source.panel(artifact).only(self.source.only)
         return Predictor(artifact, device, lanes), panel
-
-
-def open_for(
-    artifact: Artifact,
-    data: object,
-    future: object | None,
-    covariates: object | None,
-    roles: Mapping[str, Any],
-) -> Panel:
-    """Returns a table opened with a model's roles, categories and frequency; `roles` rename columns."""
-    declared = config_from(None, None, roles).data
-    schema, fitted = artifact.schema.renamed(declared), artifact.plan.data
-    if fitted.resample is not None and declared.agg not in (None, fitted.agg):
-        raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
-    reading = reading_with(fitted, roles)
-    return open_panel(data, reading, schema=schema, covariates=covariates, future=future)
 
 
 def reading_with(fitted: DataConfig, roles: Mapping[str, Any]) -> DataConfig:

@@ -1,1 +1,1 @@
-"""A table becomes arrays: the only folder that knows polars, pandas and narwhals."""
+"""A table becomes arrays: the only folder that knows polars and pandas."""

@@ -1,25 +1,32 @@
 """The audit of a panel: rules that find what is wrong or unusual, and the function that runs them.
 
-Each rule reads the `Facts` of one pass over the panel and yields findings with severity, series, place,
-count and advice. Rules that need rows again read only those of the series in doubt, or a sample.
+Each rule reads the `Facts` of one pass over the panel, by blocks of series, and yields findings with
+severity, series, place, count and advice. Rules that need rows again read only those of the series in
+doubt, or a sample.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.config import TargetConfig
-from forecaster.panel.audit_facts import Facts, facts_of
+from forecaster.panel.arrays import PART_CELLS
 from forecaster.panel.findings import Finding, Severity, worst_first
 from forecaster.panel.panel import MISSING, Panel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+_WHOLE = 2.0**53
+"""Beyond it every float64 is a whole number."""
 
 _STUCK_ROWS, _STUCK_SEASONS = 20, 2
 """Shortest run of one value at the end of a series that counts as stuck."""
@@ -52,6 +59,135 @@ _COPY = 0.9995
 _MOST_LAGS = 48
 _SHOWN = 5
 """Names listed in a message."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A panel and the statistics of its series."""
+
+    panel: Panel
+    horizon: int | None
+    """Steps that will be forecast, where that is known."""
+    target: TargetConfig
+    """Bounds that forecasts are held to."""
+    count: Ints
+    """Observed cells."""
+    first: Ints
+    """First observed row; -1 = none."""
+    last: Ints
+    """Last observed row; -1 = none."""
+    low: Floats
+    """Smallest value; NaN = none."""
+    high: Floats
+    """Largest value; NaN = none."""
+    size: Floats
+    """Mean of the absolute values; 0 = none."""
+    negative: Ints
+    """Cells below zero, counted only in columns of whole numbers."""
+    run: Ints
+    """Observations at the end that are equal."""
+    gaps: Ints
+    """Runs of missing cells between observed ones."""
+    longest: Ints
+    """Length of the longest of them."""
+    longest_at: Ints
+    """Its first row; -1 = none."""
+    whole: NDArray[np.bool_]
+    """bool [column]: every value is a whole number."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return (*self.panel.schema.columns, *self.panel.schema.code_columns)
+
+    @cached_property
+    def span(self) -> Ints:
+        """int64 [series]: rows from the first to the last with an observed target; 0 = none."""
+        first, last = self.panel.observed_ends.T
+        return np.where(last < 0, 0, last - first + 1)
+
+    def blocks(self, series: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Yields some series in groups of bounded size, with their rows.
+
+        Yields:
+            int64 [n] numbers of series; int64 [row] all their rows; int64 [row] which of them.
+        """
+        length = np.diff(self.panel.indptr)[series]
+        group = (np.cumsum(length) - length) // PART_CELLS
+        for number in np.unique(group):
+            part = series[group == number]
+            begin, length = self.panel.indptr[part], np.diff(self.panel.indptr)[part]
+            rows = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
+            yield part, rows, np.repeat(np.arange(len(part)), length)
+
+    def observed(
+        self, series: int | np.integer[Any], channel: int, *, nonzero: bool = False
+    ) -> tuple[Ints, Floats]:
+        """Returns the rows in which a target of a series is observed (and not 0), and its values."""
+        begin, end = self.panel.indptr[series : series + 2]
+        values = self.panel.values[begin:end, channel]
+        real = (values == values) & ~(nonzero & (values == 0))
+        return np.flatnonzero(real) + begin, values[real]
+
+    def at(self, row: int | np.int64) -> str:
+        """Returns the time of a row as text."""
+        return self.panel.calendar.text(int(self.panel.time[row]))
+
+
+_ROW, _VALUE = pl.col("row"), pl.col("value")
+_GAP = _ROW.diff() - 1
+_PLACES: dict[str, tuple[pl.Expr, float]] = {
+    "count": (pl.len(), 0),
+    "first": (_ROW.first(), -1),
+    "last": (_ROW.last(), -1),
+    "gaps": ((_GAP > 0).sum(), 0),
+    "longest": (_GAP.max().fill_null(0), 0),
+    "longest_at": (
+        pl.when(_GAP.max() > 0).then(_ROW.get(_GAP.arg_max()) - _GAP.max()).fill_null(-1),
+        -1,
+    ),
+}
+"""Statistics of every column, and their value where nothing is observed."""
+_CHANGED = pl.when(_VALUE.last() != _VALUE).then(pl.int_range(pl.len())).max().fill_null(-1)
+_SIZES = {
+    "low": (_VALUE.min() + 0.0, np.nan),  # no -0.0
+    "high": (_VALUE.max() + 0.0, np.nan),
+    "size": (_VALUE.abs().mean(), 0.0),
+    "negative": ((_VALUE < 0).sum(), 0),
+    "run": (pl.len() - 1 - _CHANGED, 0),
+}
+"""Statistics of columns of numbers."""
+
+
+def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
+    """Returns the statistics of every series and column."""
+    numbers, codes = panel.values.shape[1], panel.codes.shape[1]
+    found: dict[str, NDArray[Any]] = {
+        name: np.full((panel.n_series, columns), empty)
+        for columns, kinds in ((numbers + codes, _PLACES), (numbers, _SIZES))
+        for name, (_, empty) in kinds.items()
+    }
+    whole = np.ones(numbers, bool)
+    for begin, part in panel.parts():
+        owner = np.repeat(np.arange(part.n_series) + begin, np.diff(part.indptr))
+        rows = np.arange(part.n_rows) + panel.indptr[begin]
+        for column in range(numbers + codes):
+            values: NDArray[Any]
+            if column < numbers:
+                values, kinds = part.values[:, column], _PLACES | _SIZES
+                real = values == values
+            else:
+                values, kinds = part.codes[:, column - numbers], {**_PLACES}
+                real = values != MISSING
+            values = values[real]
+            if column < numbers:
+                whole[column] &= bool(((values == np.rint(values)) & (np.abs(values) < _WHOLE)).all())
+            cells = {"series": owner[real], "row": rows[real], "value": values}
+            table = pl.DataFrame(cells).with_columns(pl.col("series").set_sorted())
+            table = table.group_by("series").agg(**{name: one for name, (one, _) in kinds.items()})
+            for name in kinds:
+                found[name][table["series"].to_numpy(), column] = table[name].to_numpy()
+    return Facts(panel, horizon, target, **found, whole=whole)
 
 
 def check_panel(
@@ -165,23 +301,24 @@ def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
         rows, values = facts.observed(leaping, channel, nonzero=True)
         if (shift := _level_shift(values)) is not None:
             shifts.append((leaping, rows[shift[0]], shift[1]))
-    if shifts:
-        ratio = float(f"{shifts[0][2]:.1g}")
-        text = f"the level of SOME in '{name}' changes by a factor of about {ratio:,.0f} and stays so"
-        advice = "if the unit changed, bring all rows to one unit"
-        bad, where = np.array([shift[0] for shift in shifts]), facts.at(shifts[0][1])
-        yield _on_series(facts, "warning", "jump", bad, text, advice, where)
     flips = []
     for changing in _changing(facts, series[(low < 0) & (high > 0)], channel, _sign_changes, most=1):
         rows, values = facts.observed(changing, channel, nonzero=True)
         step, at = np.abs(np.diff(values)), np.flatnonzero(values[1:] * values[:-1] < 0)
         if step[at[0]] >= _FLIP * np.delete(step, at).max(initial=0):
             flips.append((changing, rows[at[0] + 1]))
+    if shifts:
+        ratio = float(f"{shifts[0][2]:.1g}")
+        text = f"the level of SOME in '{name}' changes by a factor of about {ratio:,.0f} and stays so"
+        yield _lasting(facts, shifts, text, "if the unit changed, bring all rows to one unit")
     if flips:
         text = f"the sign of SOME in '{name}' flips and stays flipped"
-        advice = "if the convention changed, bring all rows to one sign"
-        bad, where = np.array([flip[0] for flip in flips]), facts.at(flips[0][1])
-        yield _on_series(facts, "warning", "jump", bad, text, advice, where)
+        yield _lasting(facts, flips, text, "if the convention changed, bring all rows to one sign")
+
+
+def _lasting(facts: Facts, changes: Sequence[Any], text: str, advice: str) -> Finding:
+    bad, where = np.array([change[0] for change in changes]), facts.at(changes[0][1])
+    return _on_series(facts, "warning", "jump", bad, text, advice, where)
 
 
 def _changing(
@@ -318,21 +455,17 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
     """Series whose step differs from the panel's or changes, and gaps in all others."""
     panel, steps = facts.panel, _other_steps(facts)
     freq = panel.calendar.freq
-    same = pl.col("early") == pl.col("late")
-    coarse, drift = steps.filter(same), steps.filter(~same)
-    if coarse.height:
-        bad, times, _ = coarse.to_numpy().T
-        text = f"SOME have another step than {freq} (the first: about {times[0]:g} times as long)"
-        advice = "forecast them apart, each table with its own --freq"
-        where = facts.at(panel.first_observed[int(bad[0])])
-        yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
-    if drift.height:
-        bad, early, late = drift.to_numpy().T
-        change = f"from about {early[0]:g} to {late[0]:g} times {freq}"
-        text = f"the step of SOME changes (the first: {change})"
-        advice = "drop the older rows, or bring all rows to the longer step and pass it with --freq"
-        where = facts.at(panel.first_observed[int(bad[0])])
-        yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
+    coarse = pl.col("early") == pl.col("late")
+    for kind, text, advice in (
+        (coarse, f"SOME have another step than {freq} (the first: about {{0:g}} times as long)",
+         "forecast them apart, each table with its own --freq"),
+        (~coarse, f"the step of SOME changes (the first: from about {{0:g}} to {{1:g}} times {freq})",
+         "drop the older rows, or bring all rows to the longer step and pass it with --freq"),
+    ):  # fmt: skip
+        if (found := steps.filter(kind)).height:
+            bad, early, late = found.to_numpy().T
+            where, text = facts.at(panel.first_observed[int(bad[0])]), text.format(early[0], late[0])
+            yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
     yield from _gaps(facts, steps["series"].to_numpy())
 
 
@@ -438,26 +571,27 @@ def _edges(facts: Facts) -> Iterator[Finding]:
         filled = (end >= 0) & (facts.count[:, column] > 0) & (facts.first[:, column] <= end)
         late = np.where(filled, facts.first[:, column] - begin, 0)
         early = np.where(filled, end - facts.last[:, column], 0)
-        if count := int((late > 0).sum()):
-            series = int(late.argmax())
-            text = (
-                f"'{name}' begins later than its series in {count:,} of {total:,} series, by up to "
-                f"{late[series]:,} steps"
-            )
-            advice = "nothing to do: the cells before are masked"
-            where = f"begins {facts.at(facts.first[series, column])}"
-            yield Finding("note", "leading", text, advice, labels[series], where, count)
-        count = int((early > 0).sum())
-        if count and name not in facts.panel.schema.known:
-            series = int(early.argmax())
-            severity: Severity = "warning" if early[series] > 1 else "note"
-            text = (
-                f"'{name}' stops before the last target in {count:,} of {total:,} series, by up to "
-                f"{early[series]:,} steps"
-            )
-            advice = "bring it up to date: a forecast is made without its latest values"
-            where = f"stops {facts.at(facts.last[series, column])}"
-            yield Finding(severity, "trailing", text, advice, labels[series], where, count)
+        known = name in facts.panel.schema.known
+        for steps, does, at, advice in (
+            (late, "begins later than its series", facts.first[:, column],
+             "nothing to do: the cells before are masked"),
+            (0 * early if known else early, "stops before the last target", facts.last[:, column],
+             "bring it up to date: a forecast is made without its latest values"),
+        ):  # fmt: skip
+            if count := int((steps > 0).sum()):
+                series = int(steps.argmax())
+                severity: Severity = "note" if steps is late or steps[series] == 1 else "warning"
+                text = f"'{name}' {does} in {count:,} of {total:,} series, by up to {steps[series]:,} steps"
+                where = f"{does.split()[0]} {facts.at(at[series])}"
+                yield Finding(
+                    severity,
+                    "leading" if steps is late else "trailing",
+                    text,
+                    advice,
+                    labels[series],
+                    where,
+                    count,
+                )
 
 
 def _horizon(facts: Facts) -> Iterator[Finding]:

@@ -64,11 +64,7 @@ class Dialect:
 
 
 def read_csv(
-    content: Path | bytes,
-    name: str,
-    data: DataConfig,
-    decimals: Decimals,
-    text: Collection[str] = (),
+    content: Path | bytes, name: str, data: DataConfig, decimals: Decimals, text: Collection[str] = ()
 ) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
     """Returns the rows of a delimited file, the decimal marks of its columns, and notes.
 
@@ -270,11 +266,7 @@ def _options(dialect: Dialect) -> dict[str, Any]:
 
 
 def _read(
-    content: Path | bytes,
-    name: str,
-    dialect: Dialect,
-    decimals: Decimals,
-    text: set[str],
+    content: Path | bytes, name: str, dialect: Dialect, decimals: Decimals, text: set[str]
 ) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
     """Returns the rows with numbers as numbers, their decimal marks, and notes.
 
@@ -320,9 +312,13 @@ def _read(
         frame, marks, notes = typed(read_all(), set())
         floats = []
     marks |= dict.fromkeys(floats, mark)
-    if not dialect.comma and not decimals.all:
-        notes += [_maybe_thousands(c) for c, sample in samples.items() if looks_like_thousands(sample)]
-    spaced = [c.name for c in frame if c.dtype == pl.String and _begins_blank(c)]
+    for column in samples if not dialect.comma and not decimals.all else ():
+        if looks_like_thousands(samples[column]):
+            found = f"column '{column}': numbers such as 1.234 beside 999 are read as fractions"
+            advice = "pass --decimal , where the point groups thousands"
+            notes.append(Finding("warning", "thousands", found, advice))
+    heads = {c.name: first_values(c) for c in frame if c.dtype == pl.String}
+    spaced = [name for name, head in heads.items() if len(head) and head.str.starts_with(" ").all()]
     return frame.with_columns(pl.col(spaced).str.strip_chars()), marks, notes
 
 
@@ -333,16 +329,6 @@ def _may_be_padded(sample: pl.Series) -> bool:
         return False
     widths = values.str.len_bytes()
     return bool(values.str.contains(PADDED).any() or (widths[0] > 1 and widths.n_unique() == 1))
-
-
-def _begins_blank(column: pl.Series) -> bool:
-    head = first_values(column)
-    return len(head) > 0 and bool(head.str.starts_with(" ").all())
-
-
-def _maybe_thousands(name: str) -> Finding:
-    found = f"column '{name}': numbers such as 1.234 beside 999 are read as fractions"
-    return Finding("warning", "thousands", found, "pass --decimal , where the point groups thousands")
 
 
 def _without_blank_end(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:

@@ -14,11 +14,12 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
+import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,14 +60,8 @@ _FOREIGN = (
     (b"[{", "JSON", "write it as CSV or Parquet"),
 )
 _BAD_FRAME = (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError)
-_BAD_FILE = (
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-    OSError,
-    ValueError,
-    EOFError,
-    zlib.error,
-)
+_PANIC = pl.exceptions.PanicException
+_BAD_FILE = (pl.exceptions.PolarsError, _PANIC, OSError, ValueError, EOFError, zlib.error)
 
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -595,23 +590,13 @@ def _reaching(url: str, what: str) -> Iterator[None]:
 
 
 def _read_frame(source: object) -> Table:
-    import narwhals as nw
-
-    given: Any = source
-    if isinstance(given, pl.LazyFrame):
-        given = given.collect()
+    given: Any = source.collect() if isinstance(source, pl.LazyFrame) else source
     if hasattr(given, "to_frame"):
         # A pandas or polars series is a frame of one column.
         given = given.to_frame() if given.name else given.rename("value").to_frame()
-    try:
-        kind = str(nw.from_native(given, eager_only=True).implementation.value)
-    except nw.exceptions.DuplicateError:
-        names = getattr(given, "column_names", given.columns)
-        check_names([str(name) for name in names], "the frame")
-        raise
-    except TypeError:
-        kind = "arrow" if hasattr(given, "__arrow_c_stream__") else ""
-    if not kind:
+    libraries = {base.__module__.partition(".")[0] for base in type(given).__mro__}
+    kind = next((one for one in ("polars", "pandas", "pyarrow") if one in libraries), "arrow")
+    if not hasattr(given, "columns" if kind in ("polars", "pandas") else "__arrow_c_stream__"):
         raise DataError(
             f"expected a path or a pandas, polars or pyarrow frame, found {type(source).__name__}"
         )
@@ -619,7 +604,9 @@ def _read_frame(source: object) -> Table:
     if kind == "polars":
         return Table(given, name, kind)
     if kind == "pandas":
+        check_names(map(str, given.columns), name)
         return Table(_from_pandas(given, name), name, kind)
+    check_names(given.schema.names if kind == "pyarrow" else (), name)
     try:
         frame = pl.DataFrame(given)
     except _BAD_FRAME as error:
@@ -629,48 +616,25 @@ def _read_frame(source: object) -> Table:
 
 def _from_pandas(source: Any, name: str) -> pl.DataFrame:
     import pandas as pd
+    import pyarrow as pa
 
     frame = _with_index_as_columns(source.rename(columns=str), name)
-    zones = {}
     for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
         if isinstance(dtype, pd.PeriodDtype):
             frame[column] = frame[column].dt.to_timestamp()
         elif isinstance(dtype, pd.SparseDtype):
             frame[column] = frame[column].sparse.to_dense()
-        elif isinstance(dtype, pd.DatetimeTZDtype):
-            # pyarrow converts zoned times by a way that pandas is about to close.
-            zones[column] = str(dtype.tz)
-            frame[column] = frame[column].dt.tz_convert(None)
-        elif isinstance(dtype, pd.CategoricalDtype) and dtype.categories.dtype != "str":
-            # Categories of numbers, booleans or dates are those values.
-            values = dtype.categories.to_series().convert_dtypes().dtype
-            frame[column] = frame[column].astype(values)
-    table = _columns_from_pandas(frame, name)
-    return table.with_columns(_zoned(table[column], zone) for column, zone in zones.items())
-
-
-def _columns_from_pandas(frame: Any, name: str) -> pl.DataFrame:
+        elif isinstance(dtype, pd.DatetimeTZDtype) and isinstance(dtype.tz, timezone):
+            # A fixed offset is no zone here; the instants are the same.
+            frame[column] = frame[column].dt.tz_convert("UTC")
     try:
-        return pl.from_pandas(frame)
-    except _BAD_FRAME:
-        # Column by column, to name the one.
-        for column in frame.columns:
-            try:
-                pl.from_pandas(frame[[column]])
-            except _BAD_FRAME as error:
-                found = f"{frame[column].dtype} ({one_line(error)})"
-                text = f"{name}: column '{column}': expected one kind of value, found {found}"
-                raise fault("kinds", text, "cast or drop it", where=column) from error
-        raise
-
-
-def _zoned(times: pl.Series, zone: str) -> pl.Series:
-    world = times.dt.replace_time_zone("UTC")
-    try:
-        return world.dt.convert_time_zone(zone)
-    except pl.exceptions.PolarsError:
-        # A fixed offset is no zone here; the instants are the same.
-        return world
+        with warnings.catch_warnings():
+            # pandas warns of the way in which pyarrow converts zoned times.
+            warnings.simplefilter("ignore")
+            return pl.DataFrame(pa.Table.from_pandas(frame, preserve_index=False))
+    except _BAD_FRAME as error:
+        text = f"{name}: expected one kind of value in a column ({'; '.join(map(str, error.args))})"
+        raise fault("kinds", text, "cast or drop it") from error
 
 
 def _with_index_as_columns(frame: Any, name: str) -> Any:

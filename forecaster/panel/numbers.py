@@ -108,10 +108,7 @@ def as_ids(column: pl.Series, typed: pl.Series | None = None) -> pl.Series:
 
 
 def as_numbers(
-    frame: pl.DataFrame,
-    decimals: Decimals,
-    where: str,
-    place: Callable[[int], str] = "row {}".format,
+    frame: pl.DataFrame, decimals: Decimals, where: str, place: Callable[[int], str] = "row {}".format
 ) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
     """Returns columns of text as numbers or booleans where all values are.
 

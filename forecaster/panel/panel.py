@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError, natural, nearest
-from forecaster.panel.arrays import PART_CELLS, Ints, add_to, blocks, owners, resized
+from forecaster.panel.arrays import PART_CELLS, Ints, add_to, resized
 from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.findings import Faults, Finding
 from forecaster.panel.holidays import count_holidays
@@ -180,17 +180,13 @@ class Panel:
     def observed_ends(self) -> Ints:
         """int64 [series, 2]: first and last row in which any target is observed; -1 = none."""
         ends = np.full((self.n_series, 2), -1, np.int64)
-        for rows in blocks(self.n_rows, max(1, self.n_channels)):
-            targets = self.values[rows, : self.n_channels]
+        for first, part in self.parts():
+            targets = part.values[:, : self.n_channels]
             real = np.flatnonzero((targets == targets).any(axis=1))
-            if not len(real):
-                continue
-            owner = owners(self.indptr, rows)[real]
-            first = np.flatnonzero(np.diff(owner, prepend=-1))
-            series = owner[first]
-            begun = ends[series, 0] >= 0
-            ends[series, 0] = np.where(begun, ends[series, 0], rows.start + real[first])
-            ends[series, 1] = rows.start + real[np.append(first[1:], len(real)) - 1]
+            place = np.searchsorted(real, part.indptr)
+            some = np.flatnonzero(np.diff(place))
+            rows = real[np.stack([place[some], place[some + 1] - 1], axis=1)]
+            ends[first + some] = rows + self.indptr[first]
         return ends
 
     def parts(self) -> Iterator[tuple[int, Panel]]:

@@ -264,7 +264,7 @@ def stored_panel(
         as_converted(source, data)
         refuse_errors(found)
         return panel.with_cycles(*panel.schema.cycles(data))
-    found += _contradictions(source, _roles(schema), _roles(panel.schema), of_model=True)
+    found += _contradictions(source, _roles(schema), _roles(panel.schema), "the model has")
     axes = [
         f"{'' if one.regular else 'ir'}regular rows and {one.time_zone or 'no time zone'}"
         for one in (panel.schema, schema)
@@ -322,18 +322,17 @@ def _roles(schema: Schema) -> dict[str, Any]:
 
 
 def _contradictions(
-    source: str | Path, wanted: Mapping[str, Any], stored: Mapping[str, Any], *, of_model: bool = False
+    source: str | Path, wanted: Mapping[str, Any], stored: Mapping[str, Any], owner: str = ""
 ) -> list[Finding]:
+    """Returns an error for each setting of `owner` (empty = the caller) that the store does not have."""
     found = []
     for name, given in wanted.items():
         if given != stored[name]:
-            several, both = isinstance(given, tuple), (given, stored[name])
-            new, old = (",".join(value) if several else value for value in both)
-            text = f"{source}: {_flag(name)} {new}: the store was converted with {old or 'none'}"
-            if of_model:
-                own = f"the store's {name} {'columns are' if several else 'is'} {old or 'none'}"
-                text = f"{source}: {own}, {'those' if several else 'that'} of the model {new or 'none'}"
-            found.append(_again(text, name, str(new or "")))
+            both = (given, stored[name])
+            new, old = (",".join(one) if isinstance(one, tuple) else str(one or "") for one in both)
+            asked = f"{owner} {name} {new or 'none'}" if owner else f"{_flag(name)} {new}"
+            text = f"{source}: {asked}: the store was converted with {old or 'none'}"
+            found.append(_again(text, name, new))
     return found
 
 

@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from forecaster.forecast.parts import (
     PartitionJob,
     Partitions,
     PartRecord,
+    Source,
     counts_of,
     forecast_block,
-    open_for,
     reading_with,
     rows_of,
     terms,
@@ -43,7 +43,7 @@ from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import find_files, parquet_cells
-from forecaster.panel.panel import Only, Panel
+from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
 from forecaster.runs.processes import Child, Parent, ready
@@ -83,31 +83,6 @@ class BatchResult:
     """Of the audit of the table, worst first."""
     first: Callable[[], Forecast]
     """Forecasts the first few series again, for a plot."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """The table to forecast."""
-
-    data: object
-    """Path, glob, URL, frame or store."""
-    future: object | None = None
-    """Covariates known in advance."""
-    covariates: object | None = None
-    """Second table."""
-    roles: Mapping[str, Any] = field(default_factory=dict)
-    """Columns with another name, and how the table is read."""
-    only: Only = None
-    """Series to forecast."""
-
-    @property
-    def tables(self) -> tuple[object, ...]:
-        """All tables that are read."""
-        return self.data, self.future, self.covariates
-
-    def panel(self, artifact: Artifact) -> Panel:
-        """Returns the panel, in memory unless the table is a store."""
-        return open_for(artifact, self.data, self.future, self.covariates, self.roles)
 
 
 def predict_to(
@@ -160,9 +135,7 @@ def predict_to(
         whole, store = _opened(artifact, source, folder, claim, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
         found = audited(panel, artifact, window)
-        job = PartitionJob(
-            str(folder.resolve()), window, panel.n_series, roles=source.roles, only=source.only
-        )
+        job = PartitionJob(str(folder.resolve()), window, panel.n_series, source)
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
@@ -281,7 +254,7 @@ def _opened(
         )
     claim()
     store = _converted(artifact, source, folder)
-    return open_for(artifact, store, None, None, source.roles), str(store)
+    return Source(store, roles=source.roles).panel(artifact), str(store)
 
 
 def _shared(
@@ -292,7 +265,8 @@ def _shared(
     if not store:
         store = str(folder / _STORE)
         write_store(panel, Path(store), reading_with(artifact.plan.data, source.roles))
-    return replace(job, model=str((folder / _MODEL).resolve()), store=str(Path(store).resolve()))
+    stored = replace(source, data=str(Path(store).resolve()), future=None, covariates=None)
+    return replace(job, model=str((folder / _MODEL).resolve()), source=stored)
 
 
 def needed_memory(source: Source, schema: Schema) -> float:
@@ -386,11 +360,6 @@ def _report(
 ) -> str:
     lost = [record for record in records if record.without_forecast]
     n_series = sum(record.series for record in records)
-    return outcome(
-        panel,
-        job.window.cutoffs(panel),
-        n_series=n_series,
-        rows=n_series * job.window.horizon * panel.n_channels,
-        lost=(sum(record.without_forecast for record in lost), lost[0].reason if lost else ""),
-        findings=found,
-    )
+    rows = n_series * job.window.horizon * panel.n_channels
+    without = (sum(record.without_forecast for record in lost), lost[0].reason if lost else "")
+    return outcome(panel, job.window.cutoffs(panel), n_series, rows, without, found)

@@ -104,7 +104,7 @@ def _connected(address: str | None) -> Iterator[Any]:
             ray.init(**quiet, **(own if address is None else {"address": address}))
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"engine ray: no cluster at {address or 'this machine'} ({_first_line(error)}): start "
+                f"engine ray: no cluster at {address or 'this machine'} ({_last_line(error)}): start "
                 "one with ray start --head, or leave out --address"
             ) from error
         try:
@@ -117,12 +117,12 @@ def _fault(error: Exception) -> ForecasterError:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ForecasterError):
         cause = getattr(cause, "cause", None) or cause.__cause__
-    reason = str(cause) if cause is not None else _first_line(error)
+    reason = str(cause) if cause is not None else _last_line(error)
     return OutputError(
         f"engine ray: a worker failed ({reason}); finished parts stay: the same command goes on"
     )
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else type(error).__name__
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip()[:300]

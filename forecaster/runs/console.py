@@ -33,58 +33,269 @@ if TYPE_CHECKING:
 _SHORT = 2.0  # seconds that a stage may be silent
 
 
-@contextmanager
-def stage(console: Console, doing: str) -> Iterator[None]:
-    """Prints what is done once it has taken two seconds and, at its end, how many it took."""
-    begun, shown = time.monotonic(), threading.Event()
+class Screen(Console):
+    """A console that prints what fits, backtests and searches do."""
 
-    def show() -> None:
-        shown.set()
-        console.print(doing, end=" … ", markup=False, highlight=False)
+    @contextmanager
+    def stage(self, doing: str) -> Iterator[None]:
+        """Prints what is done once it has taken two seconds and, at its end, how many it took."""
+        begun, shown = time.monotonic(), threading.Event()
 
-    timer = threading.Timer(_SHORT, show)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-        if shown.is_set():
-            print_line(console, f"{time.monotonic() - begun:,.0f} s")
+        def show() -> None:
+            shown.set()
+            self.print(doing, end=" … ", markup=False, highlight=False)
+
+        timer = threading.Timer(_SHORT, show)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+            if shown.is_set():
+                self.print_line(f"{time.monotonic() - begun:,.0f} s")
+
+    def attempt(
+        self,
+        name: str,
+        draw: Callable[[], object],
+        kept: str,
+        refuses: type[Exception] | tuple[()] = (),
+    ) -> bool:
+        """Calls `draw`; its failure costs no result and is a warning. Returns whether it went well.
+
+        Args:
+            name: of the picture or page.
+            draw: makes it.
+            kept: the result, as "the model itself is complete".
+            refuses: an error that is raised all the same.
+        """
+        try:
+            draw()
+            return True
+        except refuses:
+            raise
+        except Exception as error:  # whatever a drawing raises, the result matters more
+            from forecaster.runs.tracking import first_line
+
+            self.print_notice(f"no {name}: {first_line(error)}; {kept}")
+            return False
+
+    def print_roles(self, panel: Panel) -> None:
+        """Prints which column is what, and why."""
+        table = Table(title=cell(panel.name), title_justify="left", box=None, pad_edge=False)
+        for heading in ("column", "role", "kind", "because"):
+            table.add_column(heading, overflow="fold")
+        for row in panel.schema.rows():
+            table.add_row(*map(cell, row))
+        self.print(table)
+        grid = "regular" if panel.regular else "irregular: rows as observed"
+        values = panel.values[:, : panel.n_channels]
+        found = find_periods(values, panel.indptr) if panel.regular else ()
+        repeats = ", ".join(f"{period.steps} steps ({period.share:.0%})" for period in found)
+        calendar = panel.calendar
+        season = f"{calendar.season_length} steps"
+        if calendar.integer and calendar.season is None and found:
+            season = f"{found[0].steps} steps, found in the data"
+        self.print_line(
+            f"{panel.schema.layout} layout · {panel.n_series:,} series · "
+            f"{number_of(panel.n_channels, 'channel')} · {panel.n_rows:,} rows · "
+            f"frequency {calendar.freq} ({grid}) · season {season}"
+            + (f" · repeats every {repeats}" if repeats else "")
+        )
+
+    def print_findings(self, found: Sequence[Finding]) -> None:
+        """Prints what is remarkable about a table, worst first, with what to do about it."""
+        styles = {"error": "red", "warning": "yellow", "note": "cyan"}
+        table = Table.grid(padding=(0, 2))
+        for _ in range(2):
+            table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for finding in worst_first(found):
+            text = Text(visible(finding.text))
+            if finding.first:
+                text.append(f" (first: {visible(finding.first)})")
+            if finding.advice:
+                text.append(f"\n→ {visible(finding.advice)}", style="dim")
+            severity = Text(finding.severity, style=styles[finding.severity])
+            table.add_row(severity, Text(finding.rule), text)
+        if found:
+            self.print(table)
+
+    def print_counts(self, found: Sequence[Finding]) -> None:
+        """Prints how many errors, warnings and notes there are."""
+        kinds = [finding.severity for finding in found]
+        self.print_line(", ".join(number_of(kinds.count(one), one) for one in SEVERITIES))
+
+    def print_line(self, text: str, style: str | None = None) -> None:
+        """Prints a sentence as it is: names with brackets are no markup, long lines stay whole."""
+        self.print(visible(text), style=style, soft_wrap=True, markup=False, highlight=False)
+
+    def print_rows(self, rows: Any, most: int = 10) -> None:
+        """Prints the first rows of a polars frame of forecasts: of the quantiles the outermost."""
+        inner = [name for name in rows.columns if name.startswith("q0.")][1:-1]
+        frame = rows.head(most).drop(inner)
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for name in frame.columns:
+            table.add_column(cell(name), justify="right" if frame[name].dtype.is_numeric() else "left")
+        for row in frame.iter_rows():
+            words = (f"{one:.6g}" if isinstance(one, float) else str(one) for one in row)
+            table.add_row(*("-" if word == "None" else cell(word) for word in words))
+        self.print(table)
+        without = f", without {len(inner)} inner quantiles" if inner else ""
+        self.print_line(
+            f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
+            "(.csv or .parquet)"
+        )
+
+    def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
+        """Prints what will be trained on what."""
+        from forecaster.runs.fit import uncalibrated
+
+        text = panel.calendar.text
+        model = plan.model
+        self.print_line(
+            f"horizon {plan.horizon} · context {model.context_length} · patches of {model.patch} and "
+            f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
+            f"{model.decoder_layers} layers"
+        )
+        train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
+        if held:
+            reason, later = uncalibrated(plan), len(split.calibration_windows)
+            drawn = f" of {every:,}" if held + later < every else ""
+            calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
+            self.print_line(
+                f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
+                f"windows{calibrates} until {text(split.end)}"
+            )
+            if reason is None and not later:
+                reason = f"too few cutoffs after {text(split.split)}"
+            if reason is not None and plan.fit.calibration is not None:
+                self.print_line(f"quantiles are not calibrated: {reason}")
+        else:
+            self.print_line(
+                f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
+                "validation, so all steps are run and the last weights kept"
+            )
+
+    def print_start(self, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
+        """Prints what of an artifact's weights is carried over, and what its past means for the scores."""
+        from forecaster.runs.warm_start import ancestry, comparable
+
+        source = ancestry(old)
+        self.print_line(
+            f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}"
+        )
+        table = Table(box=None, pad_edge=False)
+        for heading in ("part", "carried over", "new, from zero", "left behind"):
+            table.add_column(heading, overflow="fold")
+        for part in parts:
+            names = (listing(words) if words else "-" for words in (part.carried, part.new, part.left))
+            table.add_row(*map(cell, (part.name, *names)))
+        self.print(table)
+        self.print_line(
+            "scales: the artifact's of covariates carried over, this table's of targets and new covariates"
+        )
+        for part in parts:
+            for note in part.notes:
+                self.print_line(f"{part.name}: {note}", style="yellow")
+        if not comparable(panel.schema, old.schema):
+            note = "their time axis is not comparable, so a backtest cannot know which of these rows they have seen"
+            self.print_line(note, style="yellow")
+        elif old.trained_until > split.split and len(split.validation_windows):
+            text = panel.calendar.text
+            self.print_line(
+                f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
+                f"after {text(split.split)}: these scores overlap the training data",
+                style="yellow",
+            )
+
+    def print_fresh_refit(self, parent: Mapping[str, Any]) -> None:
+        """Prints that a refit does not begin where the model began."""
+        self.print_line(
+            f"this model started from weights fitted to {parent['data']} until {parent['until']}; a refit "
+            "starts from random weights, so these scores are those of its config, not of the warm start",
+            style="yellow",
+        )
+
+    def print_scores(self, artifact: Artifact) -> None:
+        """Prints how the validation went, losses as plainly as wins."""
+        from forecaster.evaluation.comparison import MODEL, NAIVE, compare
+        from forecaster.forecast.artifact import calibration_line, network_line
+
+        found = artifact.metrics
+        line = f"{found['steps']} steps"
+        if "validation" in found:
+            line += f", best at {found['best_step']}"
+            mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
+            verdict = compare(mine["WQL"], naive["WQL"])
+            skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""
+            skill = ", which makes no error" if naive["WQL"] == 0 else skill
+            line += f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"
+        self.print_line(line)
+        for line in filter(None, (network_line(artifact), calibration_line(artifact))):
+            self.print_line(line)
+
+    def print_report(self, path: Path | None, made: bool) -> None:
+        """Prints that the page which was asked for is written, or why there is none."""
+        if path is not None:
+            missing = f"no {path}: no rows were set aside for validation, so there is nothing to report"
+            self.print_line(f"wrote {path}" if made else missing, None if made else "yellow")
+
+    def print_tracked(self, run: TrackedRun) -> None:
+        """Prints where to see a run, or why its store does not have it, and what to do."""
+        from forecaster.runs.tracking import where_to_look
+
+        if run.lost and not run.recorded:
+            self.print_notice(f"not tracked: MLflow store {run.wanted}: {run.lost}")
+        elif run.lost:
+            self.print_notice(
+                f"MLflow store {run.wanted}: {run.lost}; the run is logged to {run.uri}, copy it later "
+                "with: forecaster runs sync"
+            )
+        elif run.recorded:
+            self.print_line(f"tracked, see it with: {where_to_look(run.uri)}")
+        if run.founded and not run.lost:
+            self.print_line(
+                f"runs are recorded in {run.uri.removeprefix('sqlite:///')}: MLFLOW_TRACKING_URI names another "
+                "store, --no-tracking (tracking=False) records none"
+            )
+
+    def print_cutoffs(self, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
+        """Prints which cutoffs are forecast by which weights."""
+        text = panel.calendar.text
+        by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
+        span = f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}"
+        self.print_line(f"{span if len(times) > 1 else f'cutoff {text(times[0])}'}: {by}")
+
+    def print_summary(self, backtest: Backtest) -> None:
+        """Prints how the models compare, and which one is better."""
+        from forecaster.evaluation.comparison import MODEL
+
+        summary = backtest.summary_columns
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for name in summary:
+            table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
+        for row in zip(*summary.values(), strict=True):
+            cells = zip(summary, row, strict=True)
+            table.add_row(
+                *(_score(name, one) if isinstance(one, float) else one for name, one in cells)
+            )
+        self.print(table)
+        self.print_line(
+            f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
+            f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
+        )
+
+    def print_notice(self, text: str) -> None:
+        """Prints a notice."""
+        self.print_line(text, style="yellow")
 
 
 def time_left(seconds: float) -> str:
     """Returns the seconds to the end in words."""
     return f"{seconds / 60:,.0f} min left" if seconds > 90 else f"{seconds:,.0f} s left"
-
-
-def attempt(
-    console: Console,
-    name: str,
-    draw: Callable[[], object],
-    kept: str,
-    refuses: type[Exception] | tuple[()] = (),
-) -> bool:
-    """Calls `draw`; its failure costs no result and is a warning. Returns whether it went well.
-
-    Args:
-        console: receives the warning.
-        name: of the picture or page.
-        draw: makes it.
-        kept: the result, as "the model itself is complete".
-        refuses: an error that is raised all the same.
-    """
-    try:
-        draw()
-        return True
-    except refuses:
-        raise
-    except Exception as error:  # whatever a drawing raises, the result matters more
-        from forecaster.runs.tracking import first_line
-
-        print_notice(console, f"no {name}: {first_line(error)}; {kept}")
-        return False
 
 
 def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
@@ -93,64 +304,14 @@ def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=hidden, refresh_per_second=4)
 
 
-def print_roles(console: Console, panel: Panel) -> None:
-    """Prints which column is what, and why."""
-    table = Table(title=cell(panel.name), title_justify="left", box=None, pad_edge=False)
-    for heading in ("column", "role", "kind", "because"):
-        table.add_column(heading, overflow="fold")
-    for row in panel.schema.rows():
-        table.add_row(*map(cell, row))
-    console.print(table)
-    grid = "regular" if panel.regular else "irregular: rows as observed"
-    values = panel.values[:, : panel.n_channels]
-    found = find_periods(values, panel.indptr) if panel.regular else ()
-    repeats = ", ".join(f"{period.steps} steps ({period.share:.0%})" for period in found)
-    calendar = panel.calendar
-    season = f"{calendar.season_length} steps"
-    if calendar.integer and calendar.season is None and found:
-        season = f"{found[0].steps} steps, found in the data"
-    print_line(
-        console,
-        f"{panel.schema.layout} layout · {panel.n_series:,} series · "
-        f"{number_of(panel.n_channels, 'channel')} · {panel.n_rows:,} rows · "
-        f"frequency {calendar.freq} ({grid}) · season {season}"
-        + (f" · repeats every {repeats}" if repeats else ""),
-    )
-
-
-def print_findings(console: Console, found: Sequence[Finding]) -> None:
-    """Prints what is remarkable about a table, worst first, with what to do about it."""
-    styles = {"error": "red", "warning": "yellow", "note": "cyan"}
-    table = Table.grid(padding=(0, 2))
-    for _ in range(2):
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in worst_first(found):
-        text = Text(visible(finding.text))
-        if finding.first:
-            text.append(f" (first: {visible(finding.first)})")
-        if finding.advice:
-            text.append(f"\n→ {visible(finding.advice)}", style="dim")
-        severity = Text(finding.severity, style=styles[finding.severity])
-        table.add_row(severity, Text(finding.rule), text)
-    if found:
-        console.print(table)
-
-
 def check_text(panel: Panel, found: Sequence[Finding]) -> str:
     """Returns what `forecaster check` prints about a table."""
     text = StringIO()
-    console = Console(file=text, width=100)
-    print_roles(console, panel)
-    print_findings(console, found)
-    print_counts(console, found)
+    screen = Screen(file=text, width=100)
+    screen.print_roles(panel)
+    screen.print_findings(found)
+    screen.print_counts(found)
     return text.getvalue().rstrip()
-
-
-def print_counts(console: Console, found: Sequence[Finding]) -> None:
-    """Prints how many errors, warnings and notes there are."""
-    kinds = [finding.severity for finding in found]
-    print_line(console, ", ".join(number_of(kinds.count(one), one) for one in SEVERITIES))
 
 
 def cell(text: str) -> str:
@@ -158,191 +319,5 @@ def cell(text: str) -> str:
     return escape(visible(text))
 
 
-def print_line(console: Console, text: str, style: str | None = None) -> None:
-    """Prints a sentence as it is: names with brackets are no markup, long lines stay whole."""
-    console.print(visible(text), style=style, soft_wrap=True, markup=False, highlight=False)
-
-
-def print_rows(console: Console, rows: Any, most: int = 10) -> None:
-    """Prints the first rows of a polars frame of forecasts: of the quantiles the outermost."""
-    inner = [name for name in rows.columns if name.startswith("q0.")][1:-1]
-    frame = rows.head(most).drop(inner)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in frame.columns:
-        table.add_column(cell(name), justify="right" if frame[name].dtype.is_numeric() else "left")
-    for row in frame.iter_rows():
-        words = (f"{one:.6g}" if isinstance(one, float) else str(one) for one in row)
-        table.add_row(*("-" if word == "None" else cell(word) for word in words))
-    console.print(table)
-    without = f", without {len(inner)} inner quantiles" if inner else ""
-    print_line(
-        console,
-        f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
-        "(.csv or .parquet)",
-    )
-
-
-def print_plan(console: Console, panel: Panel, plan: Plan, split: Split) -> None:
-    """Prints what will be trained on what."""
-    from forecaster.runs.fit import uncalibrated
-
-    text = panel.calendar.text
-    model = plan.model
-    print_line(
-        console,
-        f"horizon {plan.horizon} · context {model.context_length} · patches of {model.patch} and "
-        f"{model.decoder_patch} · width {model.width} · {model.encoder_layers} + "
-        f"{model.decoder_layers} layers",
-    )
-    train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
-    if held:
-        reason, later = uncalibrated(plan), len(split.calibration_windows)
-        drawn = f" of {every:,}" if held + later < every else ""
-        calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
-        print_line(
-            console,
-            f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
-            f"windows{calibrates} until {text(split.end)}",
-        )
-        if reason is None and not later:
-            reason = f"too few cutoffs after {text(split.split)}"
-        if reason is not None and plan.fit.calibration is not None:
-            print_line(console, f"quantiles are not calibrated: {reason}")
-    else:
-        print_line(
-            console,
-            f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
-            "validation, so all steps are run and the last weights kept",
-        )
-
-
-def print_start(console: Console, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
-    """Prints what of an artifact's weights is carried over, and what its past means for the scores."""
-    from forecaster.runs.warm_start import ancestry, comparable
-
-    source = ancestry(old)
-    print_line(
-        console,
-        f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}",
-    )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("part", "carried over", "new, from zero", "left behind"):
-        table.add_column(heading, overflow="fold")
-    for part in parts:
-        names = (listing(words) if words else "-" for words in (part.carried, part.new, part.left))
-        table.add_row(*map(cell, (part.name, *names)))
-    console.print(table)
-    print_line(
-        console,
-        "scales: the artifact's of covariates carried over, this table's of targets and new covariates",
-    )
-    for part in parts:
-        for note in part.notes:
-            print_line(console, f"{part.name}: {note}", style="yellow")
-    if not comparable(panel.schema, old.schema):
-        note = "their time axis is not comparable, so a backtest cannot know which of these rows they have seen"
-        print_line(console, note, style="yellow")
-    elif old.trained_until > split.split and len(split.validation_windows):
-        text = panel.calendar.text
-        print_line(
-            console,
-            f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
-            f"after {text(split.split)}: these scores overlap the training data",
-            style="yellow",
-        )
-
-
-def print_fresh_refit(console: Console, parent: Mapping[str, Any]) -> None:
-    """Prints that a refit does not begin where the model began."""
-    print_line(
-        console,
-        f"this model started from weights fitted to {parent['data']} until {parent['until']}; a refit "
-        "starts from random weights, so these scores are those of its config, not of the warm start",
-        style="yellow",
-    )
-
-
-def print_scores(console: Console, artifact: Artifact) -> None:
-    """Prints how the validation went, losses as plainly as wins."""
-    from forecaster.evaluation.comparison import MODEL, NAIVE, compare
-    from forecaster.forecast.artifact import calibration_line, network_line
-
-    found = artifact.metrics
-    line = f"{found['steps']} steps"
-    if "validation" in found:
-        line += f", best at {found['best_step']}"
-        mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
-        verdict = compare(mine["WQL"], naive["WQL"])
-        skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""
-        skill = ", which makes no error" if naive["WQL"] == 0 else skill
-        line += (
-            f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"
-        )
-    print_line(console, line)
-    for line in filter(None, (network_line(artifact), calibration_line(artifact))):
-        print_line(console, line)
-
-
-def print_report(console: Console, path: Path | None, made: bool) -> None:
-    """Prints that the page which was asked for is written, or why there is none."""
-    if path is not None:
-        missing = f"no {path}: no rows were set aside for validation, so there is nothing to report"
-        print_line(console, f"wrote {path}" if made else missing, None if made else "yellow")
-
-
-def print_tracked(console: Console, run: TrackedRun) -> None:
-    """Prints where to see a run, or why its store does not have it, and what to do."""
-    from forecaster.runs.tracking import where_to_look
-
-    if run.lost and not run.recorded:
-        print_notice(console, f"not tracked: MLflow store {run.wanted}: {run.lost}")
-    elif run.lost:
-        print_notice(
-            console,
-            f"MLflow store {run.wanted}: {run.lost}; the run is logged to {run.uri}, copy it later "
-            "with: forecaster runs sync",
-        )
-    elif run.recorded:
-        print_line(console, f"tracked, see it with: {where_to_look(run.uri)}")
-    if run.founded and not run.lost:
-        print_line(
-            console,
-            f"runs are recorded in {run.uri.removeprefix('sqlite:///')}: MLFLOW_TRACKING_URI names another "
-            "store, --no-tracking (tracking=False) records none",
-        )
-
-
-def print_cutoffs(console: Console, panel: Panel, times: Sequence[int], fitted_at: int | None) -> None:
-    """Prints which cutoffs are forecast by which weights."""
-    text = panel.calendar.text
-    by = "the model as it is" if fitted_at is None else f"weights fitted until {text(fitted_at)}"
-    span = f"{len(times):,} cutoffs from {text(times[0])} to {text(times[-1])}"
-    print_line(console, f"{span if len(times) > 1 else f'cutoff {text(times[0])}'}: {by}")
-
-
-def print_summary(console: Console, backtest: Backtest) -> None:
-    """Prints how the models compare, and which one is better."""
-    from forecaster.evaluation.comparison import MODEL
-
-    summary = backtest.summary_columns
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in summary:
-        table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
-    for row in zip(*summary.values(), strict=True):
-        cells = zip(summary, row, strict=True)
-        table.add_row(*(_score(name, one) if isinstance(one, float) else one for name, one in cells))
-    console.print(table)
-    print_line(
-        console,
-        f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
-        f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}",
-    )
-
-
 def _score(name: str, value: float) -> str:
     return "-" if value != value else f"{value:.{3 if name.startswith(('coverage', 'skill')) else 4}g}"
-
-
-def print_notice(console: Console, text: str) -> None:
-    """Prints a notice."""
-    print_line(console, text, style="yellow")

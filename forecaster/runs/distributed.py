@@ -8,7 +8,6 @@ otherwise                        one process
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -82,10 +81,9 @@ def find_distributed_context(devices: int | None, nodes: int | None) -> Distribu
     check_count(devices, "devices")
     check_count(nodes, "nodes")
     if all(name in os.environ for name in _TORCHRUN):
-        world, local = _number("WORLD_SIZE"), _number("LOCAL_WORLD_SIZE", devices or 1)
-        found = DistributedContext(
-            _number("RANK"), _number("LOCAL_RANK"), local, max(1, world // local)
-        )
+        rank, place, world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", devices or 1))
+        found = DistributedContext(rank, place, local, max(1, world // local))
         wanted = (devices or found.devices, nodes or found.nodes)
         if found.world_size != world or wanted != (found.devices, found.nodes):
             raise ConfigError(
@@ -257,9 +255,9 @@ def launch_ranks(
 @contextmanager
 def _environment(distributed: DistributedContext) -> Iterator[None]:
     """Sets the variables that torchrun would set; torch and Lightning read them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    from lightning_fabric.plugins.environments.lightning import find_free_network_port
+
+    port = find_free_network_port()
     size = str(distributed.world_size)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     variables |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -307,14 +305,6 @@ def _device(distributed: DistributedContext) -> torch.device:
     from forecaster.model.hardware import device
 
     return torch.device(device(distributed.local_rank))
-
-
-def _number(name: str, default: int | None = None) -> int:
-    text = os.environ.get(name, "" if default is None else str(default))
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{name}: expected a number from torchrun, found '{text}'") from None
 
 
 def _require_devices(distributed: DistributedContext) -> None:

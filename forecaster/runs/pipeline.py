@@ -8,12 +8,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
-
-from rich.console import Console
 
 from forecaster.config import (
     Config,
@@ -24,12 +22,7 @@ from forecaster.config import (
     required_horizon,
 )
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count
-from forecaster.evaluation.backtest import (
-    Backtest,
-    ForecastsByModel,
-    rolling_cutoffs,
-    run_backtest,
-)
+from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
@@ -45,21 +38,7 @@ from forecaster.panel.build import with_roles_until
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Only, Panel
-from forecaster.runs.console import (
-    attempt,
-    print_cutoffs,
-    print_findings,
-    print_fresh_refit,
-    print_line,
-    print_notice,
-    print_plan,
-    print_report,
-    print_roles,
-    print_scores,
-    print_start,
-    print_tracked,
-    stage,
-)
+from forecaster.runs.console import Screen
 from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.linear import fit_linear
@@ -99,7 +78,7 @@ def run_fit(
     panel: Panel,
     config: Config,
     out: Path | None,
-    console: Console,
+    console: Screen,
     start: Artifact | None = None,
     resumable: RunFolder | None = None,
     context: TrainingContext = NO_CONTEXT,
@@ -129,23 +108,22 @@ def run_fit(
     """
     distributed = context.distributed
     if not distributed.is_main:
-        console, out, report = Console(quiet=True), None, None
+        console, out, report = Screen(quiet=True), None, None
     if start is not None and config.horizon is None:
         config = config.model_copy(update={"horizon": start.horizon})
     panel = with_found_cycles(panel, config)
     findings = check_panel(panel, config.horizon, config.target)
     refuse_errors(findings)
     if not introduced:
-        print_roles(console, panel)
-        print_findings(console, findings)
-    staged = partial(stage, console)
-    with staged("choosing the linear forecast"):
+        console.print_roles(panel)
+        console.print_findings(findings)
+    with console.stage("choosing the linear forecast"):
         plan, split = resolve(panel, config, start)
     windows_per_step(plan, panel.n_channels, distributed)
-    print_plan(console, panel, plan, split)
+    console.print_plan(panel, plan, split)
     first = None
     if start is not None:
-        first = Start(start, partial(print_start, console, panel, split, start))
+        first = Start(start, partial(console.print_start, panel, split, start))
     name = name or (out.name if out else Path(panel.name).stem)
     validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
@@ -154,8 +132,8 @@ def run_fit(
     context = replace(
         context,
         callbacks=(TrainingBar(console),),
-        say=partial(print_notice, console),
-        stage=staged,
+        say=console.print_notice,
+        stage=console.stage,
         validated=validated.append,
     )
     with ExitStack() as stack:
@@ -168,7 +146,7 @@ def run_fit(
             context = replace(context, logger=BufferedLogger(run))
         artifact = fit_panel(panel, plan, split, context, start=first)
         artifact = replace(artifact, request=requested(config, artifact.plan, start))
-        print_scores(console, artifact)
+        console.print_scores(artifact)
         saves = out is not None or run.recorded
         if saves or report is not None:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
@@ -184,19 +162,19 @@ def run_fit(
                 report_context = ReportContext(*fitted, validation=True, date=None)
                 backtest = replace(validated[-1], report_context=report_context)
                 drawings[REPORT] = partial(_draw_report, backtest, {page, report or page})
-            with staged("drawing pictures and report"):
+            with console.stage("drawing pictures and report"):
                 kept = "the model itself is complete"
-                drawn = [attempt(console, name, draw, kept) for name, draw in drawings.items()]
-            with staged("recording the run"):
+                drawn = [console.attempt(name, draw, kept) for name, draw in drawings.items()]
+            with console.stage("recording the run"):
                 if saves:
                     log_artifact(run, artifact, folder)
                 if page.exists():
                     run.log_text(page.read_text(encoding="utf-8"), REPORT)
             if all(drawn):
-                print_report(console, report, bool(validated))
+                console.print_report(report, bool(validated))
     if out is not None:
-        print_line(console, f"saved {out}")
-    print_tracked(console, run)
+        console.print_line(f"saved {out}")
+    console.print_tracked(run)
     return artifact
 
 
@@ -227,7 +205,7 @@ def run_backtest_pipeline(
         ConfigError: the model cannot forecast that many leads, or `refit="never"` would score rows
             that the artifact has seen.
     """
-    console = Console(quiet=quiet)
+    console = Screen(quiet=quiet)
     findings = check_panel(panel, target=(model if isinstance(model, Config) else model.plan).target)
     refuse_errors(findings)
     if isinstance(model, Config):
@@ -236,20 +214,20 @@ def run_backtest_pipeline(
                 "refit 'never': expected once or each: there is no model to score as it is"
             )
         horizon = required_horizon(model)
-        print_roles(console, panel)
+        console.print_roles(panel)
     else:
         horizon = options.horizon or model.horizon
         check_horizon(model, horizon)
-    print_findings(console, [finding for finding in findings if finding.severity == "warning"])
+    console.print_findings([finding for finding in findings if finding.severity == "warning"])
     cutoffs = rolling_cutoffs(panel.only(options.only), options.windows, horizon, options.stride)
     if isinstance(model, Artifact):
         _check_unseen(model, panel, options.refit, cutoffs)
         if model.parent is not None and options.refit != "never":
-            print_fresh_refit(console, model.parent)
+            console.print_fresh_refit(model.parent)
     reopened = partial(with_roles_until, panel, *source)
     refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
-        scoring = partial(stage, console, "scoring model and baselines")
+        scoring = partial(console.stage, "scoring model and baselines")
         backtest = run_backtest(cutoffs, refits.forecasts, scoring=scoring)
         artifact = refits.artifact
         report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
@@ -258,14 +236,14 @@ def run_backtest_pipeline(
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
-            with stage(console, "drawing picture and report"):
+            with console.stage("drawing picture and report"):
                 pictures: dict[str, Callable[[], None]] = {
                     "backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png"),
                     REPORT: lambda: run.log_text(render_report(backtest), REPORT),
                 }
                 for drawing, draw in pictures.items():
-                    attempt(console, drawing, draw, "the scores are complete")
-    print_tracked(console, run)
+                    console.attempt(drawing, draw, "the scores are complete")
+    console.print_tracked(run)
     return backtest
 
 
@@ -289,31 +267,29 @@ def _check_unseen(artifact: Artifact, panel: Panel, refit: Refit, cutoffs: Seque
         )
 
 
+@dataclass
 class _Refits:
     """Forecasts of a model and of its linear part, by weights fitted before each cutoff."""
 
-    def __init__(
-        self,
-        model: Artifact | Config,
-        panel: Panel,
-        cutoffs: Sequence[int],
-        horizon: int,
-        options: BacktestOptions,
-        console: Console,
-        reopened: Callable[[int], Panel],
-    ):
-        self.artifact: Artifact
-        """The model that forecasts now."""
-        self._config = model if isinstance(model, Config) else model.requested
-        if isinstance(model, Artifact):
-            self.artifact = model
+    model: Artifact | Config
+    panel: Panel
+    cutoffs: Sequence[int]
+    horizon: int
+    options: BacktestOptions
+    console: Screen
+    reopened: Callable[[int], Panel]
+    artifact: Artifact = field(init=False)
+    """The model that forecasts now."""
+    models: dict[str, tuple[Predictor, Panel]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, Artifact):
+            self.artifact = self.model
             # From random weights: those of a warm start are not kept, and may have seen more.
             fit = {"freeze_encoder": False, "adapters": None}
-            self._config = self._config.replaced(horizon=model.horizon, fit=fit)
-        self._panel, self._cutoffs, self._reopened = panel, cutoffs, reopened
-        self._refit, self._only = options.refit, options.only
-        self._horizon, self._console = horizon, console
-        self._models: dict[str, tuple[Predictor, Panel]] = {}
+            self.config = self.model.requested.replaced(horizon=self.model.horizon, fit=fit)
+        else:
+            self.config = self.model
 
     def forecasts(self, cutoffs: Sequence[int]) -> Iterator[ForecastsByModel]:
         """Yields the forecasts at some neighbouring cutoffs, by model.
@@ -321,36 +297,36 @@ class _Refits:
         Raises:
             DataError: the rows before a cutoff are too few to fit.
         """
-        for some in [[one] for one in cutoffs] if self._refit == "each" else [list(cutoffs)]:
-            if self._refit == "each" or not self._models:
+        for some in [[one] for one in cutoffs] if self.options.refit == "each" else [list(cutoffs)]:
+            if self.options.refit == "each" or not self.models:
                 self._prepare(some[0])
-            made = [self._forecast(*model, some) for model in self._models.values()]
+            made = [self._forecast(*model, some) for model in self.models.values()]
             yield from (
-                dict(zip(self._models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
+                dict(zip(self.models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
             )
 
     def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
         decoder = self.artifact.plan.model.decoder
         num_samples = NUM_SAMPLES if decoder == "autoregressive" else None
-        with stage(self._console, f"forecasting {len(cutoffs)} cutoffs"):
-            return predictor.forecasts_at(panel, cutoffs, self._horizon, num_samples)
+        with self.console.stage(f"forecasting {len(cutoffs)} cutoffs"):
+            return predictor.forecasts_at(panel, cutoffs, self.horizon, num_samples)
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
-        served = [cutoff] if self._refit == "each" else self._cutoffs
-        if self._refit == "never":
-            seen = self._panel.until(self.artifact.trained_until)
-            print_cutoffs(self._console, self._panel, served, None)
+        served = [cutoff] if self.options.refit == "each" else self.cutoffs
+        if self.options.refit == "never":
+            seen = self.panel.until(self.artifact.trained_until)
+            self.console.print_cutoffs(self.panel, served, None)
         else:
-            panel = self._reopened(cutoff)
-            if panel.schema != self._panel.schema:  # else forecasts share its arrays
-                self._panel = panel
-            seen = with_found_cycles(self._panel.until(cutoff), self._config)
+            panel = self.reopened(cutoff)
+            if panel.schema != self.panel.schema:  # else forecasts share its arrays
+                self.panel = panel
+            seen = with_found_cycles(self.panel.until(cutoff), self.config)
             self.artifact = self._fitted(seen, cutoff)
-            print_cutoffs(self._console, self._panel, served, cutoff)
+            self.console.print_cutoffs(self.panel, served, cutoff)
         linear = self._linear(seen)
-        self._models = {
-            name: (Predictor(model), _coded(self._panel.only(self._only), model))
+        self.models = {
+            name: (Predictor(model), _coded(self.panel.only(self.options.only), model))
             for name, model in ((MODEL, self.artifact), (RIDGE, linear))
             if model is not None
         }
@@ -358,14 +334,13 @@ class _Refits:
     def _fitted(self, seen: Panel, cutoff: int) -> Artifact:
         """The request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
         try:
-            plan, split = resolve(seen, self._config)
+            plan, split = resolve(seen, self.config)
         except DataError as error:
-            when = self._panel.calendar.text(cutoff)
+            when = self.panel.calendar.text(cutoff)
             raise DataError(
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
-        staged = partial(stage, self._console)
-        context = TrainingContext(callbacks=(TrainingBar(self._console),), stage=staged)
+        context = TrainingContext(callbacks=(TrainingBar(self.console),), stage=self.console.stage)
         return fit_panel(seen, plan, split, context)
 
     def _linear(self, seen: Panel) -> Artifact | None:
@@ -373,19 +348,19 @@ class _Refits:
         own = self.artifact.ensemble.linear_only()
         if own is not None:
             return replace(self.artifact, ensemble=own)
-        asked = self._config
+        asked = self.config
         config = Config(
-            horizon=self._horizon,
+            horizon=self.horizon,
             data=asked.data,
             target=asked.target,
             model=ModelConfig(linear="blend", quantile_levels=asked.model.quantile_levels),
             fit=FitConfig(validation=asked.fit.validation),
         )
         try:
-            with stage(self._console, f"fitting the {RIDGE} baseline"):
+            with self.console.stage(f"fitting the {RIDGE} baseline"):
                 return fit_linear(seen, *resolve(seen, config))
         except ForecasterError as error:
-            print_notice(self._console, f"no {RIDGE} in the table: {error}")
+            self.console.print_notice(f"no {RIDGE} in the table: {error}")
             return None
 
 

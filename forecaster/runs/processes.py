@@ -20,10 +20,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
-from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from forecaster.errors import ForecasterError
@@ -102,10 +101,7 @@ class Child:
 
 def ready(children: Iterable[Child]) -> list[Child]:
     """Waits for the next messages; returns the children that have sent one or ended."""
-    with DefaultSelector() as selector:
-        for child in children:
-            selector.register(child, EVENT_READ, child)
-        return [key.data for key, _ in selector.select()]
+    return wait(list(children))  # type: ignore[arg-type, return-value]
 
 
 class Parent:

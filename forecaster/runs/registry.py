@@ -35,20 +35,8 @@ SCHEME = "models:/"
 _INSIDE = "artifacts/model"  # of the saved model in a version
 _CODE = Path(__file__).with_name("served.py")
 _PACKAGE = Path(__file__).parents[1]
-_REQUIRED = (
-    "jaxtyping",
-    "mlflow",
-    "narwhals",
-    "numpy",
-    "pandas",
-    "polars",
-    "pyarrow",
-    "pydantic",
-    "pyyaml",
-    "rich",
-    "safetensors",
-    "torch",
-)
+_NEEDS = "jaxtyping mlflow numpy pandas polars pyarrow pydantic pyyaml rich safetensors torch"
+"""Packages that a served model needs."""
 
 
 @dataclass(frozen=True)
@@ -112,19 +100,19 @@ def load_registered(address: str, tracking: TrackingConfig) -> Artifact:
         ConfigError: the store cannot be reached, or has no such model, alias or version.
         ArtifactError: the version holds no saved model, or a damaged one.
     """
-    name, alias, number = parse_address(address)
+    name, wanted = parse_address(address)
     with opened_store(tracking) as client:
-        return _load_version(client, name, _find_version(client, name, alias, number), address)
+        return _load_version(client, name, _find_version(client, name, wanted), address)
 
 
-def parse_address(address: str) -> tuple[str, str | None, str | None]:
-    """Returns name, alias and version of an address."""
-    found = re.fullmatch(r"models:/+([^/:@]+)(?:@([^/:@]+)|/(\d+|latest))", address)
+def parse_address(address: str) -> tuple[str, str]:
+    """Returns the name of an address, and what follows: @ALIAS or /VERSION."""
+    found = re.fullmatch(r"models:/+([^/:@]+)(@[^/:@]+|/\d+|/latest)", address)
     if found is None:
         raise ConfigError(
             f"{address}: expected {SCHEME}NAME@{CHAMPION}, {SCHEME}NAME/VERSION or {SCHEME}NAME/latest"
         )
-    return found[1], found[2], found[3]
+    return found[1], found[2]
 
 
 def _load_version(client: MlflowClient, name: str, version: int, address: str) -> Artifact:
@@ -157,14 +145,14 @@ def write_package(artifact: Artifact, target: Path, model_id: str) -> Path:
 
         artifact.save(data := Path(scratch) / Path(_INSIDE).name)
         # "2.8.0+cpu" is no version that an index has.
-        versions = {name: importlib.metadata.version(name).partition("+")[0] for name in _REQUIRED}
+        needs = {name: importlib.metadata.version(name) for name in _NEEDS.split()}
         mlflow.pyfunc.save_model(
             target,
             mlflow_model=Model(model_id=model_id),
             python_model=str(_CODE),
             artifacts={"model": str(data)},
             code_paths=[str(_PACKAGE)],
-            pip_requirements=[f"{name}=={version}" for name, version in versions.items()],
+            pip_requirements=[f"{name}=={needs[name].partition('+')[0]}" for name in needs],
             signature=signature_of(artifact),
             input_example=None if artifact.schema.layout == "rows" else example_of(artifact),
         )
@@ -322,7 +310,7 @@ def _differs(new: Artifact, old: Artifact) -> str | None:
     return None if cutoffs[0] == cutoffs[1] else "the two were validated on different windows"
 
 
-def _find_version(client: MlflowClient, name: str, alias: str | None, number: str | None) -> int:
+def _find_version(client: MlflowClient, name: str, wanted: str) -> int:
     """Returns the number of a version; raises ConfigError with the known ones if it is missing."""
     from mlflow.exceptions import MlflowException
 
@@ -336,17 +324,10 @@ def _find_version(client: MlflowClient, name: str, alias: str | None, number: st
             f"no model '{name}' in the MLflow store {client.tracking_uri}; it has {', '.join(known) or 'none'}"
         ) from error
     versions = sorted(int(found.version) for found in client.search_model_versions(f"name = '{name}'"))
-    listed = ", ".join(map(str, versions[-10:]))
-    has = f"version{'s' * (len(versions) > 1)} {listed}" if versions else "no versions"
-    if alias is not None:
-        if alias not in aliases:
-            raise ConfigError(
-                f"model '{name}' has no alias '{alias}'; it has "
-                f"{', '.join(sorted(aliases)) or 'none'}, and {has}"
-            )
-        return int(aliases[alias])
-    if number == "latest" and versions:
-        return versions[-1]
-    if number == "latest" or int(str(number)) not in versions:
-        raise ConfigError(f"model '{name}' has no version {number}; it has {has}")
-    return int(str(number))
+    numbers = {f"@{alias}": int(version) for alias, version in sorted(aliases.items())}
+    numbers |= {f"/{version}": version for version in versions}
+    numbers |= {"/latest": versions[-1]} if versions else {}
+    if wanted not in numbers:
+        has = ", ".join(list(numbers)[-10:]) or "none"
+        raise ConfigError(f"model '{name}' has no version {wanted}; it has {has}")
+    return numbers[wanted]

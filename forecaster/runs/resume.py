@@ -33,7 +33,7 @@ _SUFFIX = ".run"
 _IN_MEMORY = "(in memory)"
 _NOT_IDENTITY = ("resolved", "folder", "run")  # may differ between ranks
 _SOURCES = {"data": "DATA", "future": "--future", "covariates": "--covariates", "start": "--from"}
-_OPTIONS = ("precision", "compile", "checkpoint_every")
+_OPTIONS = ("until", "precision", "compile", "checkpoint_every")
 _RESTART = "begin anew with --restart"
 
 
@@ -84,7 +84,6 @@ class FitRecord:
     """With what was chosen from the data."""
     sources: dict[str, str | None]
     """Path of each table and of the model to start from; None = none."""
-    until: str | None
     folder: str
     """Working folder, which relative paths start from."""
     fingerprint: str
@@ -92,7 +91,7 @@ class FitRecord:
     weights: str | None
     """Digest of the model it started from."""
     options: dict[str, Any]
-    """Precision, compilation and interval of checkpoints."""
+    """Holdout, precision, compilation and interval of checkpoints."""
     run: str = ""
     """Id of the MLflow run; its store is that of the call that resumes."""
 
@@ -123,8 +122,6 @@ class FitRecord:
             elif given is not None and _absolute(given, os.getcwd()) != _absolute(before, self.folder):
                 faults.append(f"{flag} {_source(given)}: the fit to resume has {before or 'none'}")
             tables[name] = self._path(before) if given is None else given
-        if now.until not in (None, self.until):
-            faults.append(f"--until {now.until}: the fit to resume has {self.until or 'none'}")
         for name, before in self.options.items():
             given = getattr(now, name)
             if given and given != before:
@@ -141,7 +138,7 @@ class FitRecord:
         tracking = now.config.tracking.model_dump()
         tracking["enabled"] = tracking["enabled"] and config.tracking.enabled
         config = config.replaced(tracking=tracking)
-        return FitRequest(config, until=self.until, **tables, **self.options)
+        return FitRequest(config, **tables, **self.options)
 
     def check(self, now: FitRecord) -> None:
         """Raises if the table, the settings chosen from it, or the model to start from has changed."""
@@ -244,7 +241,6 @@ class RunFolder:
             config=request.config.model_dump(mode="json", exclude={"tracking": {"uri", "experiment"}}),
             resolved=plan.model_dump(mode="json"),
             sources={name: _source(getattr(request, name)) for name in _SOURCES},
-            until=request.until,
             folder=os.getcwd(),
             fingerprint=panel.fingerprint(),
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),

@@ -4,7 +4,7 @@ A store that fails never stops or delays the work: it is probed once, for three 
 answer, or fails later, the run is logged with the same client to a SQLite store in the
 data folder of the user, from which `forecaster runs sync` copies it.
 
-Only this file, `tracked_runs` and `registry` use MLflow.
+Only this file and `registry` use MLflow.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError
@@ -45,9 +47,9 @@ Point = tuple[str, float, int, int]
 
 PARENT = "mlflow.parentRunId"
 _KEY = "forecaster.key"  # finds the run of a study again
-SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
+_SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
 _CONTINUES = "forecaster.continues"  # id of the run there that this one continues
-COPIED_TO = "forecaster.copied_to"  # id of the finished copy
+_COPIED_TO = "forecaster.copied_to"  # id of the finished copy
 _COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
 _PROCESS = "forecaster.process"
 
@@ -369,7 +371,7 @@ class TrackedRun:
             self.lost += f"; nor is it in {self._local}: {first_line(second)}"
 
     def _mark_local(self, continues: str = "") -> None:
-        self._tags |= {SYNC_TO: self.wanted, _PROCESS: this_process()}
+        self._tags |= {_SYNC_TO: self.wanted, _PROCESS: this_process()}
         if continues:
             self._tags[_CONTINUES] = continues
 
@@ -451,8 +453,8 @@ def pending() -> list[Run]:
     client = connect(uri)
     ids = [found.experiment_id for found in client.search_experiments()]
     order = ["attributes.start_time"]
-    runs = client.search_runs(ids, f"tags.`{SYNC_TO}` LIKE '%'", order_by=order, max_results=50000)
-    return [run for run in runs if COPIED_TO not in run.data.tags]
+    runs = client.search_runs(ids, f"tags.`{_SYNC_TO}` LIKE '%'", order_by=order, max_results=50000)
+    return [run for run in runs if _COPIED_TO not in run.data.tags]
 
 
 def sync(uri: str | None = None) -> Synced:
@@ -464,7 +466,7 @@ def sync(uri: str | None = None) -> Synced:
     result = Synced()
     for run in pending():
         tags = run.data.tags
-        target = uri or tags[SYNC_TO]
+        target = uri or tags[_SYNC_TO]
         shown = without_password(target)
         if run.info.status == "RUNNING" and is_gone(tags.get(_PROCESS, "")) is False:
             result.busy += 1
@@ -491,8 +493,10 @@ def _copy(source: MlflowClient, run: Run, target: MlflowClient, uri: str, refuse
     continues, parent = tags.get(_CONTINUES), tags.get(PARENT)
     if parent:  # copied before, if it is a local run
         local_parent = _find(source, parent)
-        tags[PARENT] = parent if local_parent is None else local_parent.data.tags.get(COPIED_TO, parent)
-    for name in (SYNC_TO, _CONTINUES, _PROCESS):
+        tags[PARENT] = (
+            parent if local_parent is None else local_parent.data.tags.get(_COPIED_TO, parent)
+        )
+    for name in (_SYNC_TO, _CONTINUES, _PROCESS):
         tags.pop(name, None)
     name = source.get_experiment(run.info.experiment_id).name
     experiment = experiment_id(target, name, uri)
@@ -524,7 +528,7 @@ def _copy(source: MlflowClient, run: Run, target: MlflowClient, uri: str, refuse
             send("log_artifacts", source.download_artifacts(local_id, "", scratch))
     status = "FAILED" if run.info.status == "RUNNING" else run.info.status  # its process was killed
     send("set_terminated", status, run.info.end_time)
-    source.set_tag(local_id, COPIED_TO, run_id)
+    source.set_tag(local_id, _COPIED_TO, run_id)
 
 
 def find_tagged(client: MlflowClient, experiment: str, tag: str, value: str) -> Run | None:
@@ -552,3 +556,126 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         nested = isinstance(value, Mapping)
         flat |= flatten(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
     return flat
+
+
+# The runs of a store as rows of a table.
+
+_RUNS = """
+select run_uuid, runs.name, experiments.name, start_time, status,
+  (select datasets.name from inputs join datasets on dataset_uuid = source_id
+   where destination_id = run_uuid limit 1),
+  (select json_group_object(key, value) from tags where tags.run_uuid = runs.run_uuid),
+  (select json_group_object(key, value) from latest_metrics
+   where latest_metrics.run_uuid = runs.run_uuid and not is_nan)
+from runs join experiments using (experiment_id)
+where runs.lifecycle_stage = 'active' and experiments.lifecycle_stage = 'active'
+  and (:experiment is null or experiments.name = :experiment)
+  and (:trials or run_uuid in (select run_uuid from tags where key = 'kind' and value <> 'trial'))
+order by start_time desc, run_uuid limit :limit
+"""
+_PENDING = """
+select count(*) from tags join runs using (run_uuid) where lifecycle_stage = 'active' and key = :to
+  and run_uuid not in (select run_uuid from tags where key = :copied)
+"""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as a row of a table."""
+
+    run_id: str
+    name: str
+    experiment: str
+    data: str | None
+    """Name of its table."""
+    kind: str
+    """fit, backtest, sweep or trial."""
+    trials: int | None
+    """Of a sweep, those that have ended."""
+    wql: float | None
+    """On the validation windows, of the backtest, or the best of a sweep."""
+    skill: float | None
+    """Against seasonal naive: 0 = as good, 1 = without error."""
+    when: str
+    """Start, ISO 8601 in UTC."""
+    state: str
+    """running, finished, failed, killed or pruned."""
+
+
+def list_runs(
+    config: TrackingConfig, experiment: str | None = None, limit: int = 20, trials: bool = False
+) -> list[RunRow]:
+    """Returns runs, newest first; single trials of sweeps only with `trials`.
+
+    Raises:
+        ConfigError: the store does not answer, or has no such experiment.
+    """
+    uri = tracking_uri(config)
+    check_store(uri)
+    known = _read(uri, "select name from experiments where lifecycle_stage = 'active'")
+    if known is not None:
+        _check_experiment(experiment, [name for (name,) in known])
+        values = {"experiment": experiment, "trials": trials, "limit": limit}
+        return [
+            _row(row, json.loads(tags), json.loads(metrics))
+            for *row, tags, metrics in _read(uri, _RUNS, **values) or ()
+        ]
+    with opened_store(config) as client:
+        names = {found.experiment_id: found.name for found in client.search_experiments()}
+        _check_experiment(experiment, names.values())
+        wanted = [key for key, name in names.items() if experiment in (None, name)]
+        chosen = "" if trials else "tags.kind != 'trial'"
+        order = ["attributes.start_time DESC"]
+        found = client.search_runs(wanted, chosen, max_results=min(limit, 50_000), order_by=order)
+        rows = []
+        for run in found:
+            info, used = run.info, run.inputs.dataset_inputs if run.inputs else []
+            data = used[0].dataset.name if used else None
+            own = (info.run_id, info.run_name, names[info.experiment_id], info.start_time, info.status)
+            rows.append(_row((*own, data), run.data.tags, run.data.metrics))
+        return rows
+
+
+def count_pending() -> int:
+    """Returns how many runs of the local store wait for another one."""
+    found = _read(local_store(), _PENDING, to=_SYNC_TO, copied=_COPIED_TO)
+    return len(pending()) if found is None else int(found[0][0])
+
+
+def _read(uri: str, query: str, **values: object) -> list[Any] | None:
+    """Returns rows of an SQLite store; None = of any other.
+
+    Read as a file, for MLflow takes seconds to import.
+    """
+    file = database(uri)
+    if file is None:
+        return None
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as store:
+            return store.execute(query, values).fetchall()
+    except sqlite3.Error:  # tables of another release of MLflow, or no store: it knows
+        return None
+
+
+def _check_experiment(wanted: str | None, known: Iterable[str]) -> None:
+    if wanted is not None and wanted not in known:
+        listed = ", ".join(sorted(known))
+        raise ConfigError(f"--experiment {wanted}: there is none; the store has {listed}")
+
+
+def _row(run: Sequence[Any], tags: Mapping[str, str], metrics: Mapping[str, float]) -> RunRow:
+    run_id, name, experiment, start, status, data = run
+    kind = tags.get("kind", "fit")
+    stage = "backtest" if kind == "backtest" else "validation"
+    return RunRow(
+        run_id=run_id,
+        name=name,
+        experiment=experiment,
+        data=data,
+        kind=kind,
+        trials=int(tags["trials"]) if tags.get("trials", "").isdigit() else None,
+        wql=metrics.get(f"{stage}/forecaster/WQL", metrics.get("best/WQL")),
+        skill=metrics.get(f"{stage}/forecaster/skill"),
+        when=datetime.fromtimestamp(start / 1000, UTC).isoformat(timespec="seconds"),
+        state="pruned" if tags.get("state") == "pruned" else status.lower(),
+    )

@@ -59,7 +59,7 @@ def test_a_forecast_from_a_store_is_that_from_the_table(folder, shell, store):
         (("predict", "model", "store", "--future", "prices.csv", "--out", "f.csv"), "no further table"),
         (
             ("predict", "plain_model", "store", "--out", "f.csv"),
-            "known columns are price, those of the",
+            "the model has known none: the store was converted with price",
         ),
         (("convert", "store", "again"), "store: is a panel store already"),
         (("convert", "shop.csv", "model"), "model: exists and is not a panel store"),

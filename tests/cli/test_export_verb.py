@@ -31,7 +31,7 @@ def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypa
     assert len(client.search_model_versions("name = 'plain'")) == 1
     gone = shell("predict", "models:/plain/2", "plain.csv", "--out", "none.csv")
     assert gone.code == 2 and not (folder / "none.csv").exists()
-    assert gone.err == "error: model 'plain' has no version 2; it has version 1\n"
+    assert gone.err == "error: model 'plain' has no version /2; it has @champion, /1, /latest\n"
 
 
 @pytest.mark.parametrize(

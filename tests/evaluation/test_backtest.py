@@ -10,7 +10,6 @@ import pandas as pd
 import polars as pl
 import pytest
 from forecast import tiny
-from rich.console import Console
 
 import forecaster as fc
 from forecaster.config import DataConfig
@@ -26,7 +25,7 @@ from forecaster.evaluation.comparison import (
 from forecaster.evaluation.error_scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
-from forecaster.runs.console import print_scores, print_summary
+from forecaster.runs.console import Screen
 
 HAND = (0.1, 0.5, 0.9)
 
@@ -417,8 +416,8 @@ def test_the_skill_over_any_baseline_has_an_interval():
 def test_the_table_of_all_models_fits_a_narrow_console():
     millions = tiny.plain().with_columns(sales=pl.col("sales") * 1e9)
     backtest = tiny.plain_model().backtest(millions, windows=2, quiet=True)
-    console = Console(width=80, file=StringIO())
-    print_summary(console, backtest)
+    console = Screen(width=80, file=StringIO())
+    console.print_summary(backtest)
     lines = console.file.getvalue().splitlines()
     assert lines[0].split() == ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
     for name, line in zip(backtest.scores, lines[1:], strict=False):
@@ -431,7 +430,7 @@ def test_a_skill_over_a_perfect_seasonal_naive_is_said_in_words():
     perfect = {"WQL": 0.0, "MASE": 0.0, "skill": np.nan}
     scores = {MODEL: perfect | {"WQL": 0.1}, NAIVE: perfect}
     metrics = {"steps": 5, "best_step": 5, "validation": {"scores": scores}}
-    console = Console(width=200, file=StringIO())
-    print_scores(console, replace(tiny.plain_model().artifact, metrics=metrics))
+    console = Screen(width=200, file=StringIO())
+    console.print_scores(replace(tiny.plain_model().artifact, metrics=metrics))
     said = "validation WQL 0.1000 loses to seasonal naive 0.0000, which makes no error"
     assert said in console.file.getvalue() and "nan" not in console.file.getvalue()

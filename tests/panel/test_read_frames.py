@@ -81,9 +81,10 @@ def test_every_kind_of_pandas_column_is_read(values, kind):
 def test_columns_that_hold_no_values_are_named():
     refused(
         pd.DataFrame({"y": [1, 2], "x": [1, "a"]}),
-        "column 'x': expected one kind of value, found object",
+        "expected one kind of value in a column",
+        "Conversion failed for column x with type object",
     )
-    refused(pd.DataFrame({"x": [1j, 2]}), "column 'x': expected one kind of value, found complex128")
+    refused(pd.DataFrame({"x": [1j, 2]}), "Conversion failed for column x with type complex128")
     refused(
         pd.DataFrame([[1, 2]], columns=["a", "a"]), "expected one column per name, found 'a' 2 times"
     )

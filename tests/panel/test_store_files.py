@@ -180,9 +180,9 @@ def test_a_model_reads_a_store_in_its_own_categories_or_says_which_roles_differ(
     with pytest.raises(DataError) as caught:
         open_panel(tmp_path / "store", data, schema=wider)
     roles, clock = str(caught.value).splitlines()
-    assert "the store's past columns are x,w, those of the model x,z,w; convert" in roles
+    assert "the model has past x,z,w: the store was converted with x,w; convert" in roles
     assert roles.endswith("again with --past x,z,w")
-    assert "the store's freq is 1d, that of the model 1h; convert" in clock
+    assert "the model has freq 1h: the store was converted with 1d; convert" in clock
     stored(
         open_panel(frame, data), tmp_path / "mean", data.model_copy(update={"on_duplicates": "mean"})
     )

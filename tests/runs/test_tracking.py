@@ -17,7 +17,6 @@ import polars as pl
 import pytest
 from forecast import tiny
 from mlflow.tracking import MlflowClient
-from rich.console import Console
 
 import forecaster as fc
 from forecaster.cli import main
@@ -25,7 +24,7 @@ from forecaster.config import TrackingConfig
 from forecaster.evaluation.report import render_report
 from forecaster.model.learner import Learner
 from forecaster.runs import tracking
-from forecaster.runs.console import print_tracked
+from forecaster.runs.console import Screen
 from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
@@ -173,9 +172,9 @@ def test_runs_leave_no_file_in_the_working_folder_and_where_they_are_is_said_onc
     for first in (True, False):
         with open_run(TrackingConfig(), "x") as run:
             pass
-        console = Console(width=200)
+        console = Screen(width=200)
         with console.capture() as said:
-            print_tracked(console, run)
+            console.print_tracked(run)
         tracked, *others = said.get().splitlines()
         assert tracked.startswith("tracked, see it with: ")
         assert [line.startswith(where) for line in others] == [True] * first

@@ -81,7 +81,7 @@ def test_runs_can_be_chosen_and_read_by_programs_with_and_without_mlflow(shell, 
         patch.setattr("forecaster.runs.tracking.connect", None)  # MLflow is not asked
         light = [shell(*words) for words in listed]
     with monkeypatch.context() as patch:
-        patch.setattr("forecaster.runs.tracked_runs._read", lambda *given, **values: None)
+        patch.setattr("forecaster.runs.tracking._read", lambda *given, **values: None)
         assert [shell(*words) for words in listed] == light
     assert "experiment" in shell("runs")[1].splitlines()[0]
     told = json.loads(shell("runs", "--experiment", "energy", "--json")[1])

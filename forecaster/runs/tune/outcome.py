@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -20,7 +19,7 @@ from rich.table import Table
 from forecaster.config import Config
 from forecaster.errors import FitError, number_of
 from forecaster.files import atomic_file
-from forecaster.runs.console import attempt, print_line, print_notice, progress_bar, time_left
+from forecaster.runs.console import Screen, progress_bar, time_left
 from forecaster.runs.tracking import TrackedRun, without_password
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted
@@ -150,12 +149,7 @@ class Outcome:
         if preset is not None:
             gain = "" if self.gain is None else f" ({improvement(self.gain)})"
             lines.append(f"# The preset, trial {preset.number}: {preset.values[0]:.6g}{gain}.")
-        lines += [
-            "#",
-            f"#   {self.fit_command(path)}",
-            "",
-            "",
-        ]
+        lines += ["#", f"#   {self.fit_command(path)}", "", ""]
         settings = yaml.safe_dump(
             self.config(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
         )
@@ -171,28 +165,26 @@ def improvement(gain: float) -> str:
     return f"the best is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
 
 
-def print_plan(console: Console, evaluator: Evaluator) -> None:
+def print_plan(console: Screen, evaluator: Evaluator) -> None:
     """Prints what is searched, and on which rows trials are scored."""
     plan, cutoffs = evaluator.plan, evaluator.cutoffs
     paths = ", ".join(entry.path for entry in plan.space.entries)
-    print_line(
-        console,
+    console.print_line(
         f"study {plan.study} in {without_password(plan.storage)}: {plan.trials} trials in all · "
-        f"sampler {plan.sampler} · pruner {plan.pruner} · {number_of(plan.workers, 'worker')}",
+        f"sampler {plan.sampler} · pruner {plan.pruner} · {number_of(plan.workers, 'worker')}"
     )
-    print_line(console, f"searches {paths}")
-    print_line(
-        console,
+    console.print_line(f"searches {paths}")
+    console.print_line(
         f"each trial is fitted to the rows until {evaluator.text(cutoffs[0])} and scored by "
         f"{', '.join(plan.metrics)} at {number_of(len(cutoffs), 'cutoff')} until "
-        f"{evaluator.text(cutoffs[-1])}; trial 0 is the config as it is",
+        f"{evaluator.text(cutoffs[-1])}; trial 0 is the config as it is"
     )
 
 
 class SearchBar:
     """A progress bar; without a terminal, a line now and then."""
 
-    def __init__(self, console: Console, plan: SweepPlan, study: Study):
+    def __init__(self, console: Screen, plan: SweepPlan, study: Study):
         self._console, self._plan, self._study = console, plan, study
         trials = TextColumn("{task.completed}/{task.total} trials{task.fields[best]}")
         columns = (
@@ -211,7 +203,7 @@ class SearchBar:
         outcome = Outcome.of(self._plan, self._study)
         self._before = len(outcome.ended)
         if outcome.ended:
-            print_line(self._console, f"continues: {_standing(outcome)}")
+            self._console.print_line(f"continues: {_standing(outcome)}")
         self._progress.start()
         return self
 
@@ -223,16 +215,16 @@ class SearchBar:
         outcome = Outcome.of(self._plan, self._study)
         self._progress.update(self._task, completed=len(outcome.ended), best=_best(outcome))
         if error := trial.user_attrs.get("error"):
-            print_notice(self._console, f"trial {trial.number} failed: {error}")
+            self._console.print_notice(f"trial {trial.number} failed: {error}")
         if self._progress.disable and time.monotonic() - self._printed > _SILENCE_SECONDS:
             self._printed = time.monotonic()
             done = len(outcome.ended)
             pace = (self._printed - self._begun) / max(1, done - self._before)
             left = time_left(pace * max(0, self._plan.trials - done))
-            print_line(self._console, f"{_standing(outcome)} · about {left}")
+            self._console.print_line(f"{_standing(outcome)} · about {left}")
 
 
-def print_results(console: Console, outcome: Outcome) -> None:
+def print_results(console: Screen, outcome: Outcome) -> None:
     """Prints the best trials, or the Pareto front, and the preset."""
     plan, preset = outcome.plan, outcome.preset
     several = len(plan.metrics) > 1
@@ -264,16 +256,15 @@ def print_results(console: Console, outcome: Outcome) -> None:
     elif outcome.gain is not None:
         line += f" · {plan.metrics[0]} {outcome.best.values[0]:.5g}: {improvement(outcome.gain)}"
         line += "" if outcome.gain == 0 else " than the preset's"
-    print_line(console, line)
+    console.print_line(line)
     if linear := sum(map(_is_linear, outcome.finished)):
-        print_line(
-            console,
+        console.print_line(
             f"in {linear} of {len(outcome.finished)} finished trials the network has weight 0 %: the linear "
-            "forecast alone, which settings of the network do not change",
+            "forecast alone, which settings of the network do not change"
         )
 
 
-def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Console) -> None:
+def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) -> None:
     """Logs counts, best values and settings, and figures of a study to its MLflow run."""
     if not run.recorded:
         return
@@ -297,7 +288,7 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Console)
             ]
         )
         for name, figure in study_figures(study, plan.metrics):
-            attempt(console, name, partial(run.log_figure, figure, name), "the trials are complete")
+            console.attempt(name, partial(run.log_figure, figure, name), "the trials are complete")
 
 
 def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str, Figure]]:

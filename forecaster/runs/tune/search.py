@@ -19,10 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from forecaster.errors import ConfigError, FitError
-from forecaster.runs.console import print_findings, print_line, print_roles, print_tracked, stage
+from forecaster.runs.console import Screen
 from forecaster.runs.processes import Child, ready
 from forecaster.runs.tracking import (
     TrackedRun,
@@ -32,13 +30,7 @@ from forecaster.runs.tracking import (
     this_process,
     without_password,
 )
-from forecaster.runs.tune.outcome import (
-    Outcome,
-    SearchBar,
-    log_study,
-    print_plan,
-    print_results,
-)
+from forecaster.runs.tune.outcome import Outcome, SearchBar, log_study, print_plan, print_results
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study
 from forecaster.runs.tune.worker import Evaluate, TrialRequest, TrialResult, safely, start_worker
@@ -64,7 +56,7 @@ LONGEST_TRIAL = timedelta(hours=24)
 def run_search(
     panel: Panel,
     plan: SweepPlan,
-    console: Console,
+    console: Screen,
     out: Path | None = None,
     register: str | None = None,
     fits: bool = True,
@@ -93,10 +85,10 @@ def run_search(
     found = check_panel(panel, plan.config.horizon, plan.config.target)
     refuse_errors(found)
     evaluator = Evaluator(plan, panel)
-    with stage(console, "preparing the search"):
+    with console.stage("preparing the search"):
         evaluator.check()
-    print_roles(console, panel)
-    print_findings(console, found)
+    console.print_roles(panel)
+    console.print_findings(found)
     print_plan(console, evaluator)
     with _storage_errors(plan), ExitStack() as stack:
         study = open_study(plan)
@@ -112,14 +104,14 @@ def run_search(
             log_study(run, study, outcome, console)
             if (ended := len(outcome.ended)) < plan.trials:
                 line = f"{ended}/{plan.trials} trials finished; rerun the same command to continue"
-                print_line(console, line)
+                console.print_line(line)
         best = outcome.write_best(command)
         run.log_text(best.read_text(encoding="utf-8"), "best.yaml")
     print_results(console, outcome)
-    print_tracked(console, run)
-    print_line(console, f"wrote {best}")
+    console.print_tracked(run)
+    console.print_line(f"wrote {best}")
     if not fits and out is None and register is None:
-        print_line(console, f"fit it: {outcome.fit_command(best)}")
+        console.print_line(f"fit it: {outcome.fit_command(best)}")
         return outcome, None
     return outcome, _fit_best(panel, outcome, out, register, console, command)
 
@@ -376,7 +368,7 @@ def _fit_best(
     outcome: Outcome,
     out: Path | None,
     register: str | None,
-    console: Console,
+    console: Screen,
     command: str,
 ) -> Artifact:
     """Fits the best settings to all rows; saves and registers the model."""
@@ -390,5 +382,5 @@ def _fit_best(
         from forecaster.runs.registry import publish
 
         published = publish(artifact, register, config.tracking)
-        print_line(console, f"registered {published.address}: {published.sentence}")
+        console.print_line(f"registered {published.address}: {published.sentence}")
     return artifact

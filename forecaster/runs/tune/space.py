@@ -24,6 +24,7 @@ from pydantic import (
 
 from forecaster.config import Config, read_yaml
 from forecaster.errors import ConfigError, nearest
+from forecaster.files import shipped
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -158,7 +159,7 @@ def load_space(space: str | Path | Mapping[str, Any] | None = None) -> Space:
     """
     if isinstance(space, Mapping):
         return Space(space)
-    file = _packaged() if space is None else Path(space)
+    file = shipped("default.yaml", "configs/sweeps", "sweeps") if space is None else Path(space)
     return Space(read_yaml(file, "space"), source=f"space {file}")
 
 
@@ -179,15 +180,6 @@ def _at(config: Config, path: str) -> Value:
     section, _, name = path.partition(".")
     value: Value = getattr(getattr(config, section), name)
     return value
-
-
-def _packaged() -> Path:
-    """Returns the default space of this checkout, or of the installed package."""
-    package = Path(__file__).parents[2]
-    for folder in (package.parent / "configs" / "sweeps", package / "sweeps"):
-        if (folder / "default.yaml").is_file():
-            return folder / "default.yaml"
-    raise ConfigError("the default search space is missing from this installation: give --space FILE")
 
 
 def _read_entries(yaml: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]:

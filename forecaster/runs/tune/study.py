@@ -199,10 +199,9 @@ def open_storage(address: str) -> Any:
                 raise ConfigError(f"--storage {path}: is not a journal of studies; name another file")
         lock = JournalFileSymlinkLock(str(path), grace_period=_LOCK_SECONDS)
         return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))
-    except OSError as error:
-        raise ConfigError(f"--storage {path}: {error.strerror}; name another file") from error
-    except (ValueError, KeyError) as error:
-        raise ConfigError(f"--storage {path}: is damaged ({error}); name another file") from error
+    except (OSError, ValueError, KeyError) as error:  # the last two of a damaged journal
+        reason = error.strerror if isinstance(error, OSError) else f"is damaged ({error})"
+        raise ConfigError(f"--storage {path}: {reason}; name another file") from error
 
 
 def make_pruner(plan: SweepPlan) -> Any:

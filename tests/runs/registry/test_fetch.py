@@ -79,8 +79,8 @@ def test_a_registered_model_is_the_model(client, address):
 
 
 def test_what_names_a_version_is_read_or_refused():
-    assert parse_address("models:/shop@champion") == ("shop", "champion", None)
-    assert parse_address("models:/my shop/12") == ("my shop", None, "12")
+    assert parse_address("models:/shop@champion") == ("shop", "@champion")
+    assert parse_address("models:/my shop/12") == ("my shop", "/12")
     for wrong in ("models:/shop", "models:/", "models:/shop/../x", "models:/a/b@c", "models:/shop/v1"):
         with pytest.raises(
             fc.ConfigError, match="expected models:/NAME@champion, models:/NAME/VERSION"
@@ -92,8 +92,8 @@ def test_what_names_a_version_is_read_or_refused():
     ("address", "message"),
     [
         ("models:/shap@champion", "no model 'shap' in the MLflow store sqlite://.*; it has .*shop"),
-        ("models:/shop@best", "model 'shop' has no alias 'best'; it has champion, and versions 1, 2$"),
-        ("models:/shop/3", "model 'shop' has no version 3; it has versions 1, 2$"),
+        ("models:/shop@best", "model 'shop' has no version @best; it has @champion, /1, /2, /latest$"),
+        ("models:/shop/3", "model 'shop' has no version /3; it has @champion, /1, /2, /latest$"),
     ],
 )
 def test_an_unknown_version_is_answered_with_the_known_ones(client, address, message):

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from forecast import tiny
 from mlflow.tracking import MlflowClient
-from rich.console import Console
 from sweeps import make_plan
 
 import forecaster as fc
 from forecaster.config import parse_duration
 from forecaster.errors import ConfigError
+from forecaster.runs.console import Screen
 from forecaster.runs.tune.outcome import Outcome, print_results, study_figures
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
@@ -98,7 +98,7 @@ def test_the_file_of_the_best_settings_is_a_config_that_says_where_it_is_from(se
 
 def test_results_are_printed_with_the_preset_beside_them(searched):
     study, _ = searched
-    console = Console(width=200, record=True, file=StringIO())
+    console = Screen(width=200, record=True, file=StringIO())
     print_results(console, study._outcome)
     printed = console.export_text()
     assert f"0  {study.preset_value:.5g}  the preset" in printed
@@ -252,7 +252,7 @@ def test_pruned_trials_and_unused_settings_are_not_drawn_as_results():
     outcome = Outcome(make_plan(Path(), trials=20), tuple(study.trials))
     notes = outcome.columns()["note"]
     assert notes[:3] == [None, None, "network weight 0 %: the linear forecast alone"]
-    console = Console(width=200, record=True, file=StringIO())
+    console = Screen(width=200, record=True, file=StringIO())
     print_results(console, outcome)
     assert "in 5 of 15 finished trials the network has weight 0 %" in console.export_text()
 
