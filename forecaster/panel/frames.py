@@ -460,28 +460,36 @@ def _read_file(
         content, kind = _content_of(name)
         if kind == "text":
             frame, marks, notes = read_csv(content, name, data, decimals, text)
+            frame = _with_keys(frame, file)
         else:
-            packed, notes = io.BytesIO(content) if isinstance(content, bytes) else content, []
-            if kind == "parquet":
-                frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
-            else:
-                frame = pl.read_ipc(packed)
-            check_names(frame.columns, name)
-            frame = frame.rename(lambda column: column.strip().lstrip("\ufeff"))
+            frame, notes = scan_file(content, kind, file).collect(), []
     except DataError:
         raise
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
     except _BAD_FILE as error:
         raise unreadable(name, error) from error
-    return _with_keys(frame, file), marks, notes
+    return frame, marks, notes
 
 
-def _with_keys(frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
-    empty = "__HIVE_DEFAULT_PARTITION__"
+def scan_file(content: Path | bytes, kind: str, file: TableFile) -> pl.LazyFrame:
+    """Returns the rows of a Parquet or Arrow file, unread."""
+    packed = io.BytesIO(content) if isinstance(content, bytes) else content
+    if kind == "parquet":
+        scan = pl.scan_parquet(packed, hive_partitioning=False, glob=False)
+    else:
+        scan = pl.scan_ipc(packed)
+    names = scan.collect_schema().names()
+    check_names(names, file.name)
+    return _with_keys(scan.rename({name: name.strip().lstrip("\ufeff") for name in names}), file)
+
+
+def _with_keys(frame: Frame, file: TableFile) -> Frame:
+    kinds, empty = frame.collect_schema(), "__HIVE_DEFAULT_PARTITION__"
     keys = {key: None if value == empty else value for key, value in file.keys}
-    own = [pl.lit(keys[key], pl.String).alias(key) for key in keys if key not in frame.columns]
-    return frame.with_columns(own)
+    return frame.with_columns(
+        pl.lit(value, pl.String).alias(key) for key, value in keys.items() if key not in kinds
+    )
 
 
 def format_of(head: bytes, name: str) -> str:
