@@ -362,20 +362,17 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
         with faults:
             read.append(_read_file(file, data, alone))
     faults.refuse()
-    commas = ["," in marks.values() for _, marks, _ in read]
-    known = [replace(decimals, seen={","} if any(commas) and not comma else ()) for comma in commas]
-    for at, (_, marks, _) in enumerate(read):
-        if known[at].seen and marks:
+    commas, known = [at for at, one in enumerate(read) if "," in one[1].values()], []
+    for at, file in enumerate(files):
+        seen = {","} if commas and at not in commas else set[str]()
+        if seen and read[at][1]:
             # A point assumed to be decimal may group thousands: decided again, with the others' mark.
             with faults:
-                read[at] = _read_file(files[at], data, known[at])
+                read[at] = _read_file(file, data, replace(decimals, seen=seen))
+        # Columns that are read again as text show their marks no longer.
+        known.append(replace(alone, seen={*seen, *read[at][1].values()}))
     faults.refuse()
     notes += [note for _, _, more in read for note in more]
-    # Columns that are read again as text show their marks no longer.
-    known = [
-        replace(alone, seen={*before.seen, *marks.values()})
-        for before, (_, marks, _) in zip(known, read, strict=True)
-    ]
     frames, texts = _align(files, [frame for frame, _, _ in read], data, known)
     try:
         frame = pl.concat(frames, how="vertical_relaxed")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from unittest.mock import patch
 
 from forecaster.config import Plan
 from forecaster.errors import ConfigError, FitError, ForecasterError, check_count
@@ -210,7 +211,8 @@ def launch_ranks(
         return
     from forecaster.panel.store import write_store
 
-    with tempfile.TemporaryDirectory(prefix="forecaster-") as scratch, _environment(distributed):
+    scratch_folder = tempfile.TemporaryDirectory(prefix="forecaster-")
+    with scratch_folder as scratch, patch.dict(os.environ, _variables(distributed)):
         setup = RankSetup(
             config,
             Path(scratch) / "panel",
@@ -252,25 +254,13 @@ def launch_ranks(
                 rank.end()
 
 
-@contextmanager
-def _environment(distributed: DistributedContext) -> Iterator[None]:
-    """Sets the variables that torchrun would set; torch and Lightning read them."""
+def _variables(distributed: DistributedContext) -> dict[str, str]:
+    """Returns the variables that torchrun would set for rank 0; torch and Lightning read them."""
     from lightning_fabric.plugins.environments.lightning import find_free_network_port
 
-    port = find_free_network_port()
-    size = str(distributed.world_size)
+    port, size = find_free_network_port(), str(distributed.world_size)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    variables |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return variables | {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
 def _failure(ranks: list[Child], seconds: float) -> str | None:
