@@ -698,7 +698,7 @@ class Forecaster:
         seed: int = 0,
         only: str | Sequence[str] | None = None,
         parts: bool = False,
-        shard: tuple[int, int] | None = None,
+        shard: str | tuple[int, int] | None = None,
         devices: int | None = None,
         restart: bool = False,
         engine: Engine | None = None,
@@ -717,7 +717,7 @@ class Forecaster:
             samples: Write this many joint sample paths per series instead of quantiles.
             seed: Seed of the sample paths.
             parts: Keep one file per 1,024 series, in the folder PATH.parts.
-            shard: Make only shard (k, n) of the parts, k from 1; the same call without it merges them.
+            shard: Make only shard K/N (K from 1) of the parts; the same call without it merges them. Or (K, N).
             devices: Processes, each with a GPU of its own or a part of the cores. None = one.
             restart: Discard the parts of an interrupted run.
             engine: Makes the parts elsewhere, as on a Ray cluster.

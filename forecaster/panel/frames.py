@@ -268,8 +268,8 @@ def to_kind(frame: pl.DataFrame, kind: str) -> Any:
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
-    """Returns a polars frame, for modules that do not import polars."""
-    return pl.DataFrame(columns)
+    """Returns a polars frame, for modules that do not import polars; values of mixed kinds become text."""
+    return pl.DataFrame(columns, strict=False)
 
 
 def merge_parts(
