@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from unittest.mock import patch
 
 from forecaster.config import Plan
 from forecaster.errors import ConfigError, FitError, ForecasterError, check_count, number_of
@@ -218,8 +217,7 @@ def launch_ranks(
         return
     from forecaster.panel.store import write_store
 
-    scratch_folder = tempfile.TemporaryDirectory(prefix="forecaster-")
-    with scratch_folder as scratch, patch.dict(os.environ, _variables(distributed)):
+    with tempfile.TemporaryDirectory(prefix="forecaster-") as scratch, _environment(distributed):
         setup = RankSetup(
             config,
             Path(scratch) / "panel",
@@ -261,13 +259,24 @@ def launch_ranks(
                 rank.end()
 
 
-def _variables(distributed: DistributedContext) -> dict[str, str]:
-    """Returns the variables that torchrun would set for rank 0; torch and Lightning read them."""
+@contextmanager
+def _environment(distributed: DistributedContext) -> Iterator[None]:
+    """Sets the variables that torchrun would set; torch and Lightning read them."""
     from lightning_fabric.plugins.environments.lightning import find_free_network_port
 
     port, size = find_free_network_port(), str(distributed.world_size)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    return variables | {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    variables |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _failure(ranks: list[Child], seconds: float) -> str | None:
