@@ -266,18 +266,7 @@ def fit(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
         command = "fc.fit(...)" if folder is None else request.command(folder)
-        artifact = run_fit(
-            panel,
-            settings,
-            folder,
-            console,
-            start,
-            run,
-            context,
-            report=page,
-            name=name,
-            command=command,
-        )
+        artifact = run_fit(panel, settings, folder, console, start, run, context, page, name, command)
         return Forecaster(artifact, settings.tracking)
 
 
@@ -743,19 +732,8 @@ class Forecaster:
             return resolve_window(self.artifact, panel, start, horizon, samples, seed)
 
         source = Source(data, future, covariates, data_options, only)
-        return predict_to(
-            self.artifact,
-            Path(path),
-            source,
-            window_of,
-            parts,
-            shard,
-            devices,
-            restart,
-            engine,
-            overwrite,
-            progress,
-        )
+        division = (parts, shard, devices, restart, engine)
+        return predict_to(self.artifact, Path(path), source, window_of, *division, overwrite, progress)
 
     @_described
     @_on_device
