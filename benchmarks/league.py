@@ -262,17 +262,18 @@ def peer_tallies(
     channels, horizon = panel.n_channels, made.forecasts[0].time.shape[1]
     series, cutoff = windows_of(made.forecasts)
     owner, schema = panel.series_at(np.arange(panel.n_rows)), panel.schema
-    numbers = {f"x{name}": panel.values[:, schema.columns.index(name)] for name in schema.known_numeric}
-    codes = {
-        f"c{name}": panel.codes[:, schema.code_columns.index(name)] for name in schema.known_category
+    numbers = [panel.values[:, schema.columns.index(name)] for name in schema.known_numeric]
+    codes = [panel.codes[:, schema.code_columns.index(name)] for name in schema.known_category]
+    known = {f"x{k}": own for k, own in enumerate(numbers)} | {
+        f"c{k}": own for k, own in enumerate(codes)
     }
-    time = pl.Series(panel.time)
+    when = pl.Series(panel.time)
     rows = {
         "step": np.arange(panel.n_rows) - panel.indptr[owner],
-        "time": time if panel.calendar.integer else time.cast(pl.Datetime("us")),
+        "time": when if panel.calendar.integer else when.cast(pl.Datetime("us")),
     }
     pl.concat(
-        pl.DataFrame({"series": owner * channels + c, "y": panel.values[:, c]} | rows | numbers | codes)
+        pl.DataFrame({"series": owner * channels + c, "y": panel.values[:, c]} | rows | known)
         for c in range(channels)
     ).fill_nan(None).write_csv(folder / "rows.csv")
     last = panel.rows_until(cutoff, series) - 1 - panel.indptr[series]
