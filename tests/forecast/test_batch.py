@@ -253,9 +253,9 @@ def test_known_covariates_are_asked_of_all_series_before_the_first_part(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0)])
+@pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0), "3/2", "1", "a/b", 3])
 def test_a_shard_that_is_none_is_refused(tmp_path, table, shard):
-    with pytest.raises(ConfigError, match=r"expected .K, N. with K from 1 to N"):
+    with pytest.raises(ConfigError, match=r"expected K/N or .K, N. with K from 1 to N"):
         predict_to(tmp_path / "out.csv", table, shard=shard)
 
 
