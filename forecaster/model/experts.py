@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ _LEVELS = (0.1, 0.3, 0.8)
 ETS_SEASON = 52
 """Longest season that ETS smooths."""
 _ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
+_SOME = 8  # steps that are a short history where there is no season
+_WIDER = (3.0, 3.0, 1.5, 1.25, 1.25)  # of the unit, for a standard normal: where no residuals are known
 _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
@@ -102,6 +105,8 @@ class Pool(NamedTuple):
     """[R] earlier cutoffs that `error` is of, a partly known one as a fraction."""
     scatter: Tensor
     """[R] mean distance of values one season apart."""
+    bucket: Tensor
+    """[R] int64 class of the length of history (`Experts.longest`)."""
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
@@ -123,11 +128,15 @@ class Experts(nn.Module):
         """The one expert that forecasts without a network; None = all, weighted."""
         leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
         self._scored = leads.astype(np.int64).tolist()
+        some = max(self.season, _SOME)
+        self.longest = (1, 2, some, 3 * some)
+        """Steps of history up to which a row is of class 0, 1, 2 and 3; longer ones are of class 4."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         self.offsets: Tensor
-        """[1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0: first those
-        of the weighted mean, then those of each expert alone."""
-        offsets = (1.25 * normal).expand(1 + len(self.names), shape.horizon, -1)
+        """[5, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
+        class of history: first those of the weighted mean, then those of each expert alone."""
+        offsets = torch.tensor(_WIDER)[:, None, None, None] * normal
+        offsets = offsets.expand(-1, 1 + len(self.names), shape.horizon, -1)
         self.register_buffer("offsets", offsets.clone())
         self.worse: Tensor
         """[E] error on the training windows over the least − 1, shrunk to 0 where these are few."""
@@ -174,7 +183,8 @@ class Experts(nn.Module):
         logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse
         logits = logits.clamp(min=-_MOST_LOGIT)
         logits = torch.where(formed, logits, -torch.inf)
-        return Pool(now, error, logits, count, self._scatter(filled, own))
+        bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
+        return Pool(now, error, logits, count, self._scatter(filled, own), bucket)
 
     def weighted(self, pool: Pool, logits: Float[Tensor, "R *H E"]) -> Float[Tensor, "R H"]:
         """Returns the mean of the experts under a softmax of logits, of each lead or of all."""
@@ -188,9 +198,10 @@ class Experts(nn.Module):
         if self.only is not None:
             number = self.names.index(self.only)
             center, error = pool.forecasts[..., number], pool.error[:, number]
-            return center[..., None] + pool.unit(error)[:, None, None] * self.offsets[1 + number]
+            offsets = self.offsets[pool.bucket, 1 + number]
+            return center[..., None] + pool.unit(error)[:, None, None] * offsets
         center = self.weighted(pool, pool.logits)
-        return center[..., None] + self.unit(pool)[:, None, None] * self.offsets[0]
+        return center[..., None] + self.unit(pool)[:, None, None] * self.offsets[pool.bucket, 0]
 
     def unit(self, pool: Pool) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of the weighted mean."""
@@ -412,7 +423,7 @@ class Correction(nn.Module):
         # Between the unit of the bands and that of the context: the first learns slowly where experts are
         # good, the second is coarse there.
         center = center + raw[..., _QUERY : _QUERY + 1] * unit.sqrt()
-        offsets = experts.offsets[0, :horizon]
+        offsets = experts.offsets[pool.bucket, 0, :horizon]
         steps = offsets.diff(dim=-1) * raw[..., _QUERY + 1 :].clamp(-3, 3).exp() * unit
         below = center - steps[..., :m].flip(-1).cumsum(-1).flip(-1)
         above = center + steps[..., m:].cumsum(-1)
@@ -445,6 +456,23 @@ def fill(
     if torch.compiler.is_exporting() or bool((own == 0).any()):
         values = torch.where(values.isnan(), 0.0, values)
     return values
+
+
+def truncated(inputs: Inputs, steps: Int[Tensor, " B"]) -> Inputs:
+    """Returns windows without what is further back than some steps, as if series had begun there."""
+
+    def late(length: int) -> Bool[Tensor, "B T 1"]:
+        age = torch.arange(length - 1, -1, -1, device=steps.device)
+        return (age < steps[:, None])[..., None]
+
+    context, history = late(inputs.context.shape[1]), late(inputs.history.shape[1])
+    return replace(
+        inputs,
+        context=torch.where(context, inputs.context, torch.nan),
+        observed=inputs.observed & context,
+        history=torch.where(history, inputs.history, torch.nan),
+        history_observed=inputs.history_observed & history,
+    )
 
 
 def smooth(
