@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
+from forecaster.config import TrackingConfig
 from forecaster.errors import number_of
 from forecaster.evaluation import report_charts as charts
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
@@ -334,9 +335,10 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _config(context: ReportContext) -> str:
-    text = yaml.safe_dump(
-        context.artifact.plan.model_dump(mode="json"), sort_keys=False, allow_unicode=True
-    )
+    # As a config: the context of a plan is longer, for experts forecast from earlier cutoffs too.
+    config = context.artifact.plan.as_config(TrackingConfig())
+    settings = config.model_dump(mode="json", exclude={"tracking"})
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     return (
         "<p>All settings, with those chosen from the data filled in.</p>"
         f"<details><summary>The resolved config</summary><pre>{escape(text)}</pre></details>"

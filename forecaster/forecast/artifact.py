@@ -43,13 +43,13 @@ from forecaster.panel.schema import Schema
 FORMAT = 3
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
-_NAMED = 3  # of the experts
 _LAST_READERS = {1: "e917b4f", 2: "1e68356"}  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
 _OBJECT = TypeAdapter(dict[str, Any])
 _SHAPE = TypeAdapter(Shape)
 _Number = StrictFloat | StrictInt
+_NAMED = 3  # of the experts, by weight
 
 
 @dataclass(frozen=True, repr=False)

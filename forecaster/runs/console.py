@@ -155,13 +155,19 @@ class Screen(Console):
 
         text = panel.calendar.text
         model = plan.model
-        network = f" · patches of {model.patch} and {model.decoder_patch} · width {model.width} · " + (
-            f"{model.encoder_layers} + {model.decoder_layers} layers"
-        )
-        experts = number_of(len(model.experts), "expert")
-        if len(model.experts) == 1:
-            network, experts = "", f"expert {model.experts[0]}, no network"
-        self.print_line(f"horizon {plan.horizon} · context {model.context_length}{network} · {experts}")
+        alone, read = len(model.experts) == 1, max(model.context_length, model.history_length)
+        parts = [f"horizon {plan.horizon}"]
+        if not alone:
+            parts += [
+                f"context {model.attention_length or model.context_length}",
+                f"patches of {model.patch} and {model.decoder_patch}",
+                f"width {model.width}",
+                f"{model.encoder_layers} + {model.decoder_layers} layers",
+            ]
+        if model.experts:
+            experts = model.experts[0] if alone else number_of(len(model.experts), "expert")
+            parts.append(f"{experts} on {read:,} steps{', without a network' * alone}")
+        self.print_line(" · ".join(parts))
         train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
         if held:
             reason, later = uncalibrated(plan), len(split.calibration_windows)

@@ -33,7 +33,7 @@ from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
 from forecaster.runs.distributed import launch_ranks, process_group
-from forecaster.runs.linear import choose_linear, linear_settings
+from forecaster.runs.linear_settings import choose_linear, linear_settings
 from forecaster.runs.members import (
     Trainings,
     choose_ensemble_weights,

@@ -13,7 +13,7 @@ from forecaster.model.linear import ALL
 from forecaster.model.network import Network
 from forecaster.runs import ridge
 from forecaster.runs.fit import resolve
-from forecaster.runs.linear import choose_linear
+from forecaster.runs.linear_settings import choose_linear
 from forecaster.runs.pool import fit_experts
 
 ALPHA = 0.03
@@ -189,7 +189,7 @@ def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_linea
 
 
 def test_blocks_of_any_size_give_the_same_maps(make_panel, make_linear, monkeypatch):
-    panel = make_panel(3, 60, targets=2, known=1, missing=0.3)
+    panel = make_panel(2, 40, targets=2, known=1, missing=0.3)
     config = make_linear(lookbacks=[4, 8])
     whole = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
     monkeypatch.setattr(ridge, "_BLOCK_CELLS", 10_000)
