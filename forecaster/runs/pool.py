@@ -66,7 +66,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         asked = ()
     if asked == ():
         return {"experts": (), "history_length": max(1, min(longest, HISTORY))}
-    season, second = _seasons(panel.calendar, longest)
+    season, second = _seasons(panel.calendar, longest) if panel.regular else (1, 0)
     spacing = max(1, min(horizon, _SPACING, -(-(longest - season) // CUTOFFS)))
     reach = CUTOFFS * spacing
     memory = max(2, min(max(_MEMORY, SEASONS * season), longest, HISTORY - reach))
