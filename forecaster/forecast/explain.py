@@ -349,12 +349,14 @@ def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> 
 
 def _without(inputs: Inputs, part: str, column: int) -> Inputs:
     """Returns inputs with one column of a field missing."""
-    values = getattr(inputs, part).clone()
-    values[..., column] = 0 if part.endswith("_category") else torch.nan
-    hidden = {part: values}
-    mask = "observed" if part == "context" else f"{part}_observed"
-    if hasattr(inputs, mask):
-        hidden[mask] = ~values.isnan()
+    hidden = {}
+    for name in (part, "history") if part == "context" else (part,):
+        values = getattr(inputs, name).clone()
+        values[..., column] = 0 if part.endswith("_category") else torch.nan
+        hidden[name] = values
+        mask = "observed" if name == "context" else f"{name}_observed"
+        if hasattr(inputs, mask):
+            hidden[mask] = ~values.isnan()
     return replace(inputs, **hidden)
 
 
@@ -405,6 +407,8 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
         step = torch.zeros(length, dtype=torch.bool)
         step[start:stop] = True
         cells = step[None, :, None]
+        far = torch.zeros(inputs.history.shape[1], dtype=torch.bool)
+        far[max(0, len(far) - length + start) : max(0, len(far) - length + stop)] = True
         left = inputs.observed & ~cells
         # A block that was never observed hides nothing; one that holds all leaves nothing to forecast.
         if left.any() and (inputs.observed & cells).any():
@@ -415,5 +419,7 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
                 past=inputs.past.masked_fill(cells, torch.nan),
                 past_observed=inputs.past_observed & ~cells,
                 past_category=inputs.past_category.masked_fill(cells, 0),
+                history=inputs.history.masked_fill(far[None, :, None], torch.nan),
+                history_observed=inputs.history_observed & ~far[None, :, None],
             )
             yield Variant(f"{start}-{stop - 1}", "context", rest, (start, stop))

@@ -48,6 +48,7 @@ _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, i
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
+_FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 _QUERY, _FEATURES = 8, 3
 CODE = 4
 """Numbers that tell experts apart; a function of the name."""
@@ -144,7 +145,7 @@ class Experts(nn.Module):
         training windows, which the linear forecast makes by a map solved without their block of time.
         """
         observed = fold(inputs.history_observed)[..., 0]
-        apart = fold(scale.apply(inputs.history))[..., 0]
+        apart = fold(scale.apply(inputs.history))[..., 0].clamp(-_FARTHEST, _FARTHEST)
         first = observed.float().argmax(dim=1)
         own = observed.shape[1] - torch.where(observed.any(dim=1), first, observed.shape[1])
         filled = fill(torch.where(observed, apart, torch.nan), first, own, self.season)
