@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -425,9 +426,7 @@ def fill(
     if torch.compiler.is_exporting() or bool((missing > steps - own).any()):
         for lag in (period, 1):
             while lag < steps:
-                before = torch.cat(
-                    [values.new_full((len(values), lag), torch.nan), values[:, :-lag]], dim=1
-                )
+                before = F.pad(values[:, :-lag], (lag, 0), value=torch.nan)
                 values = torch.where(values.isnan(), before, values)
                 lag *= 2
     if torch.compiler.is_exporting() or bool((own < steps).any()):

@@ -106,7 +106,7 @@ def test_a_series_shorter_than_the_context_has_masked_tokens_that_nobody_takes_f
 def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
     found, artifact = explained(), tiny.model().artifact
     table = tiny.shop().filter(pl.col("store") == "b")
-    context = artifact.context_length
+    scaled = artifact.plan.model.attention_length  # steps whose spread is the unit
     hidden = {
         "visitors": table.with_columns(visitors=pl.lit(None, pl.Float64)),
         "city": table.with_columns(city=pl.lit(None, pl.String)),
@@ -114,7 +114,7 @@ def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
             pl.when(pl.col("date") <= tiny.day(92)).then(pl.col("sales", "visitors"))
         ),
     }
-    values = table["sales"].to_numpy()[-context:]
+    values = table["sales"].to_numpy()[-scaled:]
     cutoff = str(tiny.day(99))
     base = tiny.model().predict(table, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
     for name, other in hidden.items():

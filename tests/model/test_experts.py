@@ -1,7 +1,6 @@
 """Experts against slow, obvious loops; their errors, weights and what they must survive."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
