@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -54,6 +55,7 @@ _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, i
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
+_FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 _QUERY, _FEATURES = 8, 3
 CODE = 4
 """Numbers that tell experts apart; a function of the name."""
@@ -159,7 +161,7 @@ class Experts(nn.Module):
         training windows, which the linear forecast makes by a map solved without their block of time.
         """
         observed = fold(inputs.history_observed)[..., 0]
-        apart = fold(scale.apply(inputs.history))[..., 0]
+        apart = fold(scale.apply(inputs.history))[..., 0].clamp(-_FARTHEST, _FARTHEST)
         first = observed.float().argmax(dim=1)
         own = observed.shape[1] - torch.where(observed.any(dim=1), first, observed.shape[1])
         filled = fill(torch.where(observed, apart, torch.nan), first, own, self.season)
@@ -444,9 +446,7 @@ def fill(
     if torch.compiler.is_exporting() or bool((missing > steps - own).any()):
         for lag in (period, 1):
             while lag < steps:
-                before = torch.cat(
-                    [values.new_full((len(values), lag), torch.nan), values[:, :-lag]], dim=1
-                )
+                before = F.pad(values[:, :-lag], (lag, 0), value=torch.nan)
                 values = torch.where(values.isnan(), before, values)
                 lag *= 2
     if torch.compiler.is_exporting() or bool((own < steps).any()):

@@ -56,7 +56,7 @@ def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
     assert {"torch", "attention-forecaster"} <= set(contract["versions"])
     plan = json.loads((saved / "plan.json").read_text())
     assert set(plan) == {"horizon", "data", "target", "model", "fit"}, "nothing of tracking or paths"
-    assert plan["horizon"] == 7 and plan["model"]["context_length"] == 28
+    assert plan["horizon"] == 7 and plan["model"]["attention_length"] == 28
     assert plan["data"]["target"] == ["sales"] and plan["data"]["freq"] == "1d"
     weights = load_file(saved / "member-00.safetensors")
     assert all(np.isfinite(weight).all() for weight in weights.values())
@@ -83,7 +83,7 @@ def test_saving_what_was_loaded_gives_the_same_files(saved, tmp_path):
 def test_the_card_names_columns_settings_and_scores(saved):
     card = (saved / "card.md").read_text()
     for line in (
-        "Forecasts sales for 7 steps of 1d from the last 28 steps.",
+        "Forecasts sales for 7 steps of 1d from the last 156 steps.",
         "- series: store · layout long",
         "- known covariates: price",
         "- past covariates: visitors",

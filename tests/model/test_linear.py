@@ -17,6 +17,8 @@ from small_networks import (
     with_targets,
 )
 
+from forecaster.model.linear import ALL, EARLY, HeldOut, shifted
+
 BESIDE = {**EXPERTS, "linear_calendar": True}
 SHAPES = {
     "plain": PLAIN,
@@ -168,3 +170,39 @@ def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart
         spread = float(scale.scale[window, channel])
         wanted = max(np.mean(apart), spread / 30) if apart else spread
         assert float(found[window, channel]) == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("mask", ["causal", "full"])
+@pytest.mark.parametrize("shift", [1, 8])
+def test_an_earlier_cutoff_is_forecast_from_the_window_that_ends_there_by_maps_of_the_early_rows(
+    shift, mask
+):
+    network = make(EVERYTHING, linear_phases=3, decoder_mask=mask)
+    linear, inputs = network.experts.linear, make_inputs(EVERYTHING)
+    scale = linear.units(inputs, network.scale(inputs))
+    known = network.embedding.known_numbers(inputs)
+    for leads in (slice(None), [0, 4, 6]):
+        (found,) = linear.center(inputs, scale, known, None, [shift], leads).unbind(dim=1)
+        for maps in linear.maps:
+            maps[ALL], maps[EARLY] = maps[EARLY].clone(), maps[ALL].clone()
+        before = shifted(inputs, shift)
+        twin = linear.center(before, scale, known[:, :-shift], None, [0], leads)
+        torch.testing.assert_close(found, twin[:, 0])
+
+
+def test_training_windows_are_forecast_by_the_maps_without_their_block_of_time():
+    network, inputs = make(PLAIN), make_inputs(PLAIN)
+    linear, scale = network.experts.linear, network.scale(inputs)
+    known = network.embedding.known_numbers(inputs)
+    maps = [torch.randn(3, *kept.shape[1:]) for kept in linear.maps]
+    linear.held_out, linear.step = [HeldOut(begin=100, size=10, maps=maps)], 2.0
+    # Of two blocks; the third maps are of all rows: those of times outside.
+    time = torch.tensor([99, 105, 116])
+    for shift, blocks in ((0, (2, 0, 1)), (5, (2, 2, 0))):
+        (found,) = linear.center(inputs, scale, known, time, [shift]).unbind(dim=1)
+        for window, block in enumerate(blocks):
+            for kept, own in zip(linear.maps, maps, strict=True):
+                kept[:] = own[block]
+            twin = linear.center(inputs, scale, known, None, [shift])[:, 0]
+            rows = slice(2 * window, 2 * window + 2)
+            torch.testing.assert_close(found[rows], twin[rows])
