@@ -407,8 +407,6 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
         step = torch.zeros(length, dtype=torch.bool)
         step[start:stop] = True
         cells = step[None, :, None]
-        far = torch.zeros(inputs.history.shape[1], dtype=torch.bool)
-        far[max(0, len(far) - length + start) : max(0, len(far) - length + stop)] = True
         left = inputs.observed & ~cells
         steps = inputs.history.shape[1]
         earlier = torch.cat([step.new_zeros(max(0, steps - length)), step])[None, -steps:, None]

@@ -29,7 +29,7 @@ DATA = Path(__file__).parents[2] / "data"
     ],
 )
 def test_steps_are_lowered_to_what_the_time_allows(seconds, validation, steps):
-    fit = FitPlan(steps=400, budget_seconds=5.0)
+    fit = FitPlan(steps=400, batch_size=8, budget_seconds=5.0)
     found = within_budget(fit, Pace(step=0.1, validation=validation), seconds)
     assert (found.steps, found.budget_seconds) == (steps, None)
     if 1 < steps < 400:
@@ -71,7 +71,9 @@ def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps
 
 def test_a_budget_that_is_ample_changes_nothing(make_panel, make_config):
     said = []
-    artifact = fitted(make_panel(2, 60), make_config(4, fit={"budget_seconds": 1e6}), said)
+    artifact = fitted(
+        make_panel(2, 60), make_config(4, fit={"budget_seconds": 1e6, "patience": None}), said
+    )
     assert artifact.metrics["steps"] == artifact.plan.fit.steps == 6
     assert len(said) == 1 and said[0].endswith(" ms; 1 training of 6 of 6 steps, all of them")
 

@@ -3,29 +3,32 @@
 import pytest
 
 from forecaster.config import Plan
-from forecaster.runs.fit import SIZES, _size, fit_panel, resolve
+from forecaster.runs import fit as runs_fit
+from forecaster.runs.fit import fit_panel, resolve
+
+OPEN = {"steps": None, "batch_size": None}
 
 
-@pytest.mark.parametrize(
-    ("windows", "width", "steps"),
-    [(1, 64, 400), (1_999, 64, 400), (2_000, 64, 800), (200_000, 128, 1600)],
-)
-def test_more_windows_allow_a_larger_network_and_more_steps(windows, width, steps):
-    assert _size(windows, heads=4) == (width, steps)
+@pytest.mark.parametrize(("rows", "sizes"), [(20, (8, 3, 4)), (60, (16, 5, 6))])
+def test_more_windows_allow_a_larger_network_and_more_steps(
+    make_panel, make_config, monkeypatch, rows, sizes
+):
+    monkeypatch.setattr(runs_fit, "SIZES", ((20, 8, 3, 4), (None, 16, 5, 6)))
+    plan, _ = resolve(make_panel(1, rows), make_config(4, fit=OPEN, model={"width": None}))
+    assert (plan.model.width, plan.fit.steps, plan.fit.batch_size) == sizes
 
 
-def test_a_chosen_width_is_one_that_heads_divide():
+def test_a_chosen_width_is_one_that_heads_divide(make_panel, make_config):
     for heads in range(1, 12):
-        for below, width, _ in SIZES:
-            found, _ = _size((below or 10**9) - 1, heads)
-            assert found % (2 * heads) == 0 and width <= found < width + 2 * heads
+        model = {"width": None, "heads": heads}
+        width = resolve(make_panel(1, 40), make_config(4, model=model))[0].model.width
+        assert width % (2 * heads) == 0 and 64 <= width < 64 + 2 * heads
 
 
 def test_a_fit_with_nulls_is_the_fit_of_the_numbers_in_its_artifact(make_panel, make_config):
     panel = make_panel(2, 60, targets=2)
-    fit = {"steps": None, "ensemble_size": 1}
-    plan, split = resolve(panel, make_config(4, fit=fit, model={"width": None}))
-    assert (plan.model.width, plan.fit.steps) == (64, 400)
+    plan, split = resolve(panel, make_config(4, fit=OPEN, model={"width": None}))
+    assert (plan.model.width, plan.fit.steps, plan.fit.batch_size) == (64, 200, 64)
     assert Plan.model_validate(plan.model_dump(mode="json")) == plan
     few = plan.with_fit(steps=2)
     assert fit_panel(panel, few, split).plan == few

@@ -140,7 +140,7 @@ def test_a_model_that_knew_gaps_between_rows_still_does_on_a_regular_table():
 def test_settings_left_alone_are_the_models_and_some_may_differ():
     new = _fit(tiny.shop(), tiny.model(), model={"dropout": 0.3, "context_length": 14, "width": 16})
     assert new.config.model.heads == 2
-    assert new.config.model.dropout == 0.3 and new.artifact.context_length == 14
+    assert new.config.model.dropout == 0.3 and new.config.model.context_length == 14
 
 
 def test_without_a_horizon_it_is_the_models():

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from forecaster.config import Config, FitConfig, parse_duration
+from forecaster.config import Config, parse_duration
 from forecaster.errors import ConfigError, is_count
 from forecaster.runs.tracking import database, first_line, local_store, tracking_uri, without_password
 from forecaster.runs.tune.space import Space, load_space
@@ -41,6 +41,8 @@ SAMPLERS, PRUNERS, METRICS = get_args(Sampler), get_args(Pruner), get_args(Metri
 _IDENTITY = "identity"
 _NAME = re.compile(r"\w[\w .+-]*")
 _DIGESTS = ("space", "data", "config")  # parts of an identity that are of no use to a reader
+_DIGEST = re.compile(r"[0-9a-f]{16,}")
+_USUAL_STEPS = 400  # where the data chooses them
 _LOCK_SECONDS = 10  # a lock whose process was killed; Optuna's default of 30 only delays a restart
 
 
@@ -211,8 +213,7 @@ def make_pruner(plan: SweepPlan) -> Any:
     """
     import optuna
 
-    # If the data chooses the steps, the default.
-    steps: int = plan.config.fit.steps or FitConfig.model_fields["steps"].default
+    steps: int = plan.config.fit.steps or _USUAL_STEPS
     first = max(1, round(steps / 4))
     if plan.pruner == "none":
         return optuna.pruners.NopPruner()

@@ -160,7 +160,7 @@ def test_the_preset_is_the_config_where_the_space_holds_it():
     )
     assert space.preset(Config()) == {"model.width": 64, "model.patch": None}
     narrow = Config().replaced(model={"width": 32})
-    assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "fit.patience": 5}
+    assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "fit.patience": 3}
 
 
 def test_true_stays_true_and_a_number_that_yaml_takes_for_text_is_one():
