@@ -41,7 +41,6 @@ SAMPLERS, PRUNERS, METRICS = get_args(Sampler), get_args(Pruner), get_args(Metri
 _IDENTITY = "identity"
 _NAME = re.compile(r"\w[\w .+-]*")
 _DIGESTS = ("space", "data", "config")  # parts of an identity that are of no use to a reader
-_DIGEST = re.compile(r"[0-9a-f]{16,}")
 _USUAL_STEPS = 400  # where the data chooses them
 _LOCK_SECONDS = 10  # a lock whose process was killed; Optuna's default of 30 only delays a restart
 
