@@ -44,6 +44,7 @@ _LEADS = 12  # at most, at which earlier forecasts are scored
 _LEVELS = (0.1, 0.3, 0.8)
 ETS_SEASON = 52
 """Longest season that ETS smooths."""
+_AS_NEAR = 1e-3  # relative; errors of ETS candidates this close count as equal
 _ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
 _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
@@ -244,7 +245,10 @@ class Experts(nn.Module):
         found["theta"] = smooth + slope / 2 * steps + ahead
         if "ets" in self.names:
             missed, every = (part.unflatten(-1, (len(ETS), -1)) for part in smoothed)
-            best = missed.abs().mean(dim=-1).argmin(dim=-1)[..., None, None]
+            missed = missed.abs().mean(dim=-1)
+            # The first of equals: after two observations rounding would choose.
+            near = missed <= missed.amin(dim=-1, keepdim=True) * (1 + _AS_NEAR) + _TINY
+            best = near.float().argmax(dim=-1)[..., None, None]
             found["ets"] = every.gather(2, best.expand(-1, -1, 1, len(leads)))[..., 0, :]
         if "tsb" in self.names:
             zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()
