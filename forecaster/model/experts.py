@@ -48,13 +48,13 @@ _LEADS = 12  # at most, at which earlier forecasts are scored
 _LEVELS = (0.1, 0.3, 0.8)
 ETS_SEASON = 52
 """Longest season that ETS smooths."""
+_AS_NEAR = 1e-3  # relative; errors of ETS candidates this close count as equal
 _ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
 _SOME = 8  # steps that are a short history where there is no season
 _WIDER = (3.0, 3.0, 1.5, 1.25, 1.25)  # of the unit, for a standard normal: where no residuals are known
 _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
-_EQUAL = 1e-4  # spreads of the context; one-step errors of ETS candidates that differ by less
 _MOST_LOGIT = 30.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 _QUERY, _FEATURES = 8, 3
@@ -263,10 +263,10 @@ class Experts(nn.Module):
         found["theta"] = smooth + slope / 2 * steps + ahead
         if "ets" in self.names:
             missed, every = (part.unflatten(-1, (len(ETS), -1)) for part in smoothed)
-            error = missed.abs().mean(dim=-1)
-            # The first of equal ones: where all follow a repeated season, rounding would choose.
-            near = error <= error.amin(dim=-1, keepdim=True) + _EQUAL
-            best = near.int().argmax(dim=-1)[..., None, None]
+            missed = missed.abs().mean(dim=-1)
+            # The first of equals: after two observations rounding would choose.
+            near = missed <= missed.amin(dim=-1, keepdim=True) * (1 + _AS_NEAR) + _TINY
+            best = near.float().argmax(dim=-1)[..., None, None]
             found["ets"] = every.gather(2, best.expand(-1, -1, 1, len(leads)))[..., 0, :]
         if "tsb" in self.names:
             zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()

@@ -161,7 +161,7 @@ def test_parts_of_another_forecast_are_refused_with_what_differs(tmp_path, table
     if what.pop("data", None):
         data = many().with_columns(pl.col("sales") + 1)
     if what.pop("model", None):
-        model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(linear="none"), quiet=True)
+        model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(experts=[]), quiet=True)
     with pytest.raises(OutputError, match=said) as caught:
         model.predict_to(out, data, **what)
     assert "--restart to begin anew" in str(caught.value)

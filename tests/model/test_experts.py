@@ -198,7 +198,7 @@ def slow_experts(row):
     ]
     slope = np.polyfit(np.arange(own), flat[-own:], 1)[0] if own > 1 else 0.0
     early = MEMORY - MEMORY // 2
-    missed = [
+    missed = [  # the first of nearly equal candidates is taken
         np.mean(
             [
                 abs(window[n + early] - slow_smooth(window[n : n + early], one, SEASON)[0])
@@ -218,7 +218,9 @@ def slow_experts(row):
         "growing_season": slow_growing(window),
         "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
         "theta": slow_average(flat, 0.4) + slope / 2 * (lead + 1) + ahead,
-        "ets": slow_smooth(window, ETS[int(np.argmin(missed))], SEASON),
+        "ets": slow_smooth(
+            window, ETS[int(np.argmax(missed <= np.min(missed) * 1.001 + 1e-6))], SEASON
+        ),
         "tsb": slow_tsb(window, own),
     }
     for alpha in (0.1, 0.3, 0.8):
@@ -236,6 +238,15 @@ def test_every_expert_equals_a_slow_loop(seed):
         if name == "growing_season":  # in a series of few steps the rest of a season is rounding
             one, other = one[[0, 1, 2, 3, 7, 8]], other[[0, 1, 2, 3, 7, 8]]
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_rounding_chooses_no_candidate_where_two_observations_tell_nothing():
+    experts, rows = make_experts(("ets",)), np.full((60, HISTORY), np.nan)
+    rows[:, -2:] = np.random.default_rng(0).normal(size=(60, 2))
+    # All candidates missed the last value by as much: the first, of level 0.1 without trend, is taken.
+    wanted = [slow_smooth(slow_fill(row, SEASON)[0][-MEMORY:], ETS[0], SEASON) for row in rows]
+    found = pool_of(experts, rows).forecasts[..., 0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_the_error_is_that_of_forecasts_at_earlier_cutoffs_up_to_the_cutoff_of_the_window():
