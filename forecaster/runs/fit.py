@@ -93,10 +93,11 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     }
     context, patch = _lengths(config, horizon, panel)
     least_width, least_steps, least_batch = SIZES[0][1:]
+    unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
     settled: dict[str, Any] = {
         "patch": patch,
         "decoder_patch": min(patch, horizon),
-        "width": model.width or least_width,
+        "width": model.width or -(-least_width // unit) * unit,
         "context_length": context,
         "attention_length": context,
         **pool_settings(model, panel, horizon),
@@ -119,7 +120,6 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     split = split_panel(panel, plan)
     windows = len(split.train) * (panel.n_channels if model.channel_attention else 1)
     width, steps, batch = next(sizes for below, *sizes in SIZES if below is None or windows < below)
-    unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
     plan = plan.with_model(width=model.width or -(-width // unit) * unit)
     plan = plan.with_fit(steps=fit.steps or steps, batch_size=fit.batch_size or batch)
     if start is not None:

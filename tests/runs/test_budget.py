@@ -86,7 +86,7 @@ def test_a_budget_that_is_no_duration_is_refused(told):
 
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "experts": []},
-    "fit": {"steps": 60, "batch_size": 8},
+    "fit": {"steps": 60, "batch_size": 8, "patience": None},
     "tracking": {"enabled": False},
 }
 

@@ -75,7 +75,7 @@ class _Told(Logger):
 
 def _prepared(make_panel, make_config, known=1, **sections):
     panel = make_panel(3, 60, past=1, known=known)
-    fit = {"steps": STEPS} | sections.pop("fit", {})
+    fit = {"steps": STEPS, "patience": None} | sections.pop("fit", {})
     config, split = resolve(panel, make_config(4, fit=fit, **sections))
     return panel, config, split
 

@@ -23,7 +23,7 @@ from forecaster.runs.progress import TrainingBar
 from forecaster.runs.resume import FitRequest, claimed
 
 STEPS = 8
-FIT = {"steps": STEPS, "batch_size": 32}
+FIT = {"steps": STEPS, "batch_size": 32, "patience": None}
 
 
 class _Stopped(BaseException):
@@ -173,7 +173,7 @@ def test_whatever_is_told_otherwise_is_refused_with_both_values_at_once(place, s
         fc.fit(
             "other.csv",
             9,
-            config={"fit": {"steps": 20, "batch_size": 32}},
+            config={"fit": {"steps": 20, "batch_size": 32, "patience": None}},
             future="soon.csv",
             until="2024-03-01",
             precision="bf16",
