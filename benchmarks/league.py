@@ -262,17 +262,18 @@ def peer_tallies(
     channels, horizon = panel.n_channels, made.forecasts[0].time.shape[1]
     series, cutoff = windows_of(made.forecasts)
     owner, schema = panel.series_at(np.arange(panel.n_rows)), panel.schema
-    numbers = {f"x{name}": panel.values[:, schema.columns.index(name)] for name in schema.known_numeric}
-    codes = {
-        f"c{name}": panel.codes[:, schema.code_columns.index(name)] for name in schema.known_category
+    numbers = [panel.values[:, schema.columns.index(name)] for name in schema.known_numeric]
+    codes = [panel.codes[:, schema.code_columns.index(name)] for name in schema.known_category]
+    known = {f"x{k}": own for k, own in enumerate(numbers)} | {
+        f"c{k}": own for k, own in enumerate(codes)
     }
-    time = pl.Series(panel.time)
+    when = pl.Series(panel.time)
     rows = {
         "step": np.arange(panel.n_rows) - panel.indptr[owner],
-        "time": time if panel.calendar.integer else time.cast(pl.Datetime("us")),
+        "time": when if panel.calendar.integer else when.cast(pl.Datetime("us")),
     }
     pl.concat(
-        pl.DataFrame({"series": owner * channels + c, "y": panel.values[:, c]} | rows | numbers | codes)
+        pl.DataFrame({"series": owner * channels + c, "y": panel.values[:, c]} | rows | known)
         for c in range(channels)
     ).fill_nan(None).write_csv(folder / "rows.csv")
     last = panel.rows_until(cutoff, series) - 1 - panel.indptr[series]
@@ -363,8 +364,11 @@ def written(rows: Sequence[Row], before: Sequence[Row] = ()) -> str:
             f"{table:<{width}}{cells} {ours['mase']:>6.3f} {ours['coverage_80']:>6.3f} {bias:>7} "
             f"{ours['seconds']:>8.0f}  {best}"
         )
-    means = [geometric([relative(table, name) for table in tables]) for name in models]
-    lines.append("geometric mean".ljust(width) + "".join(f"{_number(one, '.3f'):>11}" for one in means))
+    shared = [table for table, found in tables.items() if {*models} <= {*found}]
+    for label, some in {"geometric mean": [*tables], f"of {len(shared)} that all have": shared}.items():
+        means = [geometric([relative(table, name) for table in some]) for name in models]
+        if label == "geometric mean" or len(shared) < len(tables):
+            lines.append(label.ljust(width) + "".join(f"{_number(one, '.3f'):>11}" for one in means))
     lines += ["", "difference, % of seasonal naive's WQL [95 %]; * = lost, the whole interval above 0"]
     lines.append(" " * width + "".join(f"{name:>18}" for name in [NAIVE, *rivals]))
     proven = 0

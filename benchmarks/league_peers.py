@@ -43,7 +43,7 @@ LONGEST_SEASON = 24
 def main() -> None:
     folder, horizon, season = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     rows = pd.read_csv(folder / "rows.csv").sort_values(["series", "step"], ignore_index=True)
-    cutoffs = pd.read_csv(folder / "cutoffs.csv")
+    cutoffs = pd.read_csv(folder / "cutoffs.csv").query("step >= 0").reset_index(drop=True)
     parts, spent = [], []
     for model in sys.argv[4:]:
         began = time.monotonic()
@@ -72,20 +72,13 @@ def statistical(
     from statsforecast import StatsForecast
     from statsforecast.models import MSTL, AutoARIMA, AutoETS, DynamicOptimizedTheta, SeasonalNaive
 
-    long = season > LONGEST_SEASON
-    model = {
-        "AutoETS": lambda: (
-            MSTL(season_length=season, trend_forecaster=AutoETS(model="ZZN"))
-            if long
-            else AutoETS(season_length=season)
-        ),
-        "Theta": lambda: DynamicOptimizedTheta(season_length=season),
-        "AutoARIMA": lambda: (
-            MSTL(season_length=season, trend_forecaster=AutoARIMA())
-            if long
-            else AutoARIMA(season_length=season)
-        ),
-    }[name]()
+    if name == "Theta":
+        model = DynamicOptimizedTheta(season_length=season)
+    elif season > LONGEST_SEASON:
+        trend = AutoETS(model="ZZN") if name == "AutoETS" else AutoARIMA()
+        model = MSTL(season_length=season, trend_forecaster=trend)
+    else:
+        model = {"AutoETS": AutoETS, "AutoARIMA": AutoARIMA}[name](season_length=season)
     model.alias = "m"
     histories = []
     own = dict(tuple(rows.groupby("series")))
@@ -129,7 +122,7 @@ def lightgbm(
     table["base"] = before if differenced else seen.transform("mean").fillna(0.0)
     table["y"] = (table["y"] - table["base"]) / table["scale"]
     table = table[table["base"].notna()]
-    fitted = table[trained].groupby("unique_id").tail(LONGEST_LIGHTGBM)
+    fitted = table[trained[table.index]].groupby("unique_id").tail(LONGEST_LIGHTGBM)
     wanted = {*range(1, 1 + min(max(season, 12), 48)), *range(60, season + 1, 12)}
     wanted |= {2 * season, 7 * season} if season > 1 else set()
     longest = int(fitted.groupby("unique_id").size().max())

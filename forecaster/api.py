@@ -269,18 +269,7 @@ def fit(
             distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
         )
         command = "fc.fit(...)" if folder is None else request.command(folder)
-        artifact = run_fit(
-            panel,
-            settings,
-            folder,
-            console,
-            start,
-            run,
-            context,
-            report=page,
-            name=name,
-            command=command,
-        )
+        artifact = run_fit(panel, settings, folder, console, start, run, context, page, name, command)
         return Forecaster(artifact, settings.tracking)
 
 
@@ -710,7 +699,7 @@ class Forecaster:
         seed: int = 0,
         only: str | Sequence[str] | None = None,
         parts: bool = False,
-        shard: tuple[int, int] | None = None,
+        shard: str | tuple[int, int] | None = None,
         devices: int | None = None,
         restart: bool = False,
         engine: Engine | None = None,
@@ -729,7 +718,7 @@ class Forecaster:
             samples: Write this many joint sample paths per series instead of quantiles.
             seed: Seed of the sample paths.
             parts: Keep one file per 1,024 series, in the folder PATH.parts.
-            shard: Make only shard (k, n) of the parts, k from 1; the same call without it merges them.
+            shard: Make only shard K/N (K from 1) of the parts; the same call without it merges them. Or (K, N).
             devices: Processes, each with a GPU of its own or a part of the cores. None = one.
             restart: Discard the parts of an interrupted run.
             engine: Makes the parts elsewhere, as on a Ray cluster.
@@ -755,19 +744,8 @@ class Forecaster:
             return resolve_window(self.artifact, panel, start, horizon, samples, seed)
 
         source = Source(data, future, covariates, data_options, only)
-        return predict_to(
-            self.artifact,
-            Path(path),
-            source,
-            window_of,
-            parts,
-            shard,
-            devices,
-            restart,
-            engine,
-            overwrite,
-            progress,
-        )
+        division = (parts, shard, devices, restart, engine)
+        return predict_to(self.artifact, Path(path), source, window_of, *division, overwrite, progress)
 
     @_described
     @_on_device

@@ -25,20 +25,10 @@ def atomic_file(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the folder cannot be written to, or the disk is full.
     """
-    path = linked(path)
-    partial = _temporary(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left(path)
-        with _locked(partial, os.O_CREAT | os.O_WRONLY):
-            yield partial
-            _flush(partial)
-            partial.replace(path)
-    except OSError as error:
-        raise OutputError(_explain(path, error)) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
+    with _partial(path := linked(path)) as partial, _locked(partial, os.O_CREAT | os.O_WRONLY):
+        yield partial
+        _flush(partial)
+        partial.replace(path)
 
 
 @contextmanager
@@ -57,21 +47,27 @@ def atomic_folder(
         OutputError: `path` is something else, cannot be written, or the disk is full.
     """
     check_replaceable(path, replaces, kind, holds)
-    path = linked(path)
-    partial = _temporary(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left(path)
+    with _partial(path := linked(path)) as partial:
         partial.mkdir()
         with _locked(partial, os.O_RDONLY):
             yield partial
             for file in partial.iterdir():
                 _flush(file)
             _rename(partial, path)
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """Yields a free name beside a path; what is left under it in the end is removed."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left(path)
+        yield partial
     except OSError as error:
         raise OutputError(_explain(path, error)) from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
 
 
 @contextmanager
@@ -179,8 +175,12 @@ def linked(path: Path) -> Path:
     return path.resolve() if path.is_symlink() else path
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _rename(partial: Path, path: Path) -> None:
@@ -233,10 +233,8 @@ def _remove_left(path: Path) -> None:
             continue
         if found[1] == "old" and not path.exists():
             left.rename(path)  # killed between the two renames
-        elif left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            _remove(left)
 
 
 def _is_left(left: Path) -> bool:

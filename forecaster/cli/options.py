@@ -29,6 +29,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs th
 _METAVARS = {
     "budget": "DURATION",
     "cutoff": "own|last|DATE",
+    "shard": "K/N",
     "storage": "URL",
     "timeout": "DURATION",
     "until": "DATE",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,13 +25,6 @@ def predict(
         typer.Option(help="File for the forecasts: .csv or .parquet. Default: print the first rows."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K/N",
-            help="Make only shard K (1 to N) of the parts; the same command without it merges them.",
-        ),
-    ] = None,
     engine: Annotated[
         str | None, typer.Option(metavar="ray", help="Make the parts on a cluster of machines.")
     ] = None,
@@ -50,18 +42,15 @@ def predict(
     tables, overwrite = (given["data"], given["future"], given["covariates"]), given.pop("overwrite")
     results.check_files({PICTURES: plot}, tables, overwrite)
     if out is None:
-        batch = {name: given.pop(name) for name in ("parts", "devices", "restart")}
-        _print_first(model, plot, given, batch | {"shard": shard, "engine": engine, "address": address})
+        batch = {name: given.pop(name) for name in ("parts", "devices", "restart", "shard")}
+        _print_first(model, plot, given, batch | {"engine": engine, "address": address})
         return
     resumes = given["parts"] or folder_of(out).exists()
     results.check_files({ROWS: out}, tables, overwrite or resumes)
-    part = None if shard is None else _shard(shard)
     elsewhere = _engine(engine, address, given["devices"])
     loaded = api.load(model)
     with results.progress("forecasting") as update:
-        done = loaded.predict_to(
-            out, shard=part, engine=elsewhere, overwrite=overwrite, progress=update, **given
-        )
+        done = loaded.predict_to(out, engine=elsewhere, overwrite=overwrite, progress=update, **given)
     _print_outcome(done)
     _print_parts(done, given["samples"])
     if plot is not None:
@@ -88,16 +77,6 @@ def _print_outcome(done: BatchResult | Forecast) -> None:
     said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]
     Screen(stderr=True).print_findings(said)
     typer.echo(visible(done.report))
-
-
-def _shard(text: str) -> tuple[int, int]:
-    """Returns K and N of "K/N"."""
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None:
-        raise typer.BadParameter(
-            f"{text!r}: expected K/N, as 2/8 for the second of eight", param_hint="--shard"
-        )
-    return int(found[1]), int(found[2])
 
 
 def _engine(name: str | None, address: str | None, devices: int | None) -> Engine | None:

@@ -121,7 +121,7 @@ class Backtest:
         keys, scores = self._grouped(axis)
         models, groups = list(scores), len(scores[MODEL]["cells"])
         columns: dict[str, Any] = {"model": models * groups}
-        for name in _names_of(scores.values()):
+        for name in dict.fromkeys(name for one in scores.values() for name in one):
             columns[name] = np.stack([one[name] for one in scores.values()], axis=1).ravel()
         for name in keys:
             if name in columns:
@@ -392,7 +392,3 @@ def windows_of(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:
         np.concatenate([one.series for one in forecasts]),
         np.concatenate([one.cutoff for one in forecasts]),
     )
-
-
-def _names_of(scores: Iterable[Mapping[str, object]]) -> list[str]:
-    return list(dict.fromkeys(name for one in scores for name in one))

@@ -43,7 +43,7 @@ from forecaster.panel.schema import Schema
 FORMAT = 3
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
-_LAST_READER = "e917b4f"  # commit, of format 1
+_LAST_READERS = {1: "e917b4f", 2: "1e68356"}  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
 _OBJECT = TypeAdapter(dict[str, Any])
@@ -204,8 +204,8 @@ def _check_format(folder: Path, found: object) -> None:
     if type(found) is int and found == FORMAT:
         return
     advice = "upgrade attention-forecaster, or"
-    if found == 1 and type(found) is int:
-        advice = f"the last commit that reads it is {_LAST_READER};"
+    if type(found) is int and found in _LAST_READERS:
+        advice = f"the last commit that reads it is {_LAST_READERS[found]};"
     raise ArtifactError(
         f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: {advice} fit the "
         f"model again: forecaster fit TABLE --out {folder}"
@@ -347,8 +347,8 @@ def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -
             f"{folder / stored.file}: does not fit its contract (expected float32 factors of "
             f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
         )
-    if not bool(factors.isfinite().all()):
-        raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not finite)")
+    if not bool((factors.isfinite() & (factors > 0)).all()):
+        raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not positive numbers)")
     return factors
 
 
@@ -382,11 +382,12 @@ def model_card(artifact: Artifact) -> str:
     """Returns the text of card.md."""
     schema, model = artifact.schema, artifact.plan.model
     patch = model.decoder_patch if model.decoder == "autoregressive" else 1
+    read = max(model.context_length, model.history_length if model.experts else 0)
     lines = [
         "# Forecast model",
         "",
         f"Forecasts {', '.join(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
-        f"last {artifact.context_length} steps.",
+        f"last {read} steps.",
         "",
         f"- series: {', '.join(schema.series) or 'one'} · layout {schema.layout}",
         f"- known covariates: {', '.join(schema.known) or 'none'}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,23 +42,7 @@ _KINDS = {
     "softmax. The maps show the equivalent weight of each token; they may be negative (red) and need "
     "not sum to 1, so there is no rollout.",
 }
-_READING = """
-<p><b>Attention maps.</b> A row is a query, a column a key. A token holds one patch of steps and is
-named by its first. In a causal decoder everything right of the diagonal is 0. A row without weights
-belongs to a token without any observed key. Hatched columns hold no observation and are masked.</p>
-<p><b>Rollout</b> (Abnar and Zuidema, 2020) follows attention through all layers: heads are averaged,
-the residual connection counts as much as the layer, and layers are multiplied. A row gives the share
-of each token in the decoder's output for one horizon patch. Right of the cutoff are the shares of the
-horizon tokens: calendar and known covariates. Compare shares within one side of the cutoff: the sum of
-a side follows from the number of layers alone.</p>
-<p><b>Importance.</b> One thing at a time is hidden, as if it had never been observed, and the forecast
-is made again. In the context, both targets and past covariates are hidden, and the scale is computed
-from the rest. Of two covariates that carry the same information each looks unimportant.</p>
-<p><b>What this does not prove.</b> A large attention weight is not a cause. Layers mix vectors that
-earlier layers have mixed, values may be small where weights are large, and other weights can give the
-same forecast. Rollout ignores values and feed-forward layers. Importance describes this model at this
-cutoff: not what would happen in the world if a covariate changed, and not other cutoffs.</p>
-"""
+_READING = Path(__file__).with_suffix(".html")
 
 
 def explanation_page(explanation: Explanation) -> str:
@@ -68,7 +53,7 @@ def explanation_page(explanation: Explanation) -> str:
     return html_page(
         title,
         f"<h1>{escape(title)}</h1>{notes}<figure>{picture}</figure>"
-        f"<h2>How to read this page</h2>{_READING}",
+        f"<h2>How to read this page</h2>{_READING.read_text(encoding='utf-8')}",
     )
 
 

@@ -446,6 +446,7 @@ class Predictor:
         model, channels = self.artifact.plan.model, panel.n_channels
         store = self._store(panel, horizon)
         cells = channels * (self.artifact.context_length + horizon)
+        cells += channels * self.artifact.plan.model.history_length
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
             size = max(1, _PATHS // (channels * (num_samples or NUM_SAMPLES)))

@@ -18,29 +18,7 @@ ROWS = (".csv", ".parquet")
 PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html",)
 
-_STYLE = """
-:root{--ink:#24292f;--soft:#f3f5f7;--edge:#d0d7de;--good:#0067a8;--bad:#c4520a}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:#fff;max-width:1140px;
-margin:1.5rem auto;padding:0 1rem;overflow-wrap:break-word}
-h1{font-size:1.6rem;margin:.2rem 0}h2{font-size:1.2rem;margin:1.8rem 0 .4rem}h3{font-size:1rem}
-p,li,dl{max-width:62rem}p{margin:.4rem 0}small,figcaption{font-weight:normal;opacity:.8}
-nav{display:flex;flex-wrap:wrap;gap:.2rem .9rem}a{color:var(--good)}
-#verdict{background:var(--soft);border-left:.5rem solid var(--edge);padding:.9rem 1.1rem}
-#verdict h2{margin-top:0}#verdict.good{border-color:var(--good)}#verdict.bad{border-color:var(--bad)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.5rem,1fr));gap:.7rem}
-.tiles div{background:#fff;padding:.5rem .8rem}.tiles span,.tiles small{display:block}
-.tiles strong{font-size:1.5rem}
-figure,.wide,pre{margin:.5rem 0;overflow-x:auto}figure svg{min-width:44rem;max-width:100%;height:auto}
-svg image{image-rendering:pixelated}
-table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .7rem;border-bottom:1px solid var(--edge);text-align:right;white-space:nowrap}
-th:first-child{text-align:left;font-weight:400;position:sticky;left:0;background:#fff}
-tbody th{white-space:normal;overflow-wrap:anywhere;min-width:6.5rem;max-width:45vw}td small{display:block}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem}dt{font-weight:600}
-dd{margin:0;overflow-wrap:anywhere}pre{background:var(--soft);padding:.7rem}
-@media print{nav{display:none}details::details-content{content-visibility:visible;display:block}
-figure,.wide{overflow:visible}figure svg{min-width:0}}
-"""
+_STYLE = Path(__file__).with_name("page.css")
 
 
 def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
@@ -103,8 +81,9 @@ def write_page(text: str, path: Path) -> None:
 
 def html_page(title: str, body: str) -> str:
     """Returns a page of a plain title and an HTML body that needs no other file and no script."""
+    style = _STYLE.read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>{body}</body></html>\n"
     )

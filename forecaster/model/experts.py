@@ -3,8 +3,9 @@
     history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts   [R, H, E]
                         └─▶ experts at eight earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
 
-A weight is the softmax of −8 · (error / least error − 1), which tends to equal weights where few earlier
-cutoffs are known. An error counts only leads up to the cutoff of the window. All experts commute with
+A weight is the softmax of −6 · (error / least error − 1), which tends to equal weights where few earlier
+cutoffs are known, less the same of the errors on all training windows times 12, where these are many. An
+error counts only leads up to the cutoff of the window. All experts commute with
 y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
@@ -15,11 +16,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -35,20 +38,25 @@ CUTOFFS = 8
 """Earlier cutoffs at which experts are compared."""
 SEASONS = 6
 """Seasons that a growing season is estimated from; a memory holds as many where history allows."""
-SHARPNESS = 8.0
-"""Of the weights: an expert whose error is an eighth larger than the least has e⁻¹ of its weight."""
+SHARPNESS = 6.0
+"""Of the weights: an expert whose error is a sixth larger than the least has e⁻¹ of its weight."""
+TABLE_SHARPNESS = 12.0
+"""The same for errors on the training windows."""
 PERIODS = 3
 """Seasons that a seasonal mean averages."""
 _LEADS = 12  # at most, at which earlier forecasts are scored
 _LEVELS = (0.1, 0.3, 0.8)
 ETS_SEASON = 52
 """Longest season that ETS smooths."""
+_AS_NEAR = 1e-3  # relative; errors of ETS candidates this close count as equal
 _ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
+_SOME = 8  # steps that are a short history where there is no season
+_WIDER = (3.0, 3.0, 1.5, 1.25, 1.25)  # of the unit, for a standard normal: where no residuals are known
 _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
-_EQUAL = 1e-4  # spreads of the context; one-step errors of ETS candidates that differ by less
 _MOST_LOGIT = 30.0
+_FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 _QUERY, _FEATURES = 8, 3
 CODE = 4
 """Numbers that tell experts apart; a function of the name."""
@@ -100,6 +108,8 @@ class Pool(NamedTuple):
     """[R] earlier cutoffs that `error` is of, a partly known one as a fraction."""
     scatter: Tensor
     """[R] mean distance of values one season apart."""
+    bucket: Tensor
+    """[R] int64 class of the length of history (`Experts.longest`)."""
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
@@ -121,12 +131,19 @@ class Experts(nn.Module):
         """The one expert that forecasts without a network; None = all, weighted."""
         leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
         self._scored = leads.astype(np.int64).tolist()
+        some = max(self.season, _SOME)
+        self.longest = (1, 2, some, 3 * some)
+        """Steps of history up to which a row is of class 0, 1, 2 and 3; longer ones are of class 4."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         self.offsets: Tensor
-        """[1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0: first those
-        of the weighted mean, then those of each expert alone."""
-        offsets = (1.25 * normal).expand(1 + len(self.names), shape.horizon, -1)
+        """[5, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
+        class of history: first those of the weighted mean, then those of each expert alone."""
+        offsets = torch.tensor(_WIDER)[:, None, None, None] * normal
+        offsets = offsets.expand(-1, 1 + len(self.names), shape.horizon, -1)
         self.register_buffer("offsets", offsets.clone())
+        self.worse: Tensor
+        """[E] error on the training windows over the least − 1, shrunk to 0 where these are few."""
+        self.register_buffer("worse", torch.zeros(len(self.names)))
         self.intermittent: Tensor
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
@@ -145,7 +162,7 @@ class Experts(nn.Module):
         training windows, which the linear forecast makes by a map solved without their block of time.
         """
         observed = fold(inputs.history_observed)[..., 0]
-        apart = fold(scale.apply(inputs.history))[..., 0]
+        apart = fold(scale.apply(inputs.history))[..., 0].clamp(-_FARTHEST, _FARTHEST)
         first = observed.float().argmax(dim=1)
         own = observed.shape[1] - torch.where(observed.any(dim=1), first, observed.shape[1])
         filled = fill(torch.where(observed, apart, torch.nan), first, own, self.season)
@@ -166,9 +183,11 @@ class Experts(nn.Module):
         least = torch.where(formed, error, torch.inf).amin(dim=1, keepdim=True)
         worse = (error + _TINY) / (least + _TINY) - 1
         trust = (count / (count + 1))[:, None]
-        logits = (-SHARPNESS * trust * worse).clamp(min=-_MOST_LOGIT)
+        logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse
+        logits = logits.clamp(min=-_MOST_LOGIT)
         logits = torch.where(formed, logits, -torch.inf)
-        return Pool(now, error, logits, count, self._scatter(filled, own))
+        bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
+        return Pool(now, error, logits, count, self._scatter(filled, own), bucket)
 
     def weighted(self, pool: Pool, logits: Float[Tensor, "R *H E"]) -> Float[Tensor, "R H"]:
         """Returns the mean of the experts under a softmax of logits, of each lead or of all."""
@@ -182,9 +201,10 @@ class Experts(nn.Module):
         if self.only is not None:
             number = self.names.index(self.only)
             center, error = pool.forecasts[..., number], pool.error[:, number]
-            return center[..., None] + pool.unit(error)[:, None, None] * self.offsets[1 + number]
+            offsets = self.offsets[pool.bucket, 1 + number]
+            return center[..., None] + pool.unit(error)[:, None, None] * offsets
         center = self.weighted(pool, pool.logits)
-        return center[..., None] + self.unit(pool)[:, None, None] * self.offsets[0]
+        return center[..., None] + self.unit(pool)[:, None, None] * self.offsets[pool.bucket, 0]
 
     def unit(self, pool: Pool) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of the weighted mean."""
@@ -243,10 +263,10 @@ class Experts(nn.Module):
         found["theta"] = smooth + slope / 2 * steps + ahead
         if "ets" in self.names:
             missed, every = (part.unflatten(-1, (len(ETS), -1)) for part in smoothed)
-            error = missed.abs().mean(dim=-1)
-            # The first of equal ones: where all follow a repeated season, rounding would choose.
-            near = error <= error.amin(dim=-1, keepdim=True) + _EQUAL
-            best = near.int().argmax(dim=-1)[..., None, None]
+            missed = missed.abs().mean(dim=-1)
+            # The first of equals: after two observations rounding would choose.
+            near = missed <= missed.amin(dim=-1, keepdim=True) * (1 + _AS_NEAR) + _TINY
+            best = near.float().argmax(dim=-1)[..., None, None]
             found["ets"] = every.gather(2, best.expand(-1, -1, 1, len(leads)))[..., 0, :]
         if "tsb" in self.names:
             zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()
@@ -406,8 +426,10 @@ class Correction(nn.Module):
         pool = pool._replace(forecasts=pool.forecasts[:, :horizon])
         unit = experts.unit(pool)[:, None, None]
         center = experts.weighted(pool, self.logits(raw, pool, experts))[..., None]
-        center = center + raw[..., _QUERY : _QUERY + 1] * unit
-        offsets = experts.offsets[0, :horizon]
+        # Between the unit of the bands and that of the context: the first learns slowly where experts are
+        # good, the second is coarse there.
+        center = center + raw[..., _QUERY : _QUERY + 1] * unit.sqrt()
+        offsets = experts.offsets[pool.bucket, 0, :horizon]
         steps = offsets.diff(dim=-1) * raw[..., _QUERY + 1 :].clamp(-3, 3).exp() * unit
         below = center - steps[..., :m].flip(-1).cumsum(-1).flip(-1)
         above = center + steps[..., m:].cumsum(-1)
@@ -428,9 +450,7 @@ def fill(
     if torch.compiler.is_exporting() or bool((missing > steps - own).any()):
         for lag in (period, 1):
             while lag < steps:
-                before = torch.cat(
-                    [values.new_full((len(values), lag), torch.nan), values[:, :-lag]], dim=1
-                )
+                before = F.pad(values[:, :-lag], (lag, 0), value=torch.nan)
                 values = torch.where(values.isnan(), before, values)
                 lag *= 2
     if torch.compiler.is_exporting() or bool((own < steps).any()):
@@ -440,6 +460,23 @@ def fill(
     if torch.compiler.is_exporting() or bool((own == 0).any()):
         values = torch.where(values.isnan(), 0.0, values)
     return values
+
+
+def truncated(inputs: Inputs, steps: Int[Tensor, " B"]) -> Inputs:
+    """Returns windows without what is further back than some steps, as if series had begun there."""
+
+    def late(length: int) -> Bool[Tensor, "B T 1"]:
+        age = torch.arange(length - 1, -1, -1, device=steps.device)
+        return (age < steps[:, None])[..., None]
+
+    context, history = late(inputs.context.shape[1]), late(inputs.history.shape[1])
+    return replace(
+        inputs,
+        context=torch.where(context, inputs.context, torch.nan),
+        observed=inputs.observed & context,
+        history=torch.where(history, inputs.history, torch.nan),
+        history_observed=inputs.history_observed & history,
+    )
 
 
 def smooth(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import TargetConfig
 from forecaster.panel.arrays import PART_CELLS
-from forecaster.panel.findings import Finding, Severity, worst_first
+from forecaster.panel.findings import Finding, Severity, listing, worst_first
 from forecaster.panel.panel import MISSING, Panel
 
 Ints = NDArray[np.int64]
@@ -57,8 +57,6 @@ _LEAST_PAIRS = 20
 _COPY = 0.9995
 """Correlation of row-to-row changes from which two columns are the same up to a scale."""
 _MOST_LAGS = 48
-_SHOWN = 5
-"""Names listed in a message."""
 
 
 @dataclass(frozen=True)
@@ -611,12 +609,12 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
         severity: Severity = "warning"
         if not given.any():
             severity, few = "note", len(names)
-            text = f"known in advance, but not after the last target: {_listed(names)}"
+            text = f"known in advance, but not after the last target: {listing(names)}"
             advice = "a forecast needs their values over the horizon: give them with --future FILE"
         else:
             text = (
                 f"known in advance, but for fewer than {horizon} steps after the last target in "
-                f"{few:,} of {panel.n_series:,} series: {_listed(names)} (the fewest: {given.min()})"
+                f"{few:,} of {panel.n_series:,} series: {listing(names)} (the fewest: {given.min()})"
             )
             advice = "give all steps of the horizon with --future FILE, or shorten --horizon"
         if few:
@@ -678,16 +676,12 @@ def _unknown_categories(facts: Facts) -> Iterator[Finding]:
                 words = panel.unmet.get(name, ())
                 text = (
                     f"{len(bad):,} of {len(codes):,} {'rows' if by_row else 'series'} hold values of "
-                    f"'{name}' that the model has not learned{': ' if words else ''}{_listed(words)}"
+                    f"'{name}' that the model has not learned{': ' if words else ''}{listing(words)}"
                 )
                 advice = "they are forecast as unknown; correct the spelling, or fit again with them"
                 label = panel.labels[panel.series_at(bad)[0] if by_row else bad[0]]
                 where = facts.at(bad[0]) if by_row else name
                 yield Finding("warning", "unknown-category", text, advice, label, where, len(bad))
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:_SHOWN]) + ", ..." * (len(words) > _SHOWN)
 
 
 def _changes(facts: Facts) -> Floats:

@@ -24,15 +24,15 @@ from forecaster.errors import DataError
 from forecaster.files import check_replaceable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
 from forecaster.panel.calendar import Calendar, Times
-from forecaster.panel.csv import check_names, first_bytes
+from forecaster.panel.csv import first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
 from forecaster.panel.frames import (
     Table,
-    TableFile,
     find_files,
     format_of,
     join_times,
     read_tables,
+    scan_file,
     unreadable,
 )
 from forecaster.panel.holidays import check_holidays
@@ -167,21 +167,12 @@ def _scan(source: object, data: DataConfig) -> _Scan | None:
                     f"polars.scan_csv('{source}').sink_parquet('{Path(source).stem}.parquet')"
                 )
             return None
-        frames = [_lazy(file, kind) for file, kind in zip(files, kinds, strict=True)]
+        frames = [
+            scan_file(Path(file.name), kind, file) for file, kind in zip(files, kinds, strict=True)
+        ]
         frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
         rows = int(frame.select(pl.len()).collect(engine="streaming").item())
     return _Scan(frame, str(source), rows, tuple(notes))
-
-
-def _lazy(file: TableFile, kind: str) -> pl.LazyFrame:
-    if kind == "parquet":
-        frame = pl.scan_parquet(file.name, hive_partitioning=False, glob=False)
-    else:
-        frame = pl.scan_ipc(file.name)
-    names = frame.collect_schema().names()
-    check_names(names, file.name)
-    frame = frame.rename({name: name.strip().lstrip("\ufeff") for name in names})
-    return frame.with_columns(pl.lit(value).alias(key) for key, value in file.keys)
 
 
 @contextmanager

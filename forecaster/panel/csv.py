@@ -357,7 +357,7 @@ def _with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
         column, k = frame[unnamed], int(unnamed.removeprefix(_UNNAMED))
         if column.null_count() == len(column):
             what, new = "is empty and passed over", None
-        elif column.dtype.is_integer() and _counts_rows(column):
+        elif column.dtype.is_integer() and column[0] in (0, 1) and (column.diff()[1:] == 1).all():
             what, new = "numbers the rows and is passed over", None
         else:
             dated = column.dtype == pl.String and bool(guess_formats(column)) and "time" not in names
@@ -368,11 +368,6 @@ def _with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
         found = f"column {k + 1} has no name and {what}"
         notes.append(Finding("note", "columns", found, "name it in the header"))
     return frame, notes
-
-
-def _counts_rows(column: pl.Series) -> bool:
-    start = column[0]
-    return start in (0, 1) and column.equals(pl.int_range(start, start + len(column), eager=True))
 
 
 # Faults

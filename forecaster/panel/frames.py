@@ -268,8 +268,8 @@ def to_kind(frame: pl.DataFrame, kind: str) -> Any:
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
-    """Returns a polars frame, for modules that do not import polars."""
-    return pl.DataFrame(columns)
+    """Returns a polars frame, for modules that do not import polars; values of mixed kinds become text."""
+    return pl.DataFrame(columns, strict=False)
 
 
 def merge_parts(
@@ -362,20 +362,17 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
         with faults:
             read.append(_read_file(file, data, alone))
     faults.refuse()
-    commas = ["," in marks.values() for _, marks, _ in read]
-    known = [replace(decimals, seen={","} if any(commas) and not comma else ()) for comma in commas]
-    for at, (_, marks, _) in enumerate(read):
-        if known[at].seen and marks:
+    commas, known = [at for at, one in enumerate(read) if "," in one[1].values()], []
+    for at, file in enumerate(files):
+        seen = {","} if commas and at not in commas else set[str]()
+        if seen and read[at][1]:
             # A point assumed to be decimal may group thousands: decided again, with the others' mark.
             with faults:
-                read[at] = _read_file(files[at], data, known[at])
+                read[at] = _read_file(file, data, replace(decimals, seen=seen))
+        # Columns that are read again as text show their marks no longer.
+        known.append(replace(alone, seen={*seen, *read[at][1].values()}))
     faults.refuse()
     notes += [note for _, _, more in read for note in more]
-    # Columns that are read again as text show their marks no longer.
-    known = [
-        replace(alone, seen={*before.seen, *marks.values()})
-        for before, (_, marks, _) in zip(known, read, strict=True)
-    ]
     frames, texts = _align(files, [frame for frame, _, _ in read], data, known)
     try:
         frame = pl.concat(frames, how="vertical_relaxed")
@@ -460,28 +457,36 @@ def _read_file(
         content, kind = _content_of(name)
         if kind == "text":
             frame, marks, notes = read_csv(content, name, data, decimals, text)
+            frame = _with_keys(frame, file)
         else:
-            packed, notes = io.BytesIO(content) if isinstance(content, bytes) else content, []
-            if kind == "parquet":
-                frame = pl.read_parquet(packed, hive_partitioning=False, glob=False)
-            else:
-                frame = pl.read_ipc(packed)
-            check_names(frame.columns, name)
-            frame = frame.rename(lambda column: column.strip().lstrip("\ufeff"))
+            frame, notes = scan_file(content, kind, file).collect(), []
     except DataError:
         raise
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
     except _BAD_FILE as error:
         raise unreadable(name, error) from error
-    return _with_keys(frame, file), marks, notes
+    return frame, marks, notes
 
 
-def _with_keys(frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
-    empty = "__HIVE_DEFAULT_PARTITION__"
+def scan_file(content: Path | bytes, kind: str, file: TableFile) -> pl.LazyFrame:
+    """Returns the rows of a Parquet or Arrow file, unread."""
+    packed = io.BytesIO(content) if isinstance(content, bytes) else content
+    if kind == "parquet":
+        scan = pl.scan_parquet(packed, hive_partitioning=False, glob=False)
+    else:
+        scan = pl.scan_ipc(packed)
+    names = scan.collect_schema().names()
+    check_names(names, file.name)
+    return _with_keys(scan.rename({name: name.strip().lstrip("\ufeff") for name in names}), file)
+
+
+def _with_keys(frame: Frame, file: TableFile) -> Frame:
+    kinds, empty = frame.collect_schema(), "__HIVE_DEFAULT_PARTITION__"
     keys = {key: None if value == empty else value for key, value in file.keys}
-    own = [pl.lit(keys[key], pl.String).alias(key) for key in keys if key not in frame.columns]
-    return frame.with_columns(own)
+    return frame.with_columns(
+        pl.lit(value, pl.String).alias(key) for key, value in keys.items() if key not in kinds
+    )
 
 
 def format_of(head: bytes, name: str) -> str:

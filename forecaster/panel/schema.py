@@ -214,16 +214,14 @@ class Schema:
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
-        role = {name: "target" for name in self.melted or self.target}
-        known = (*self.known, *holiday_columns(self.holidays))
-        role |= {name: "known" for name in known} | {name: "past" for name in self.past}
-        role |= {name: "static" for name in self.static}
+        known, targets = (*self.known, *holiday_columns(self.holidays)), self.melted or self.target
+        roles = {"target": targets, "known": known, "past": self.past, "static": self.static}
         found = [] if self.time is None else [(self.time, "time", self.time_dtype)]
-        found += [(name, "series", self.dtypes.get(name, "")) for name in self.series]
-        if self.melted:
-            found = [row for row in found if row[1] != "series"]
-        for name, part in role.items():
-            found.append((name, part, "category" if name in self.categorical else "number"))
+        keys = () if self.melted else self.series
+        found += [(name, "series", self.dtypes.get(name, "")) for name in keys]
+        for role, names in roles.items():
+            kinds = ("category" if name in self.categorical else "number" for name in names)
+            found += [(name, role, kind) for name, kind in zip(names, kinds, strict=True)]
         seen = {row[0] for row in found}
         found += [(name, "ignored", "") for name in self.reasons if name not in seen]
         return [(*row, self.reasons.get(row[0], "")) for row in found]

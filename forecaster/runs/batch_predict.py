@@ -91,7 +91,7 @@ def predict_to(
     source: Source,
     window_of: Callable[[Panel], ForecastWindow],
     parts: bool,
-    shard: tuple[int, int] | None,
+    shard: str | tuple[int, int] | None,
     devices: int | None,
     restart: bool,
     engine: Engine | None,
@@ -346,13 +346,17 @@ def _nothing_left(folder: Path, *, alone: bool) -> Iterator[None]:
         raise
 
 
-def _checked(shard: tuple[int, int] | None) -> tuple[int, int]:
-    found = (1, 1) if shard is None else shard
+def _checked(shard: str | tuple[int, int] | None) -> tuple[int, int]:
+    if shard is None:
+        return 1, 1
+    parts: Any = shard
+    if isinstance(shard, str):
+        parts = tuple(int(part) if part.isdecimal() else 0 for part in shard.split("/"))
     if not (
-        isinstance(found, tuple) and [*map(is_count, found)] == [True] * 2 and found[0] <= found[1]
+        isinstance(parts, tuple) and [*map(is_count, parts)] == [True] * 2 and parts[0] <= parts[1]
     ):
-        raise ConfigError(f"shard {found!r}: expected (K, N) with K from 1 to N, as 2/8")
-    return found
+        raise ConfigError(f"shard {shard!r}: expected K/N or (K, N) with K from 1 to N, as 2/8")
+    return parts[0], parts[1]
 
 
 def _report(

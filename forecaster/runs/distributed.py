@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from forecaster.config import Plan
-from forecaster.errors import ConfigError, FitError, ForecasterError, check_count
+from forecaster.errors import ConfigError, FitError, ForecasterError, check_count, number_of
 from forecaster.runs.processes import REFUSED, Child
 from forecaster.runs.tracking import first_line
 
@@ -98,7 +98,14 @@ def find_distributed_context(devices: int | None, nodes: int | None) -> Distribu
         )
     else:
         found = DistributedContext(devices=devices or 1, launches=(devices or 1) > 1)
-    _require_devices(found)
+    if found.world_size > 1:
+        from forecaster.model.hardware import cuda_count
+
+        if 0 < (there := cuda_count()) < found.devices:
+            raise ConfigError(
+                f"--devices {found.devices}: this machine has {number_of(there, 'CUDA device')}; "
+                "ask for as many, or train on the processor (--device cpu)"
+            )
     return found
 
 
@@ -257,8 +264,7 @@ def _environment(distributed: DistributedContext) -> Iterator[None]:
     """Sets the variables that torchrun would set; torch and Lightning read them."""
     from lightning_fabric.plugins.environments.lightning import find_free_network_port
 
-    port = find_free_network_port()
-    size = str(distributed.world_size)
+    port, size = find_free_network_port(), str(distributed.world_size)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     variables |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     before = {name: os.environ.get(name) for name in variables}
@@ -305,20 +311,6 @@ def _device(distributed: DistributedContext) -> torch.device:
     from forecaster.model.hardware import device
 
     return torch.device(device(distributed.local_rank))
-
-
-def _require_devices(distributed: DistributedContext) -> None:
-    if distributed.world_size == 1:
-        return
-    from forecaster.model.hardware import cuda_count
-
-    there = cuda_count()
-    if 0 < there < distributed.devices:
-        raise ConfigError(
-            f"--devices {distributed.devices}: this machine has {there} CUDA "
-            f"device{'s' * (there != 1)}; ask for as many, or train on the "
-            "processor (--device cpu)"
-        )
 
 
 def _is_loss(error: RuntimeError) -> bool:

@@ -2,7 +2,7 @@
 
     resolve      context and patches → experts → split → width and steps → linear expert
     fit_panel    experts and networks → network weights → ensemble weights → calibration
-                 → validation scores → the same on all rows, with `fit.refit`; one expert has no network
+                 → validation scores → on all rows, with `fit.refit` or without a network
 
 Scalers and categories come from training rows only; the same seed gives the same artifact.
 """
@@ -39,6 +39,7 @@ from forecaster.runs.members import (
     choose_ensemble_weights,
     choose_network_weights,
     curves_of,
+    experts_alone,
     member_metrics,
 )
 from forecaster.runs.pool import pool_settings, smallest
@@ -185,7 +186,8 @@ def fit_panel(
         if len(split.validation_windows):
             with context.stage("scoring the validation windows"):
                 found["validation"] = _validate(artifact, panel, split, context)
-            if plan.fit.refit and not members[-1].ended:
+            # Experts alone are solved again in seconds; a network takes another training.
+            if (plan.fit.refit or experts_alone(networks)) and not members[-1].ended:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]
                 artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))

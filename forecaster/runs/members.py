@@ -137,7 +137,7 @@ class Trainings:
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
-            if before_refit.experts is not None and float(before_refit.network_weight) == 0:
+            if experts_alone([before_refit]):
                 trained.append(self._untrained(name, own, split))
             else:
                 trained.append(self._trained(name, own, split))
@@ -172,6 +172,7 @@ class Trainings:
 
     def _untrained(self, name: str, plan: Plan, split: Split) -> Trained:
         network = self.network(plan, split).requires_grad_(False).eval()
+        _forget_held_out(network)
         return Trained(name, network, plan.fit.seed, 0, 0, curves={}, ended=False)
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
@@ -181,6 +182,7 @@ class Trainings:
         self._hand(Training(learner, split, plan, name))
         best = train(learner, self.store, split, plan, context)
         merge(learner.average)
+        _forget_held_out(learner.average)
         return Trained(
             name=name,
             network=learner.average,
@@ -190,6 +192,17 @@ class Trainings:
             curves=learner.curves,
             ended=learner.ended and not best.out_of_patience,
         )
+
+
+def _forget_held_out(network: Network) -> None:
+    """Drops the linear maps that only training windows are forecast by."""
+    if network.experts is not None and network.experts.linear is not None:
+        network.experts.linear.held_out = ()
+
+
+def experts_alone(networks: Sequence[Network]) -> bool:
+    """Returns whether no network adds anything to the experts."""
+    return all(own.experts is not None and float(own.network_weight) == 0 for own in networks)
 
 
 def of_member(plan: Plan, number: int) -> Plan:

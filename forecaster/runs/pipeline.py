@@ -82,10 +82,10 @@ def run_fit(
     start: Artifact | None = None,
     resumable: RunFolder | None = None,
     context: TrainingContext = NO_CONTEXT,
-    introduced: bool = False,
     report: Path | None = None,
     name: str | None = None,
     command: str = "fc.fit(...)",
+    introduced: bool = False,
 ) -> Artifact:
     """Returns the fitted artifact, saved and tracked.
 
@@ -97,10 +97,10 @@ def run_fit(
         start: the artifact of a warm start; None = random weights.
         resumable: where checkpoints are kept; None = there are none.
         context: devices and precision; rank 0 alone prints and writes.
-        introduced: roles and findings have been printed.
         report: path of the page about the validation windows, beside the artifact's own copy.
         name: of the tracked run; None = of the folder or the table.
         command: makes that page again.
+        introduced: roles and findings have been printed.
 
     Raises:
         DataError: the audit finds errors, or a resumed fit finds another table.

@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from forecaster.config import Expert, ModelConfig, Plan
 from forecaster.errors import ConfigError
@@ -20,6 +21,10 @@ from forecaster.model.experts import (
     SEASONAL,
     SEASONS,
     SECOND,
+    TABLE_SHARPNESS,
+    Experts,
+    Pool,
+    truncated,
 )
 from forecaster.model.network import Network
 from forecaster.panel.calendar import Calendar, cycle_steps
@@ -40,7 +45,9 @@ _SPACING = 64  # steps between earlier cutoffs at most
 _ZEROS = 0.1  # of the training rows of an intermittent channel at least
 _RESIDUALS = 1 << 22  # cells from which quantiles are taken
 _ROWS = 4096
+_FEWER = 4  # times fewer windows for each class of short histories
 _POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
+_TABLE = 20  # windows side by side at which errors on all of them count half
 _PRIOR = 4  # windows side by side that a normal distribution counts as
 _BATCH = 256
 
@@ -59,7 +66,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         asked = ()
     if asked == ():
         return {"experts": (), "history_length": max(1, min(longest, HISTORY))}
-    season, second = _seasons(panel.calendar, longest)
+    season, second = _seasons(panel.calendar, longest) if panel.regular else (1, 0)
     spacing = max(1, min(horizon, _SPACING, -(-(longest - season) // CUTOFFS)))
     reach = CUTOFFS * spacing
     memory = max(2, min(max(_MEMORY, SEASONS * season), longest, HISTORY - reach))
@@ -112,7 +119,7 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
     demand = _intermittent(panel, rows)
     experts.intermittent[1:] = torch.from_numpy(demand)
     experts.intermittent[0] = bool(demand.all())
-    _learn_offsets(network, panel, plan, split, store)
+    _learn_errors(network, panel, plan, split, store)
 
 
 def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = None) -> Artifact:
@@ -167,38 +174,60 @@ def _intermittent(panel: Panel, rows: NDArray[np.int64] | slice = slice(None)) -
 
 
 @torch.no_grad()
-def _learn_offsets(
-    network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore
-) -> None:
-    """Puts quantiles of the residuals of training windows into the experts.
+def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore) -> None:
+    """Puts errors on training windows, and quantiles of their residuals, into the experts.
 
-    They count from the residuals' own median: a few quarters' drift is more than a bias (taken for one,
-    it raised the MSE of ETTh1 720 hours ahead from .83 to .98).
+    Residuals count from their own median: a few quarters' drift is more than a bias (taken for one, it
+    raised the MSE of ETTh1 720 hours ahead from .83 to .98). Those of short histories are of the same
+    windows without what is further back.
     """
     experts, levels = network.experts, np.array(plan.model.quantile_levels)
     assert experts is not None
-    width = 1 + len(experts.names)
     together = 1 if split.train.channels == panel.n_channels else panel.n_channels
-    most = min(_ROWS, _RESIDUALS // (plan.horizon * width)) // together
-    numbers = even_draw(len(split.train), max(1, most))
-    missed = []
-    for batch in WindowSequence(store, split.train, numbers, _BATCH):
-        scale = network.scale(batch.inputs)
-        pool = network.pool(batch.inputs, scale, batch.time)
-        target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
-        center = experts.weighted(pool, pool.logits)[..., None]
-        every = torch.cat([center, pool.forecasts], dim=-1)
-        units = [experts.unit(pool), *(pool.unit(error) for error in pool.error.T)]
-        missed.append((target - every) / torch.stack(units, dim=-1)[:, None])
-    residuals = torch.cat(missed).numpy()
     # Windows that overlap repeat each other: as many as fit side by side count.
     apart = len(split.train) * together / plan.horizon
-    trust = apart / (apart + _PRIOR)
-    for lead in range(plan.horizon):
-        reach = min(plan.horizon, _POOLED // (2 * len(residuals)))
-        near = residuals[:, max(0, lead - reach) : lead + reach + 1].reshape(-1, width)
-        found = np.nanquantile(near, levels, axis=0).T if len(near) > 1 else None
-        if found is None or not np.isfinite(found).all():
-            continue
-        found = torch.from_numpy(found - found[:, levels == 0.5])
-        experts.offsets[:, lead] += trust * (found - experts.offsets[:, lead])
+    rows = min(_ROWS, _RESIDUALS // (plan.horizon * (1 + len(experts.names)))) // together
+    draw = np.random.default_rng(0)
+    shortest = (0, *experts.longest)
+    for bucket in reversed(range(len(shortest))):
+        whole = bucket == len(experts.longest)
+        numbers = even_draw(len(split.train), max(1, rows if whole else rows // _FEWER))
+        seen: list[tuple[Pool, Tensor]] = []
+        for batch in WindowSequence(store, split.train, numbers, _BATCH):
+            inputs = batch.inputs
+            if not whole:
+                low, high = shortest[bucket] + 1, experts.longest[bucket] + 1
+                inputs = truncated(
+                    inputs, torch.from_numpy(draw.integers(low, high, len(batch.number)))
+                )
+            scale = network.scale(inputs)
+            target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
+            seen.append((network.pool(inputs, scale, batch.time), target))
+        if whole:
+            missed = [
+                (own.forecasts - actual).abs() / own.scatter[:, None, None] for own, actual in seen
+            ]
+            error = torch.cat(missed).flatten(0, 1).nanmean(dim=0)
+            worse = (error / error.min() - 1).nan_to_num(0.0)
+            experts.worse.copy_(apart / (apart + _TABLE) * worse)
+            seen = [
+                (own._replace(logits=own.logits - TABLE_SHARPNESS * experts.worse), actual)
+                for own, actual in seen
+            ]
+        residuals = torch.cat([_residuals(experts, *own) for own in seen]).numpy()
+        trust = apart / (apart + _PRIOR)
+        for lead in range(plan.horizon):
+            reach = min(plan.horizon, _POOLED // (2 * len(residuals)))
+            near = residuals[:, max(0, lead - reach) : lead + reach + 1].reshape(-1, residuals.shape[2])
+            near = near[np.isfinite(near).all(axis=1)]
+            if len(near) > 1:
+                found = np.quantile(near, levels, axis=0).T
+                around = torch.from_numpy(found - found[:, levels == 0.5])
+                experts.offsets[bucket, :, lead] += trust * (around - experts.offsets[bucket, :, lead])
+
+
+def _residuals(experts: Experts, pool: Pool, target: Tensor) -> Tensor:
+    """[R, H, 1 + E] of the weighted experts and of each alone, in units of their bands."""
+    every = torch.cat([experts.weighted(pool, pool.logits)[..., None], pool.forecasts], dim=-1)
+    units = [experts.unit(pool), *(pool.unit(error) for error in pool.error.T)]
+    return (target - every) / torch.stack(units, dim=-1)[:, None]

@@ -300,7 +300,7 @@ def resumable_fit(
         raise ConfigError(f"--out {out}: the fit to resume writes {found}; leave --out away")
     with claimed(found, resumes=True, is_main=is_main) as folder:
         folder.interrupted = folder.record()
-        if folder.interrupted is None:  # it has just been finished
+        if folder.interrupted is None:
             raise ConfigError(f"--resume {resume}: this fit is finished, there is nothing to resume")
         folder.request = folder.interrupted.request(request)
         yield folder
@@ -311,14 +311,12 @@ def _find_run(run: Path) -> Path:
     own = run.name.endswith(_SUFFIX) and (run / "run.json").is_file()
     out = run.with_name(run.name.removesuffix(_SUFFIX)) if own else run
     folder = RunFolder(out)
-    if (folder.path / "run.json").is_file():
-        return out
-    if (out / "contract.json").is_file():
-        raise ConfigError(f"--resume {run}: this fit is finished, there is nothing to resume")
-    raise ConfigError(
-        f"--resume {run}: no fit was begun there: {folder.path} is missing; "
-        "name the folder that was given as --out"
-    )
+    if not (folder.path / "run.json").is_file() and not (out / "contract.json").is_file():
+        raise ConfigError(
+            f"--resume {run}: no fit was begun there: {folder.path} is missing; "
+            "name the folder that was given as --out"
+        )
+    return out
 
 
 @contextmanager

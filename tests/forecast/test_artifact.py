@@ -45,7 +45,7 @@ def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
     names = {"contract.json", "plan.json", "member-00.safetensors", "metrics.json", "card.md"}
     assert set(tiny.tree(saved)) == names
     contract = _contract(saved)
-    assert contract["format"] == FORMAT == 2
+    assert contract["format"] == FORMAT == 3
     assert contract["columns"]["known"] == ["price"]
     assert contract["columns"]["categories"] == {"city": ["north", "south"]}
     assert contract["columns"]["freq"] == "1d"
@@ -56,7 +56,7 @@ def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
     assert {"torch", "attention-forecaster"} <= set(contract["versions"])
     plan = json.loads((saved / "plan.json").read_text())
     assert set(plan) == {"horizon", "data", "target", "model", "fit"}, "nothing of tracking or paths"
-    assert plan["horizon"] == 7 and plan["model"]["context_length"] == 28
+    assert plan["horizon"] == 7 and plan["model"]["attention_length"] == 28
     assert plan["data"]["target"] == ["sales"] and plan["data"]["freq"] == "1d"
     weights = load_file(saved / "member-00.safetensors")
     assert all(np.isfinite(weight).all() for weight in weights.values())
@@ -83,7 +83,7 @@ def test_saving_what_was_loaded_gives_the_same_files(saved, tmp_path):
 def test_the_card_names_columns_settings_and_scores(saved):
     card = (saved / "card.md").read_text()
     for line in (
-        "Forecasts sales for 7 steps of 1d from the last 28 steps.",
+        "Forecasts sales for 7 steps of 1d from the last 156 steps.",
         "- series: store · layout long",
         "- known covariates: price",
         "- past covariates: visitors",
@@ -129,10 +129,10 @@ def test_keys_that_may_be_absent_have_defaults(saved):
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
 
 
-@pytest.mark.parametrize("found", [3, "2", None, True])
+@pytest.mark.parametrize("found", [4, "3", None, True])
 def test_a_format_this_version_cannot_read_is_refused(saved, found):
     _write(saved, _contract(saved) | {"format": found})
-    expected = f"artifact format {found!r}, expected format 2: upgrade attention-forecaster, or fit"
+    expected = f"artifact format {found!r}, expected format 3: upgrade attention-forecaster, or fit"
     with pytest.raises(fc.ArtifactError, match=re.escape(expected)):
         load_artifact(saved)
 
@@ -174,37 +174,37 @@ def _calibrate(folder, **tensors):
     return stored
 
 
-def test_conformal_factors_are_added_to_the_quantiles_in_scales_of_the_window(saved):
+def test_conformal_factors_multiply_the_distances_of_quantiles_from_the_median(saved):
     plain = fc.load(saved).artifact
     plain = replace(plain, ensemble=plain.ensemble.with_factors(None))
-    offsets = torch.zeros(7, 1, 9)
-    offsets[..., :4], offsets[..., 5:] = -0.5, 0.25
-    _calibrate(saved, offsets=offsets)
+    factors = torch.ones(7, 1, 9)
+    factors[..., :4], factors[..., 5:] = 0.5, 1.25
+    _calibrate(saved, factors=factors)
     panel = fc.Forecaster(plain).open(tiny.shop())
     at = (np.arange(3), panel.indptr[1:] - 20)
-    wide, narrow = (Predictor(a).quantiles(panel, *at) for a in (load_artifact(saved), plain))
-    scale = Predictor(plain).scales(panel, *at).scale.numpy()
-    added = (wide - narrow) / scale[:, None, :, None]
-    np.testing.assert_allclose(added, np.broadcast_to(offsets, added.shape), atol=1e-4)
+    moved, before = (Predictor(a).quantiles(panel, *at) for a in (load_artifact(saved), plain))
+    median = before[..., 4:5]
+    np.testing.assert_allclose(moved, median + factors.numpy() * (before - median), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("tensors", "reason"),
     [
         (
-            {"offsets": torch.zeros(8, 1, 9)},
-            r"expected float32 offsets of 7 leads, 1 channels and 9 levels",
+            {"factors": torch.ones(8, 1, 9)},
+            r"expected float32 factors of 7 leads, 1 channels and 9 levels",
         ),
-        ({"offsets": torch.zeros(7, 1, 9, dtype=torch.float64)}, "expected float32 offsets"),
-        ({"heights": torch.zeros(7, 1, 9)}, "expected float32 offsets"),
-        ({"offsets": torch.full((7, 1, 9), torch.nan)}, r"damaged \(offsets that are not finite"),
+        ({"factors": torch.ones(7, 1, 9, dtype=torch.float64)}, "expected float32 factors"),
+        ({"heights": torch.ones(7, 1, 9)}, "expected float32 factors"),
+        ({"factors": torch.full((7, 1, 9), torch.nan)}, r"damaged \(factors that are not positive"),
+        ({"factors": torch.full((7, 1, 9), -1.0)}, r"damaged \(factors that are not positive"),
         (
-            {"offsets": torch.zeros(1)},
-            r"\d+ bytes; a calibration of this plan has 252 bytes of offsets",
+            {"factors": torch.ones(1)},
+            r"\d+ bytes; a calibration of this plan has 252 bytes of factors",
         ),
     ],
 )
-def test_offsets_that_do_not_fit_their_model_are_refused(saved, tensors, reason):
+def test_factors_that_do_not_fit_their_model_are_refused(saved, tensors, reason):
     _calibrate(saved, **tensors)
     with pytest.raises(fc.ArtifactError, match=reason):
         load_artifact(saved)

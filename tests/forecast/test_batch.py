@@ -161,7 +161,7 @@ def test_parts_of_another_forecast_are_refused_with_what_differs(tmp_path, table
     if what.pop("data", None):
         data = many().with_columns(pl.col("sales") + 1)
     if what.pop("model", None):
-        model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(linear="none"), quiet=True)
+        model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(experts=[]), quiet=True)
     with pytest.raises(OutputError, match=said) as caught:
         model.predict_to(out, data, **what)
     assert "--restart to begin anew" in str(caught.value)
@@ -253,9 +253,9 @@ def test_known_covariates_are_asked_of_all_series_before_the_first_part(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0)])
+@pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0), "3/2", "1", "a/b", 3])
 def test_a_shard_that_is_none_is_refused(tmp_path, table, shard):
-    with pytest.raises(ConfigError, match=r"expected .K, N. with K from 1 to N"):
+    with pytest.raises(ConfigError, match=r"expected K/N or .K, N. with K from 1 to N"):
         predict_to(tmp_path / "out.csv", table, shard=shard)
 
 

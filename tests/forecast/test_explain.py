@@ -15,6 +15,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.explain import hide_each, importance_of, rollout
 from forecaster.forecast.explain_page import explanation_page
 from forecaster.forecast.plots import figure_svg
+from forecaster.windows.store import WindowStore
 
 
 @cache
@@ -72,18 +73,22 @@ def test_the_forecast_shown_is_the_one_that_predict_gives():
 
 def test_tokens_lie_at_their_true_times():
     found = explained()
-    assert len(found.time) == 28 + 7 and len(found.context) == 4 and len(found.horizon) == 1
+    read = tiny.model().artifact.context_length
+    assert len(found.time) == read + 7 and len(found.context) == 4 and len(found.horizon) == 1
     assert found.span(found.context[-1].start, found.context[-1].stop) == "2024-04-03 – 2024-04-09"
     assert found.span(found.horizon[0].start, found.horizon[0].stop) == "2024-04-10 – 2024-04-16"
     sales = tiny.shop().filter(pl.col("store") == "b")["sales"].to_numpy()
-    np.testing.assert_allclose(found.history, sales[-28:], rtol=1e-6)
+    np.testing.assert_allclose(found.history, sales[-read:], rtol=1e-6)
 
 
 def test_a_series_shorter_than_the_context_has_masked_tokens_that_nobody_takes_from():
     short = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(88)))
     found = tiny.plain_model().explain(short, only="c")
     assert [token.seen for token in found.context] == [False, False, True, True]
-    assert found.span(0, 1) == str(tiny.day(72)), "steps before the first row have times too"
+    first = found.context[0].start
+    assert found.span(first, first + 1) == str(tiny.day(72)), (
+        "steps before the first row have times too"
+    )
     masked = [n for n, token in enumerate(found.context) if not token.seen]
     for one in found.maps:
         if one.part != "decoder":
@@ -93,13 +98,15 @@ def test_a_series_shorter_than_the_context_has_masked_tokens_that_nobody_takes_f
     drawn = found.plot().findobj(lambda artist: getattr(artist, "get_hatch", lambda: None)() == "////")
     assert len(drawn) == 2 * 2 * 3  # tokens · (encoder, cross) · (mean, two heads)
     blocks = [one.cells for one in found.importance if one.cells]
-    assert blocks == [(14, 21), (21, 28)], "a block that was never observed hides nothing"
+    assert blocks == [(first + 14, first + 21), (first + 21, first + 28)], (
+        "a block that was never observed hides nothing"
+    )
 
 
 def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
     found, artifact = explained(), tiny.model().artifact
     table = tiny.shop().filter(pl.col("store") == "b")
-    context = artifact.context_length
+    scaled = artifact.plan.model.attention_length  # steps whose spread is the unit
     hidden = {
         "visitors": table.with_columns(visitors=pl.lit(None, pl.Float64)),
         "city": table.with_columns(city=pl.lit(None, pl.String)),
@@ -107,7 +114,7 @@ def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
             pl.when(pl.col("date") <= tiny.day(92)).then(pl.col("sales", "visitors"))
         ),
     }
-    values = table["sales"].to_numpy()[-context:]
+    values = table["sales"].to_numpy()[-scaled:]
     cutoff = str(tiny.day(99))
     base = tiny.model().predict(table, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
     for name, other in hidden.items():
@@ -198,7 +205,8 @@ def test_other_channels_are_hidden_in_turn_where_a_channel_sees_them():
     found = model.explain(wide, channel="b")
     assert found.title.endswith(" · b") and found.channel == 1
     assert {one.name for one in found.importance if one.kind == "channel"} == {"a", "c"}
-    np.testing.assert_allclose(found.history, wide["b"].to_numpy()[-28:], rtol=1e-6)
+    read = model.artifact.context_length
+    np.testing.assert_allclose(found.history, wide["b"].to_numpy()[-read:], rtol=1e-6)
     alone = fc.fit(wide, horizon=7, target=["a", "b", "c"], config=tiny.TINY, quiet=True)
     assert not [one for one in alone.explain(wide).importance if one.kind == "channel"]
     with pytest.raises(fc.DataError, match=r"no channel 'bb' among 3; did you mean 'b'\?"):
@@ -274,9 +282,7 @@ def test_paths_share_their_random_numbers_among_variants():
     found = model.explain(tiny.plain(60), only="a")
     (network,) = model.artifact.ensemble.members
     panel = found.forecast.panel.reaching(found.forecast.cutoff, 3)
-    from forecaster.windows.store import WindowStore
-
-    store = WindowStore(panel, network.config.context_length, 3, np.array([1]))
+    store = WindowStore(panel, network.config, 3, np.array([1]))
     batch = store.batch(found.forecast.series, None, panel.row_at(found.forecast.cutoff))
     hidden = hide_each(batch.inputs, panel, None, network.config.patch)
     same = [replace(one, inputs=batch.inputs) for one in hidden]

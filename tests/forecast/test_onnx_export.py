@@ -4,6 +4,7 @@ import importlib.util
 import json
 import logging
 from dataclasses import replace
+from typing import get_args
 
 import jaxtyping
 import numpy as np
@@ -12,18 +13,27 @@ import torch
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.config import TargetConfig
+from forecaster.config import Expert, TargetConfig
 from forecaster.forecast import onnx_export
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.onnx_export import write_onnx
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.runs.moments import learn_scales
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
 
+EXPERTS = {
+    "experts": tuple(name for name in get_args(Expert) if name != "tsb"),
+    "context_length": 18,
+    "history_length": 48,
+    "memory": 24,
+    "seasons": (4, 6),
+    "lookbacks": (9,),
+    "linear_lags": (3,),
+}
 RICH = {"targets": 2, "past": 1, "known": 1, "categories": True, "static": True, "missing": 0.2}
 
 
@@ -41,9 +51,7 @@ def make_artifact(make_panel, make_plan):
 
     def make(members=1, model=None, **table):
         panel = make_panel(**table)
-        given = dict(model or {})
-        period = given.pop("linear_period", None)  # no setting: chosen on validation
-        plan = make_plan(5, model=given).with_model(linear_period=period)
+        plan = make_plan(5).with_model(**(model or {}))
         networks = []
         for seed in range(members):
             torch.manual_seed(seed)
@@ -62,8 +70,7 @@ def make_artifact(make_panel, make_plan):
 
 def _answers(panel, artifact, file, size):
     """Quantiles and mean of windows of a panel: by torch, by onnxruntime, and the windows' scales."""
-    codes = np.arange(1, panel.n_channels + 1)
-    store = WindowStore(panel, artifact.context_length, artifact.horizon, codes)
+    store = training_store(panel, artifact.plan)
     last = panel.indptr[1:] - 1 - artifact.horizon
     series = np.arange(size) % panel.n_series
     # From a series' first rows, where most of the context lies before it, to its last.
@@ -93,18 +100,26 @@ def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artif
     summary = write_onnx(artifact, tmp_path / "model.onnx")
     assert summary.startswith(
         "context, past, known, static, static_category, past_category, known_category, phase, elapsed, "
-        "channel, spread → quantiles; at most "
+        "channel, history → quantiles; at most "
     )
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
+@pytest.mark.slow
+def test_experts_and_their_linear_maps_are_inside_the_file(make_artifact, tmp_path):
+    panel, artifact = make_artifact(model=EXPERTS | {"linear_units": 4, "linear_phases": 3}, **RICH)
+    artifact.ensemble.members[0].network_weight.fill_(0.5)
+    write_onnx(artifact, tmp_path / "model.onnx")
+    _assert_equal(panel, artifact, tmp_path / "model.onnx")
+
+
 def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact, tmp_path):
     panel, artifact = make_artifact(targets=2)
-    offsets = torch.linspace(-1.5, 1, 5 * 2 * 9).reshape(5, 2, 9)
+    factors = torch.linspace(0.3, 3, 5 * 2 * 9).reshape(5, 2, 9)
     middle = float(np.median(panel.values[:, 0]))
     ensemble = Ensemble(
-        list(artifact.ensemble.members), [1.0], offsets, TargetConfig(lower=middle, upper=middle + 9)
+        list(artifact.ensemble.members), [1.0], factors, TargetConfig(lower=middle, upper=middle + 9)
     )
     artifact = replace(artifact, ensemble=ensemble.eval().requires_grad_(False))
     write_onnx(artifact, tmp_path / "model.onnx")
@@ -120,10 +135,18 @@ def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact,
         ({"irregular": True}, {"attention": "local", "attention_size": 1}),
         ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_size": 2}),
         (RICH, {"decoder_mask": "full", "conv_kernel": 2}),
-        (RICH, {"linear": "blend", "lookbacks": (9,), "linear_units": 4, "linear_period": 4}),
+        ({"ragged": True, "gaps": 0.3}, EXPERTS | {"experts": ("ets",)}),
         ({}, {"style": "vaswani2017", "positions": "sinusoidal", "patch": 1}),
     ],
-    ids=["student_t", "binned", "irregular", "ragged", "full mask", "linear", "published layers"],
+    ids=[
+        "student_t",
+        "binned",
+        "irregular",
+        "ragged",
+        "full mask",
+        "one expert",
+        "published layers",
+    ],
 )
 def test_onnxruntime_equals_torch_for_every_kind_of_network(make_artifact, tmp_path, table, model):
     panel, artifact = make_artifact(members=2, model=model, **table)
@@ -136,7 +159,7 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     tiny.model().save(tmp_path / "model")
     summary = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
     assert summary.split("; ")[0] == (
-        "context, past, known, static_category, phase, elapsed, channel, spread → quantiles"
+        "context, past, known, static_category, phase, elapsed, channel, history → quantiles"
     )
     assert capfd.readouterr() == ("", "")
     session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
@@ -146,7 +169,7 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
     stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
-    assert found["forecaster.format"] == 2
+    assert found["forecaster.format"] == 3
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
     assert found["forecaster.freq"] == "1d" and found["forecaster.horizon"] == 7
     assert found["forecaster.cycles"] == ["week", "year"]

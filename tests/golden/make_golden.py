@@ -1,6 +1,6 @@
 """Writes the golden artifact: run once when the format changes, and commit the folder.
 
-    python tests/golden/make_golden.py tests/golden/format-2
+    python tests/golden/make_golden.py tests/golden/format-3
 
 The folder holds the artifact, its table and future, and its forecasts. Every version that reads this
 format has to load it and forecast the same.
@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
     future.write_csv("future.csv")
     model = fc.fit("table.csv", known=["price", "promo", "ad"], config=TINY, quiet=True)
     for member in model.artifact.ensemble.members:
-        member.network_weight.fill_(0.5)  # validation may choose 0, which pins the linear forecast only
+        member.network_weight.fill_(0.5)  # validation may choose 0, which pins the experts only
     model.save("model")
     fc.load("model").predict("table.csv", future="future.csv").write("forecasts.csv")
 

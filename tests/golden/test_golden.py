@@ -1,4 +1,4 @@
-"""A saved model of this format loads and forecasts the same; one of format 1 is refused with advice."""
+"""A saved model of this format loads and forecasts the same; older ones are refused with advice."""
 
 from __future__ import annotations
 
@@ -30,20 +30,15 @@ def test_every_format_that_is_read_has_its_golden_artifact() -> None:
     assert [folder.name for folder in FORMATS] == [f"format-{FORMAT}"]
 
 
-# What the first version wrote; its other files and keys are not reached.
-FORMAT_1 = {
-    "format": 1,
-    "columns": {"target": ["sales"]},
-    "shape": {"horizon": 28},
-    "calibration": None,
-}
-
-
-def test_format_1_is_refused_with_the_last_commit_that_reads_it(tmp_path: Path) -> None:
-    (tmp_path / "contract.json").write_text(json.dumps(FORMAT_1))
+@pytest.mark.parametrize(("older", "commit"), [(1, "e917b4f"), (2, "1e68356")])
+def test_an_older_format_is_refused_with_the_last_commit_that_reads_it(
+    tmp_path: Path, older: int, commit: str
+) -> None:
+    # Its other files and keys are not reached.
+    (tmp_path / "contract.json").write_text(json.dumps({"format": older, "shape": {"horizon": 28}}))
     with pytest.raises(fc.ArtifactError) as refused:
         fc.load(tmp_path)
     assert str(refused.value) == (
-        f"{tmp_path}: artifact format 1, expected format 2: the last commit that reads it is e917b4f; "
-        f"fit the model again: forecaster fit TABLE --out {tmp_path}"
+        f"{tmp_path}: artifact format {older}, expected format 3: the last commit that reads it is "
+        f"{commit}; fit the model again: forecaster fit TABLE --out {tmp_path}"
     )

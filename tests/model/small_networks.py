@@ -11,7 +11,16 @@ from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
-CONTEXT, HORIZON = 10, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
+CONTEXT, HORIZON = 18, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
+HISTORY = 40
+EXPERTS = {
+    "experts": ("naive", "ets", "seasonal_mean", "linear"),
+    "memory": 24,
+    "seasons": (4, 0),
+    "lookbacks": (3, 8),
+    "linear_lags": (2, 9),
+}
+"""Settings of experts for these networks; their earlier cutoffs are eight steps of the context."""
 
 EVERYTHING = Shape(
     horizon=HORIZON,
@@ -30,18 +39,19 @@ PLAIN = Shape(horizon=HORIZON, channels=2, cycles=1)
 def make_network(shape: Shape, **settings: object) -> Network:
     """Returns a network in evaluation mode; the output layer is random too, not its initial zeros."""
     torch.manual_seed(0)
-    small = dict(width=8, heads=2, encoder_layers=1, patch=4, decoder_patch=3, linear="none")
+    small = dict(width=8, heads=2, encoder_layers=1, patch=4, decoder_patch=3, history_length=HISTORY)
     config = ModelPlan(**(small | {"context_length": CONTEXT} | settings))
     network = Network(config, shape).eval().requires_grad_(False)
     torch.nn.init.normal_(network.output.weight, std=0.3)
     for name, buffer in network.named_buffers():
         if name.endswith(("loc", "scale", "spread")):
             buffer.copy_(torch.rand(buffer.shape) + 0.5)
-    if network.linear is not None:
+    if network.experts is not None:
         network.network_weight.fill_(0.5)
-        for weights in network.linear.maps:
-            torch.nn.init.normal_(weights, std=0.3)
-            weights[:, weights.shape[1] - len(network.linear.allowed) :] *= network.linear.allowed
+        if (linear := network.experts.linear) is not None:
+            for weights in linear.maps:
+                torch.nn.init.normal_(weights, std=0.3)
+                weights[..., weights.shape[2] - len(linear.allowed) :, :] *= linear.allowed
     return network
 
 
@@ -62,8 +72,9 @@ def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 
     if not shape.regular:
         gaps = 0.2 + torch.rand((batch, span), generator=generator)
         elapsed = gaps.cumsum(1) - gaps.cumsum(1)[:, CONTEXT - 1 : CONTEXT]
-    context = 20 + 3 * numbers(batch, CONTEXT, shape.channels)
-    context[:, -1] = 21.0
+    history = 20 + 3 * numbers(batch, HISTORY, shape.channels)
+    history[:, -1] = 21.0
+    context = history[:, -CONTEXT:].clone()
     past, known = numbers(batch, CONTEXT, shape.past), numbers(batch, span, shape.known)
     return Inputs(
         context=context,
@@ -79,7 +90,8 @@ def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 
         phase=torch.rand((batch, span, shape.cycles), generator=generator),
         elapsed=elapsed,
         channel=torch.arange(1, shape.channels + 1).expand(batch, -1),
-        spread=torch.full((batch, shape.channels), torch.nan).double(),
+        history=history,
+        history_observed=~history.isnan(),
     )
 
 
@@ -110,7 +122,20 @@ def one_channel(inputs: Inputs, channel: int) -> Inputs:
         context=inputs.context[..., at],
         observed=inputs.observed[..., at],
         channel=inputs.channel[:, at],
-        spread=inputs.spread[:, at],
+        history=inputs.history[..., at],
+        history_observed=inputs.history_observed[..., at],
+    )
+
+
+def with_targets(inputs: Inputs, history: torch.Tensor) -> Inputs:
+    """Returns the windows of other targets; NaN = missing."""
+    observed = ~history.isnan()
+    return replace(
+        inputs,
+        context=history[:, -CONTEXT:],
+        observed=observed[:, -CONTEXT:],
+        history=history,
+        history_observed=observed,
     )
 
 

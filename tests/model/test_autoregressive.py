@@ -136,8 +136,8 @@ def test_what_comes_before_a_patch_by_hand():
     target = torch.tensor([[1.0, torch.nan, 3.0, 4.0]])[..., None].expand(-1, -1, 2)
     found = previous_values(replace(inputs, observed=hidden), target, 3)[0, :, 0]
     assert found.tolist() == pytest.approx([7, torch.nan, 9, 1, torch.nan, 3], nan_ok=True)
-    assert previous_values(inputs, target[:, :0], 12).shape == (1, 12, 2)
-    assert previous_values(inputs, target[:, :0], 12)[:, :2].isnan().all()
+    assert previous_values(inputs, target[:, :0], CONTEXT + 2).shape == (1, CONTEXT + 2, 2)
+    assert previous_values(inputs, target[:, :0], CONTEXT + 2)[:, :2].isnan().all()
 
 
 @pytest.mark.parametrize("settings", [{}, VARIANTS["words"]], ids=["numbers", "words"])
@@ -221,7 +221,9 @@ def test_weekly_sums_of_an_ar1_process_have_its_mean_and_variance():
     phi, count = 0.8, 40_000
     network = ar1_network(phi)
     inputs = make_inputs(Shape(horizon=7, channels=1), batch=1, missing=0.0)
-    context = torch.tensor([1.0, -1.0]).repeat(5)[None, :, None]  # of mean 0 and spread 1; ends at −1
+    context = torch.tensor([1.0, -1.0]).repeat(CONTEXT // 2)[
+        None, :, None
+    ]  # of mean 0 and spread 1; ends at −1
     inputs = replace(inputs, context=context, observed=torch.ones_like(context, dtype=torch.bool))
     paths = network.predict(inputs, keys(1), count).paths[0, :, :, 0]
     sums = paths.sum(dim=1)

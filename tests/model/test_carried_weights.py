@@ -130,12 +130,12 @@ def test_new_columns_learn():
 
 
 def test_learned_positions_go_by_the_distance_from_the_cutoff():
-    old = make_network(PLAIN, positions="learned")  # 3 + 3 tokens
+    old = make_network(PLAIN, positions="learned")  # 5 + 3 tokens
     new = make_network(replace(PLAIN, horizon=4), positions="learned", context_length=8)  # 2 + 2
     plain = Meaning(dict.fromkeys(KINDS, ()), dict.fromkeys(KINDS, ()), {}, ("one", "two"), ("week",))
     carry(old, new, plain, plain)
-    assert torch.equal(new.embedding.time.learned, old.embedding.time.learned[1:5])
-    with pytest.raises(ConfigError, match=r"cover 2 \+ 2 tokens of context and horizon, 3 \+ 3 are"):
+    assert torch.equal(new.embedding.time.learned, old.embedding.time.learned[3:7])
+    with pytest.raises(ConfigError, match=r"cover 2 \+ 2 tokens of context and horizon, 5 \+ 3 are"):
         carry(new, old, plain, plain)
 
 

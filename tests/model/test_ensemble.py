@@ -1,8 +1,8 @@
-"""Calibration and bounds of the target on top of what members say."""
+"""Calibration and bounds of the target on top of what members forecast."""
 
 import pytest
 import torch
-from small_networks import HORIZON, PLAIN, make_inputs, make_network
+from small_networks import EXPERTS, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.config import TargetConfig
 from forecaster.model.ensemble import Ensemble
@@ -10,8 +10,8 @@ from forecaster.model.ensemble import Ensemble
 LEVELS = 9
 
 
-def widths_of(seed, horizon=HORIZON):
-    return torch.randn(horizon, 2, LEVELS, generator=torch.Generator().manual_seed(seed))
+def factors_of(seed):
+    return torch.randn(HORIZON, 2, LEVELS, generator=torch.Generator().manual_seed(seed)).exp()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -19,28 +19,25 @@ def test_calibrated_quantiles_rise_and_keep_their_median(seed):
     inputs, network = make_inputs(PLAIN, seed=seed), make_network(PLAIN)
     plain, moved = (
         Ensemble([network], [1.0])(inputs),
-        Ensemble([network], [1.0], widths_of(seed))(inputs),
+        Ensemble([network], [1.0], factors_of(seed))(inputs),
     )
     assert (moved.diff(dim=-1) >= 0).all() and not torch.equal(plain, moved)
     assert torch.equal(moved[..., 4], plain[..., 4])
 
 
-def test_widths_are_in_units_of_the_window():
+def test_factors_multiply_distances_from_the_median():
     inputs, network = make_inputs(PLAIN), make_network(PLAIN)
-    widths = torch.zeros(HORIZON, 2, LEVELS)
-    widths[..., 5:] = torch.arange(HORIZON)[:, None, None] / 10
-    plain, moved = (Ensemble([network], [1.0], wide)(inputs) for wide in (None, widths))
-    scale = network.encode(inputs).scale.scale
-    expected = plain + widths * scale[:, None, :, None]
-    torch.testing.assert_close(moved, expected)
+    factors = torch.linspace(0.5, 3, HORIZON)[:, None, None].expand(-1, 2, LEVELS)
+    plain, moved = (Ensemble([network], [1.0], by)(inputs) for by in (None, factors))
+    median = plain[..., 4:5]
+    torch.testing.assert_close(moved - median, factors * (plain - median))
 
 
-def test_leads_beyond_the_measured_ones_have_the_widths_of_the_last():
+def test_leads_beyond_the_measured_ones_have_the_factors_of_the_last():
     inputs, network = make_inputs(PLAIN), make_network(PLAIN)
-    short = widths_of(0)[:3].abs() * torch.tensor([-1.0] * 4 + [0.0] + [1.0] * 4)
+    short = factors_of(0)[:3]
     long = torch.cat([short, short[-1:].expand(HORIZON - 3, -1, -1)])
-    said = [Ensemble([network], [1.0], wide)(inputs) for wide in (short, long)]
-    assert torch.equal(*said)
+    assert torch.equal(*(Ensemble([network], [1.0], by)(inputs) for by in (short, long)))
 
 
 def test_nothing_is_said_beyond_the_bounds_of_the_target_and_whole_numbers_are_whole():
@@ -76,7 +73,29 @@ def test_paths_are_bounded_too_and_calibration_leaves_them_alone():
     key = torch.arange(3)
     free = Ensemble([network], [1.0]).predict(inputs, key)
     target = TargetConfig(lower=20.0, integer=True)
-    said = Ensemble([network], [1.0], widths_of(1), target).predict(inputs, key)
+    said = Ensemble([network], [1.0], factors_of(1), target).predict(inputs, key)
     assert torch.equal(said.paths, free.paths.clamp(20.0).round())
     assert (said.quantiles >= 20).all() and (said.quantiles == said.quantiles.round()).all()
     assert not torch.equal(said.quantiles, free.quantiles.clamp(20.0).round())
+
+
+def test_the_experts_of_all_members_forecast_without_networks_and_one_of_them_alone():
+    inputs = make_inputs(PLAIN)
+    members = [make_network(PLAIN, **EXPERTS), make_network(PLAIN, **EXPERTS, width=4)]
+    ensemble = Ensemble(members, [0.25, 0.75], factors_of(0))
+    for only in (None, "ets"):
+        found = ensemble.experts_only(only)
+        wanted = []
+        for member in members:
+            scale = member.scale(inputs)
+            pool = member.pool(inputs, scale)
+            if only is None:
+                center = member.experts.weighted(pool, pool.logits)
+            else:
+                center = pool.forecasts[..., member.experts.names.index(only)]
+            wanted.append(scale.invert(center.unflatten(0, (-1, 2)).transpose(1, 2)))
+        wanted = 0.25 * wanted[0] + 0.75 * wanted[1]
+        torch.testing.assert_close(found(inputs)[..., 4], wanted, rtol=1e-5, atol=1e-5)
+    assert ensemble.experts_only("theta") is None
+    assert Ensemble([members[0], make_network(PLAIN)], [0.5, 0.5]).experts_only() is None
+    assert all(float(member.network_weight) == 0.5 for member in members)

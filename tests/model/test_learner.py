@@ -19,7 +19,7 @@ from forecaster.panel.build import open_panel
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import WindowSequence
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 
 def fitted(panel, config, callbacks=()):
@@ -80,7 +80,7 @@ def validation_loss(artifact, panel, split, batch_size):
     """The mean loss per observed cell of all validation windows, one window at a time."""
     member = artifact.ensemble.members[0]
     config = artifact.plan
-    store = WindowStore(panel, config.model.context_length, config.horizon, np.array([1]))
+    store = training_store(panel, config)
     total, count = 0.0, 0
     with torch.no_grad():
         for batch in WindowSequence(store, split.validation, split.validation_windows, batch_size):
@@ -179,7 +179,9 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
 
     network = make_network(EVERYTHING)
     groups = (
-        Learner(network, FitPlan(steps=400), ["s"]).configure_optimizers()["optimizer"].param_groups
+        Learner(network, FitPlan(steps=400, batch_size=8), ["s"])
+        .configure_optimizers()["optimizer"]
+        .param_groups
     )
     decayed = {id(parameter) for parameter in groups[0]["params"]}
     names = {name for name, parameter in network.named_parameters() if id(parameter) in decayed}

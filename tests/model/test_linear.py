@@ -8,14 +8,18 @@ import torch
 from small_networks import (
     CONTEXT,
     EVERYTHING,
+    EXPERTS,
     HORIZON,
     PLAIN,
     make_inputs,
     make_network,
     with_other_future,
+    with_targets,
 )
 
-BESIDE = {"linear": "blend", "lookbacks": (3, 8), "linear_lags": (2, 9), "linear_calendar": True}
+from forecaster.model.linear import ALL, EARLY, HeldOut, shifted
+
+BESIDE = {**EXPERTS, "linear_calendar": True}
 SHAPES = {
     "plain": PLAIN,
     "everything": EVERYTHING,
@@ -25,10 +29,12 @@ every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 
 def make(shape, **settings):
-    """A network that is its linear forecast alone, with random maps and rising offsets."""
+    """A network that is its linear forecast alone, with random maps and offsets."""
     network = make_network(shape, **(BESIDE | settings))
-    generator, linear = torch.Generator().manual_seed(1), network.linear
-    linear.offsets.copy_(torch.rand(linear.offsets.shape, generator=generator).cumsum(dim=-1) - 2)
+    generator, experts = torch.Generator().manual_seed(1), network.experts
+    offsets = torch.rand(experts.offsets.shape, generator=generator).cumsum(dim=-1)
+    experts.offsets.copy_(offsets - offsets[..., 4:5])
+    experts.only = "linear"
     network.network_weight.zero_()
     return network
 
@@ -43,9 +49,9 @@ def test_with_a_full_mask_every_lead_sees_all_that_is_known():
 def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_observed(missing):
     network, inputs = make(PLAIN), make_inputs(PLAIN, missing=missing)
     scale = network.scale(inputs)
-    others = network.linear.others(inputs, inputs.known)
-    for number, lookback in enumerate(network.linear.lookbacks):
-        features, level = network.linear.features(inputs, scale, others, number)
+    others = network.experts.linear.others(inputs, inputs.known)
+    for number, lookback in enumerate(network.experts.linear.lookbacks):
+        features, level = network.experts.linear.features(inputs, scale, others, number)
         for row in range(len(features)):
             window, channel = divmod(row, PLAIN.channels)
             tail = scale.apply(inputs.context)[window, -lookback:, channel].numpy()
@@ -58,7 +64,7 @@ def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_ob
 def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
     known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
-    others = network.linear.others(inputs, known)
+    others = network.experts.linear.others(inputs, known)
     codes = torch.cat(
         [torch.eye(size + 1)[inputs.known_category[..., n]][..., 1:] for n, size in enumerate((2, 4))],
         dim=-1,
@@ -72,10 +78,9 @@ def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
 @every_shape
 def test_constant_and_empty_contexts_give_finite_rising_quantiles(shape):
     network, inputs = make(shape), make_inputs(shape)
-    context, observed = inputs.context.clone(), inputs.observed.clone()
-    context[0], observed[0] = torch.nan, False
-    context[1], observed[1] = 7.0, True
-    forecast = network(replace(inputs, context=context, observed=observed))
+    history = inputs.history.clone()
+    history[0], history[1] = torch.nan, 7.0
+    forecast = network(with_targets(inputs, history))
     assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
 
 
@@ -83,7 +88,7 @@ def test_the_place_of_a_cutoff_survives_the_rounding_of_its_phase():
     network, inputs = make(PLAIN, linear_phases=24), make_inputs(PLAIN, batch=24)
     phase = torch.from_numpy((np.arange(24) / 24).astype(np.float32))
     inputs = replace(inputs, phase=phase[:, None, None].expand_as(inputs.phase))
-    place = network.linear.place(inputs)
+    place = network.experts.linear.place(inputs)
     assert place.tolist() == [hour for hour in range(24) for _ in range(PLAIN.channels)]
 
 
@@ -92,9 +97,9 @@ def test_many_known_covariates_enter_as_means_of_horizon_patches_then_not_at_all
     sizes = {}
     for count in (5, 10, 900):
         shape = replace(PLAIN, horizon=horizon, known=count)
-        settings = {"linear": "blend", "lookbacks": (4,), "linear_lags": (), "patch": 2}
-        network = make_network(shape, **settings, decoder_patch=3)
-        sizes[count] = network.linear.maps[0].shape[1] - 4
+        settings = {"experts": ("linear",), "lookbacks": (4,), "patch": 2, "decoder_patch": 3}
+        network = make_network(shape, **settings)
+        sizes[count] = network.experts.linear.maps[0].shape[2] - 4
     assert sizes == {5: 5 * 300, 10: 10 * 100, 900: 0}
 
 
@@ -104,7 +109,8 @@ def test_the_network_weight_leads_from_the_linear_forecast_to_the_networks():
     network.network_weight.fill_(1.0)
     attention = network(inputs)
     network.network_weight.fill_(0.25)
-    torch.testing.assert_close(network(inputs), 0.75 * straight + 0.25 * attention)
+    mean = 0.75 * straight + 0.25 * attention
+    torch.testing.assert_close(network(inputs), mean, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(straight, attention)
 
 
@@ -134,9 +140,11 @@ def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_tra
 ):
     network = make(EVERYTHING, linear_units=units, decoder_mask="full")
     if units == "training":
-        network.linear.spread.copy_(torch.tensor([2.0, 5.0, 7.0])[: len(network.linear.spread)])
+        network.experts.linear.spread.copy_(
+            torch.tensor([2.0, 5.0, 7.0])[: len(network.experts.linear.spread)]
+        )
     calm = make_inputs(EVERYTHING)
-    wild = replace(calm, context=3 * calm.context)
+    wild = with_targets(calm, 3 * calm.history)
     added = [
         (network(with_other_future(inputs, lead=0)) - network(inputs))[..., 4]
         for inputs in (calm, wild)
@@ -150,7 +158,7 @@ def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart
     network = make(EVERYTHING, linear_units=steps)
     inputs = make_inputs(EVERYTHING)
     scale = network.scale(inputs)
-    found = network.linear.units(inputs, scale).scale
+    found = network.experts.linear.units(inputs, scale).scale
     for window, channel in np.ndindex(*found.shape):
         values = inputs.context[window, :, channel].double().numpy()
         there = inputs.observed[window, :, channel].numpy()
@@ -162,3 +170,39 @@ def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart
         spread = float(scale.scale[window, channel])
         wanted = max(np.mean(apart), spread / 30) if apart else spread
         assert float(found[window, channel]) == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("mask", ["causal", "full"])
+@pytest.mark.parametrize("shift", [1, 8])
+def test_an_earlier_cutoff_is_forecast_from_the_window_that_ends_there_by_maps_of_the_early_rows(
+    shift, mask
+):
+    network = make(EVERYTHING, linear_phases=3, decoder_mask=mask)
+    linear, inputs = network.experts.linear, make_inputs(EVERYTHING)
+    scale = linear.units(inputs, network.scale(inputs))
+    known = network.embedding.known_numbers(inputs)
+    for leads in (slice(None), [0, 4, 6]):
+        (found,) = linear.center(inputs, scale, known, None, [shift], leads).unbind(dim=1)
+        for maps in linear.maps:
+            maps[ALL], maps[EARLY] = maps[EARLY].clone(), maps[ALL].clone()
+        before = shifted(inputs, shift)
+        twin = linear.center(before, scale, known[:, :-shift], None, [0], leads)
+        torch.testing.assert_close(found, twin[:, 0])
+
+
+def test_training_windows_are_forecast_by_the_maps_without_their_block_of_time():
+    network, inputs = make(PLAIN), make_inputs(PLAIN)
+    linear, scale = network.experts.linear, network.scale(inputs)
+    known = network.embedding.known_numbers(inputs)
+    maps = [torch.randn(3, *kept.shape[1:]) for kept in linear.maps]
+    linear.held_out, linear.step = [HeldOut(begin=100, size=10, maps=maps)], 2.0
+    # Of two blocks; the third maps are of all rows: those of times outside.
+    time = torch.tensor([99, 105, 116])
+    for shift, blocks in ((0, (2, 0, 1)), (5, (2, 2, 0))):
+        (found,) = linear.center(inputs, scale, known, time, [shift]).unbind(dim=1)
+        for window, block in enumerate(blocks):
+            for kept, own in zip(linear.maps, maps, strict=True):
+                kept[:] = own[block]
+            twin = linear.center(inputs, scale, known, None, [shift])[:, 0]
+            rows = slice(2 * window, 2 * window + 2)
+            torch.testing.assert_close(found[rows], twin[rows])

@@ -8,6 +8,8 @@ import torch
 from small_networks import (
     CONTEXT,
     EVERYTHING,
+    EXPERTS,
+    HISTORY,
     HORIZON,
     PLAIN,
     make_inputs,
@@ -19,7 +21,7 @@ from small_networks import (
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 IRREGULAR = replace(EVERYTHING, regular=False)
 SHAPES = {"plain": PLAIN, "everything": EVERYTHING, "irregular": IRREGULAR}
@@ -29,13 +31,18 @@ every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("noise", [np.nan, 1e30, "gaussian"])
 @pytest.mark.parametrize("channel", [None, 1])
 @pytest.mark.parametrize("irregular", [False, True])
-def test_values_after_the_cutoff_change_nothing(make_panel, make_config, noise, channel, irregular):
+@pytest.mark.parametrize("experts", [False, True])
+def test_values_after_the_cutoff_change_nothing(
+    make_panel, make_plan, noise, channel, irregular, experts
+):
     """Targets and past covariates of later rows replaced; only what is known in advance may matter."""
     panel = make_panel(
         2, 40, targets=2, past=1, known=1, categories=True, static=True, irregular=irregular
     )
-    config = make_config(4)
-    network = make_network(shape_of(panel, 4), **config.model.model_dump())
+    plan = make_plan(4, context_length=CONTEXT)
+    if experts:
+        plan = plan.with_model(**EXPERTS, history_length=HISTORY)
+    network = make_network(shape_of(panel, 4), **plan.model.model_dump())
     cutoff = np.array([25, 66])
     later = np.concatenate([np.arange(26, 40), np.arange(67, 80)])
     values, codes = panel.values.copy(), panel.codes.copy()
@@ -46,7 +53,7 @@ def test_values_after_the_cutoff_change_nothing(make_panel, make_config, noise, 
     codes[later, : len(panel.schema.past_category)] = 1
     chosen = None if channel is None else np.full(2, channel)
     forecasts = [
-        network(WindowStore(table, 12, 4, np.array([1, 2])).batch(np.arange(2), chosen, cutoff).inputs)
+        network(training_store(table, plan).batch(np.arange(2), chosen, cutoff).inputs)
         for table in (panel, replace(panel, values=values, codes=codes))
     ]
     assert forecasts[0].isfinite().all() and torch.equal(*forecasts)

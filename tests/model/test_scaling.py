@@ -20,11 +20,21 @@ NAN = float("nan")
 SCALER = scaler_of((50.0, 5.0), (100.0, 10.0), (-3.0, 0.5))  # code 0, channel 1, channel 2
 
 
-def scale_of(context, channel=1, observed=None, spread=NAN):
-    """The (loc, scale) of one window of one channel."""
+def scaled(context, observed=None, channel=1, history=None, by=None):
+    """The scale of windows of one channel code; the history is the context, or is longer."""
+    observed = ~context.isnan() if observed is None else observed
+    if history is None:
+        history = torch.where(observed, context, NAN)
+    codes = torch.full((len(context), context.shape[2]), channel)
+    return (by or SCALER)(context, observed, codes, history, ~history.isnan())
+
+
+def scale_of(context, channel=1, observed=None, before=()):
+    """The (loc, scale) of one window of one channel, after some values of its history."""
     cells = torch.tensor(context, dtype=torch.float64)[None, :, None]
-    real = ~cells.isnan() if observed is None else torch.tensor(observed)[None, :, None]
-    level, loc, scale = SCALER(cells, real, torch.tensor([[channel]]), torch.tensor([[spread]]))
+    real = None if observed is None else torch.tensor(observed)[None, :, None]
+    history = torch.tensor([*before, *context], dtype=torch.float64)[None, :, None] if before else None
+    level, loc, scale = scaled(cells, real, channel, history)
     return level.item() + loc.item(), scale.item()
 
 
@@ -40,7 +50,7 @@ def test_the_inverse_of_scaling_is_exact(seed, spread, level, missing):
     context = level * spread + spread * torch.randn((4, 12, 2), generator=generator)
     context[torch.rand(context.shape, generator=generator) < missing] = torch.nan
     context = context.double()
-    scale = SCALER(context, ~context.isnan(), torch.tensor([[1, 2]] * 4), torch.full((4, 2), NAN))
+    scale = scaled(context)
     back = scale.invert(scale.apply(context)[..., None])[..., 0]
     tolerance = 20 * torch.finfo(torch.float32).eps * max(spread, 10.0)
     torch.testing.assert_close(back, context, rtol=1e-15, atol=tolerance, equal_nan=True)
@@ -50,9 +60,7 @@ def test_a_window_is_scaled_by_the_mean_and_spread_of_its_observed_cells():
     rng = np.random.default_rng(0)
     context = rng.normal(7, 3, size=(5, 20, 2))
     context[rng.random(context.shape) < 0.3] = np.nan
-    cells = torch.from_numpy(context)
-    channel = torch.ones(5, 2, dtype=torch.int64)
-    level, loc, scale = SCALER(cells, ~cells.isnan(), channel, torch.full((5, 2), NAN))
+    level, loc, scale = scaled(torch.from_numpy(context))
     np.testing.assert_allclose(level + loc, np.nanmean(context, axis=1), rtol=1e-12)
     np.testing.assert_allclose(scale, np.nanstd(context, axis=1), rtol=1e-12)
 
@@ -83,11 +91,11 @@ def test_a_large_level_does_not_swallow_a_small_spread():
         assert scale_of(context) == pytest.approx((level + 1, 1.0), rel=1e-15)
 
 
-def test_a_constant_context_has_the_spread_of_its_series_so_far():
-    assert scale_of([7.0, 7.0], spread=0.5) == (7.0, 0.5)
-    assert scale_of([NAN, 7.0], spread=0.5) == (7.0, 0.5)
-    assert scale_of([7.0, 7.0], spread=0.0) == (7.0, 10.0)  # it has never changed
-    assert scale_of([7.0, 9.0], spread=0.5) == (8.0, 1.0)
+def test_a_constant_context_has_the_spread_of_its_history():
+    assert scale_of([7.0, 7.0], before=[6.0, NAN, 6.0]) == (7.0, 0.5)
+    assert scale_of([NAN, 7.0], before=[6.0]) == (7.0, 0.5)
+    assert scale_of([7.0, 7.0], before=[7.0, NAN]) == (7.0, 10.0)  # it has never changed
+    assert scale_of([7.0, 9.0], before=[1e6]) == (8.0, 1.0)
 
 
 @pytest.mark.parametrize("noise", [float("nan"), 1e30, float("inf")])
@@ -109,10 +117,8 @@ def test_covariates_come_in_units_of_training_spreads_and_0_where_missing():
 def test_a_scale_length_lets_the_end_of_the_context_scale_a_window():
     context = torch.randn((6, 20, 2), generator=torch.Generator().manual_seed(0))
     context[0, -3:] = torch.nan
-    channel, late = torch.ones(6, 2, dtype=torch.int64), ContextScaler(1, length=8)
-    found = late(context, ~context.isnan(), channel, torch.full((6, 2), NAN))
-    tail = ContextScaler(1)(context[:, -8:], ~context[:, -8:].isnan(), channel, torch.full((6, 2), NAN))
-    torch.testing.assert_close(found, tail)
+    found = scaled(context, by=ContextScaler(1, length=8))
+    torch.testing.assert_close(found, scaled(context[:, -8:], by=ContextScaler(1)))
 
 
 @pytest.mark.parametrize("end", [NAN, 3.0], ids=["one value", "constant"])
@@ -120,6 +126,5 @@ def test_an_end_that_does_not_vary_leaves_scaling_to_the_whole_context(end):
     context = torch.randn((1, 20, 1), generator=torch.Generator().manual_seed(0))
     context[0, -7:] = end
     context[0, -8] = 3.0
-    channel = torch.ones(1, 1, dtype=torch.int64)
-    arguments = (context, ~context.isnan(), channel, torch.full((1, 1), NAN))
-    torch.testing.assert_close(ContextScaler(1, length=8)(*arguments), ContextScaler(1)(*arguments))
+    whole, late = (scaled(context, by=ContextScaler(1, length)) for length in (None, 8))
+    torch.testing.assert_close(late, whole)

@@ -7,12 +7,15 @@ import torch
 from small_networks import (
     CONTEXT,
     EVERYTHING,
+    EXPERTS,
     HORIZON,
     PLAIN,
     make_inputs,
     make_network,
+    one_channel,
     rows_of,
     with_other_future,
+    with_targets,
 )
 
 from forecaster.model.channels import CovariateChannels
@@ -27,9 +30,9 @@ VARIANTS = {
     "learned": {"positions": "learned"},
     "vaswani2017": {"style": "vaswani2017"},
     "convolution": {"conv_kernel": 2},
-    "blend": {"linear": "blend", "lookbacks": (4, 9), "linear_lags": (3,), "linear_phases": 3},
-    "calendar": {"linear": "blend", "lookbacks": (9,), "linear_calendar": True, "attention_length": 5},
-    "linear": {"linear": "blend", "lookbacks": (3, 8), "linear_lags": (2, 9), "linear_units": 2},
+    "experts": {**EXPERTS, "linear_phases": 3},
+    "calendar": {**EXPERTS, "linear_calendar": True, "attention_length": 5},
+    "linear units": {**EXPERTS, "linear_units": 2},
     "channels": {**TOGETHER, "conv_kernel": 3},
     "channels, sparse": {**TOGETHER, "attention": "sparse", "attention_size": 1},
 }
@@ -61,7 +64,8 @@ def test_a_decoder_patch_ignores_everything_after_it(variant, shape, size):
 @every_variant
 def test_what_an_unobserved_cell_holds_changes_nothing(variant, shape, noise):
     network, inputs = make(shape, variant), make_inputs(shape, missing=0.4)
-    marks = {"context": "observed", "past": "past_observed", "known": "known_observed"}
+    marks = {name: f"{name}_observed" for name in ("past", "known", "history")}
+    marks["context"] = "observed"
     other = {
         name: torch.where(getattr(inputs, mark), getattr(inputs, name), noise)
         for name, mark in marks.items()
@@ -73,7 +77,7 @@ def test_what_an_unobserved_cell_holds_changes_nothing(variant, shape, noise):
 @every_variant
 def test_scaled_and_shifted_targets_scale_and_shift_the_forecast(variant, a, b):
     network, inputs = make(EVERYTHING, variant), make_inputs(EVERYTHING)
-    moved = network(replace(inputs, context=a * inputs.context + b))
+    moved = network(with_targets(inputs, a * inputs.history + b))
     scale = a * network.encode(inputs).scale.scale[:, None, :, None]
     assert ((moved - (a * network(inputs) + b)).abs() <= 1e-4 * scale).all()
 
@@ -92,9 +96,9 @@ def test_the_size_of_a_batch_does_not_matter(variant, shape):
 @every_variant
 def test_a_context_without_any_observation_gives_a_finite_forecast_and_gradients(variant, shape):
     network, inputs = make(shape, variant).train().requires_grad_(True), make_inputs(shape)
-    context, observed = inputs.context.clone(), inputs.observed.clone()
-    context[0], observed[0] = torch.nan, False
-    forecast = network(replace(inputs, context=context, observed=observed))
+    history = inputs.history.clone()
+    history[0], history[1, :-CONTEXT], history[2, -CONTEXT:] = torch.nan, torch.nan, torch.nan
+    forecast = network(with_targets(inputs, history))
     assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
     forecast.square().mean().backward()
     for name, parameter in network.named_parameters():
@@ -142,10 +146,8 @@ def test_a_channel_that_was_never_observed_changes_nothing_for_the_others():
     observed = inputs.observed.clone()
     observed[..., 1] = False
     masked = network(replace(inputs, observed=observed))
-    left = {
-        name: getattr(inputs, name)[..., :1] for name in ("context", "observed", "channel", "spread")
-    }
-    torch.testing.assert_close(masked[:, :, :1], network(replace(inputs, **left)), rtol=1e-5, atol=1e-5)
+    left = network(one_channel(inputs, 0))
+    torch.testing.assert_close(masked[:, :, :1], left, rtol=1e-5, atol=1e-5)
 
 
 def test_covariates_enter_as_channels_or_in_the_patches_never_both():

@@ -8,13 +8,13 @@ import pytest
 from forecaster.windows.datamodule import TrainingStream, WindowSequence
 from forecaster.windows.index import window_order
 from forecaster.windows.split import split_panel
-from forecaster.windows.store import WindowStore
+from forecaster.windows.store import training_store
 
 
 @pytest.fixture(scope="module")
-def store_and_index(make_panel, make_config):
-    panel = make_panel(2, 40, targets=2)
-    return WindowStore(panel, 12, 4, np.array([1, 2])), split_panel(panel, make_config(4)).train
+def store_and_index(make_panel, make_plan):
+    panel, plan = make_panel(2, 40, targets=2), make_plan(4)
+    return training_store(panel, plan), split_panel(panel, plan).train
 
 
 def keys(batches):
@@ -85,14 +85,17 @@ def test_each_validation_window_is_on_one_rank_once(store_and_index, world, held
     assert {len(batches) for batches in ranks} == {-(-held // (5 * world))}
     met = [window for batches in ranks for window in keys(batches)]
     assert sorted(met) == sorted(located(index, numbers))
+    # A window is told apart by its number, which is the same in all batches that hold it.
+    given = [number for batches in ranks for batch in batches for number in batch.number.tolist()]
+    assert located(index, np.array(given, np.int64)) == met
 
 
-def test_with_channel_attention_a_window_holds_all_channels(make_panel, make_config):
+def test_with_channel_attention_a_window_holds_all_channels(make_panel, make_plan):
     """Each cutoff of each series once; `locate` still names the window."""
     panel = make_panel(2, 40, targets=3)
-    config = make_config(4, model={"channel_attention": True})
-    store = WindowStore(panel, 12, 4, np.array([1, 2, 3]))
-    together, apart = split_panel(panel, config), split_panel(panel, make_config(4))
+    plan = make_plan(4, model={"channel_attention": True})
+    store = training_store(panel, plan)
+    together, apart = split_panel(panel, plan), split_panel(panel, make_plan(4))
     assert len(apart.train) == 3 * len(together.train)
     batch = next(iter(WindowSequence(store, together.train, np.arange(len(together.train)), 10**6)))
     assert batch.target.shape[2] == 3 and batch.inputs.channel.tolist()[0] == [1, 2, 3]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecaster.config import DataConfig
+from forecaster.config import DataConfig, ModelPlan
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.store import open_store, writing
@@ -19,7 +19,7 @@ from forecaster.windows.index import window_order
 from forecaster.windows.split import split_panel
 from forecaster.windows.store import WindowStore
 
-L, H = 9, 4
+L, H, T = 9, 4, 14
 NAMES = [field.name for field in fields(Inputs)]
 
 
@@ -32,14 +32,19 @@ def cutoffs(panel, horizon=H):
     ]
 
 
-def batch_of(panel, wanted, channel=None, length=L, horizon=H):
-    store = WindowStore(panel, length, horizon, np.arange(1, panel.n_channels + 1))
+def store_of(panel, length=L, horizon=H, history=T):
+    plan = ModelPlan(context_length=length, history_length=history, patch=1, decoder_patch=1)
+    return WindowStore(panel, plan, horizon, np.arange(1, panel.n_channels + 1))
+
+
+def batch_of(panel, wanted, channel=None, **lengths):
+    store = store_of(panel, **lengths)
     series, cutoff = (np.array(column, np.int64) for column in zip(*wanted, strict=True))
     chosen = None if channel is None else np.full(len(series), channel)
     return store.batch(series, chosen, cutoff)
 
 
-def slow_window(panel, series, channel, cutoff, length, horizon):
+def slow_window(panel, series, channel, cutoff, length=L, horizon=H, history=T):
     """One window, cell by cell: every field of a batch, without its first axis."""
     schema = panel.schema
     begin, end = panel.indptr[series : series + 2]
@@ -61,6 +66,9 @@ def slow_window(panel, series, channel, cutoff, length, horizon):
     cells, codes = np.array(cells), np.array(codes).reshape(length + horizon, -1)
     targets = cells[:, list(channels)]
     covariates = cells[:, panel.n_channels :]
+    so_far = np.full((history, len(targets[0])), np.nan)
+    own = panel.values[max(begin, cutoff + 1 - history) : cutoff + 1, list(channels)]
+    so_far[history - len(own) :] = own
     return {
         "context": targets[:length],
         "observed": ~np.isnan(targets[:length]),
@@ -75,37 +83,28 @@ def slow_window(panel, series, channel, cutoff, length, horizon):
         "phase": np.array(phase, np.float32),
         "elapsed": np.array(elapsed, np.float32),
         "channel": np.array(channels) + 1,
-        "spread": [
-            slow_spread(panel, begin, cutoff, c, targets[:length, i]) for i, c in enumerate(channels)
-        ],
+        "history": so_far,
+        "history_observed": ~np.isnan(so_far),
         "target": targets[length:],
         "series": series,
         "cutoff": cutoff,
+        "time": panel.time[cutoff],
     }
 
 
-def slow_spread(panel, begin, cutoff, channel, context):
-    """The spread of a series so far where its context holds one value only."""
-    so_far = panel.values[begin : cutoff + 1, channel]
-    return np.nanstd(so_far) if len({*context[~np.isnan(context)]}) == 1 else np.nan
-
-
-def assert_equal_to_slow_windows(panel, channel, length=L, horizon=H):
-    wanted = cutoffs(panel, horizon)
-    batch = batch_of(panel, wanted, channel, length, horizon)
+def assert_equal_to_slow_windows(panel, channel, **lengths):
+    wanted = cutoffs(panel, lengths.get("horizon", H))
+    batch = batch_of(panel, wanted, channel, **lengths)
     found = {name: getattr(batch.inputs, name).numpy() for name in NAMES}
-    found |= {name: getattr(batch, name).numpy() for name in ("target", "series", "cutoff")}
+    found |= {name: getattr(batch, name).numpy() for name in ("target", "series", "cutoff", "time")}
     assert len(found["cutoff"]) == len(wanted) > 0
     for i, (series, cutoff) in enumerate(wanted):
-        expected = slow_window(panel, series, channel, cutoff, length, horizon)
+        expected = slow_window(panel, series, channel, cutoff, **lengths)
         assert set(expected) == set(found)
         own = expected["phase"] >= 0  # nothing is promised of phases outside the series
         for name, cells in expected.items():
             mine = np.where(own, found[name][i], -1) if name == "phase" else found[name][i]
-            if name == "spread":
-                np.testing.assert_allclose(mine, cells, rtol=1e-9, atol=1e-9)
-            else:
-                np.testing.assert_array_equal(mine, cells, err_msg=f"{name} of window {i}")
+            np.testing.assert_array_equal(mine, cells, err_msg=f"{name} of window {i}")
 
 
 @pytest.mark.parametrize("irregular", [False, True])
@@ -136,15 +135,17 @@ def test_a_batch_equals_windows_cut_cell_by_cell(make_panel, targets, channel, i
     known=st.integers(0, 1),
     categories=st.booleans(),
     irregular=st.booleans(),
-    length=st.integers(1, 50),
+    length=st.integers(2, 50),
     horizon=st.integers(1, 5),
+    history=st.integers(1, 50),
     seed=st.integers(0, 9),
 )
 def test_any_batch_equals_windows_cut_cell_by_cell(
-    make_panel, n_series, n_rows, targets, length, horizon, **kind
+    make_panel, n_series, n_rows, targets, length, horizon, history, **kind
 ):
     panel = make_panel(n_series, n_rows, targets=targets, gaps=0.1, ragged=True, missing=0.1, **kind)
-    assert_equal_to_slow_windows(panel, targets - 1, length, horizon)
+    lengths = {"length": length, "horizon": horizon, "history": history}
+    assert_equal_to_slow_windows(panel, targets - 1, **lengths)
 
 
 PHASED = {
@@ -233,7 +234,7 @@ def test_a_window_does_not_depend_on_the_windows_beside_it(make_panel, channel):
 def test_a_store_looks_at_the_panels_own_memory(make_panel):
     """No copy: what is written to the panel afterwards is seen in the next batch."""
     panel = make_panel(2, 30, known=1, categories=True)
-    store = WindowStore(panel, L, H, np.array([1]))
+    store = store_of(panel)
     panel.values[20, 1] = 123.0
     panel.codes[20] = 1
     inputs = store.batch(np.array([0]), None, np.array([20])).inputs
@@ -269,14 +270,13 @@ def test_3_batches_from_a_mapped_store_are_bit_equal_to_those_in_memory(
             writer.append(part)
         writer.finish(DataConfig(), ())
     mapped = open_store(tmp_path / "store")
-    channel = np.arange(1, panel.n_channels + 1)
     config = make_config(3)
     index = split_panel(panel, config).train
     assert len(index) == len(split_panel(mapped, config).train) > 0
     numbers = window_order(len(index), seed=0, start=0, count=2 * len(index))  # two whole epochs
     for one, other in zip(
-        WindowSequence(WindowStore(panel, 12, 3, channel), index, numbers, 32),
-        WindowSequence(WindowStore(mapped, 12, 3, channel), index, numbers, 32),
+        WindowSequence(store_of(panel, 12, 3), index, numbers, 32),
+        WindowSequence(store_of(mapped, 12, 3), index, numbers, 32),
         strict=True,
     ):
         for part, twin in ((one, other), (one.inputs, other.inputs)):

@@ -116,7 +116,7 @@ class Outcome:
             table["pareto"] = [trial.number in front for trial in self.trials]
         table["seconds"] = [trial.user_attrs.get("seconds") for trial in self.trials]
         for entry in self.plan.space.entries:
-            table[entry.path] = _column([trial.params.get(entry.path) for trial in self.trials])
+            table[entry.path] = [trial.params.get(entry.path) for trial in self.trials]
         table["note"] = [_note(trial) for trial in self.trials]
         return table
 
@@ -363,14 +363,6 @@ def _note(trial: FrozenTrial) -> str | None:
 def _experts_alone(trial: FrozenTrial) -> bool:
     """Whether the network had no weight: its settings cannot have changed the score."""
     return bool(trial.user_attrs.get("network_weight") == 0)
-
-
-def _column(values: list[Any]) -> list[Any]:
-    """Returns values of one kind: text where a choice mixes kinds."""
-    kinds = {type(value) for value in values if value is not None}
-    if len(kinds) > 1 and not kinds <= {int, float}:
-        return [None if value is None else str(value) for value in values]
-    return values
 
 
 def _text(value: object) -> str:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -151,36 +151,38 @@ def run_trials(
             trials.retry_lost(leaving=True)
 
 
+@dataclass
 class _Trials:
     """The trials that this process runs."""
 
-    def __init__(
-        self, plan: SweepPlan, study: Study, run: TrackedRun, on_trial: Callable[[FrozenTrial], None]
-    ):
-        self.running: dict[Trial, TrialRequest] = {}
-        self._plan, self._study, self._run, self._on_trial = plan, study, run, on_trial
-        self._process = this_process()
-        self._abandoned: set[int] = set()
-        self._errors: deque[object] = deque(maxlen=SAME_ERRORS)
-        self._ends = time.monotonic() + (plan.timeout_seconds or float("inf"))
+    plan: SweepPlan
+    study: Study
+    run: TrackedRun
+    on_trial: Callable[[FrozenTrial], None]
+    running: dict[Trial, TrialRequest] = field(default_factory=dict)
+    abandoned: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.process, self.errors = this_process(), deque[object](maxlen=SAME_ERRORS)
+        self.ends = time.monotonic() + (self.plan.timeout_seconds or float("inf"))
 
     def ask(self) -> Trial | None:
         """Returns a trial to run, its request in `running`; None if there are enough."""
         from optuna.exceptions import UpdateFinishedTrialError
 
-        while time.monotonic() < self._ends:
+        while time.monotonic() < self.ends:
             self.retry_lost()
-            trials = self._study.get_trials(deepcopy=False)
-            if len(counted(trials)) >= self._plan.trials:
+            trials = self.study.get_trials(deepcopy=False)
+            if len(counted(trials)) >= self.plan.trials:
                 return None
             waiting = [trial.number for trial in trials if trial.state.name == "WAITING"]
             if not waiting:
                 # Not `ask` alone: a trial must name its process from its first moment on.
-                self._study.enqueue_trial({}, user_attrs={"process": self._process})
-            self._study.sampler = make_sampler(self._plan, min(waiting, default=len(trials)))
-            trial = self._study.ask()
+                self.study.enqueue_trial({}, user_attrs={"process": self.process})
+            self.study.sampler = make_sampler(self.plan, min(waiting, default=len(trials)))
+            trial = self.study.ask()
             try:
-                trial.set_user_attr("process", self._process)
+                trial.set_user_attr("process", self.process)
                 self.running[trial] = self._request(trial)
             except UpdateFinishedTrialError:  # another machine failed it meanwhile
                 continue
@@ -194,7 +196,7 @@ class _Trials:
         """Reports a validation loss; returns whether the trial is to stop."""
         from optuna.exceptions import UpdateFinishedTrialError
 
-        if self._plan.pruner == "none":  # Optuna takes no reports of several metrics
+        if self.plan.pruner == "none":  # Optuna takes no reports of several metrics
             return False
         try:
             trial.report(loss, step)
@@ -217,31 +219,31 @@ class _Trials:
         }[result.state]
         run.log_tags({"state": state} | ({"reason": result.reason} if result.reason else {}))
         run.close(status)
-        self._errors.append(error := result.attributes.get("error"))
-        if error is not None and list(self._errors).count(error) == SAME_ERRORS:
+        self.errors.append(error := result.attributes.get("error"))
+        if error is not None and list(self.errors).count(error) == SAME_ERRORS:
             raise FitError(
-                f"study {self._plan.study}: {SAME_ERRORS} consecutive trials failed alike: {error}"
+                f"study {self.plan.study}: {SAME_ERRORS} consecutive trials failed alike: {error}"
             )
 
     def abandon(self, trial: Trial) -> None:
         """Gives up a trial whose worker has died; the next `ask` enqueues it again."""
         del self.running[trial]
-        self._abandoned.add(trial.number)
+        self.abandoned.add(trial.number)
 
     def retry_lost(self, leaving: bool = False) -> None:
         """Fails running trials whose process has ended, or is leaving, and enqueues them again."""
-        for trial in self._study.get_trials(deepcopy=False):
-            left = leaving and trial.user_attrs.get("process") == self._process
+        for trial in self.study.get_trials(deepcopy=False):
+            left = leaving and trial.user_attrs.get("process") == self.process
             if trial.state.name != "RUNNING" or not (left or self._is_lost(trial)):
                 continue
             # First: an interruption in between then loses and doubles nothing.
             self._enqueue_again(trial, died=not left)
             reason = "interrupted" if left else "its process ended"
             self._tell(trial.number, TrialResult("FAIL", None, reason))
-            self._run.close_nested(trial.user_attrs.get("run", ""), reason)
+            self.run.close_nested(trial.user_attrs.get("run", ""), reason)
 
     def _request(self, trial: Trial) -> TrialRequest:
-        plan, preset = self._plan, bool(trial.user_attrs.get("preset"))
+        plan, preset = self.plan, bool(trial.user_attrs.get("preset"))
         if preset:
             values, config = plan.space.suggest_preset(trial, plan.config), plan.config
         else:
@@ -250,7 +252,7 @@ class _Trials:
         tags = {"kind": "trial", "study": plan.study, "trial": str(trial.number)}
         if "retry_of" in trial.user_attrs:
             tags["retry_of"] = str(trial.user_attrs["retry_of"])
-        run = self._run.nested(f"trial-{trial.number:03d}", tags | {"state": "running"})
+        run = self.run.nested(f"trial-{trial.number:03d}", tags | {"state": "running"})
         if run.recorded:
             trial.set_user_attr("run", run.run_id)
             run.log_params(values)
@@ -263,18 +265,18 @@ class _Trials:
             for name, value in result.attributes.items():
                 trial.set_user_attr(name, value)
         self._tell(trial, result)
-        self._on_trial(self._study.get_trials(deepcopy=False)[trial.number])
+        self.on_trial(self.study.get_trials(deepcopy=False)[trial.number])
 
     def _tell(self, trial: Trial | int, result: TrialResult) -> None:
         from optuna.trial import TrialState
 
         # Another machine may have failed the trial and retried its settings: that result counts.
-        self._study.tell(trial, result.values, TrialState[result.state], skip_if_finished=True)
+        self.study.tell(trial, result.values, TrialState[result.state], skip_if_finished=True)
 
     def _is_lost(self, trial: FrozenTrial) -> bool:
         process = str(trial.user_attrs.get("process", ""))
-        if process == self._process:
-            return trial.number in self._abandoned
+        if process == self.process:
+            return trial.number in self.abandoned
         gone = is_gone(process)
         if gone is None:
             return datetime.now() - (trial.datetime_start or datetime.min) > LONGEST_TRIAL
@@ -283,16 +285,16 @@ class _Trials:
     def _enqueue_again(self, trial: FrozenTrial, died: bool) -> None:
         """Enqueues the settings of a trial, unless too many processes have died of them."""
         deaths = trial.user_attrs.get("deaths", 0) + died
-        retried = {other.user_attrs.get("retry_of") for other in self._study.get_trials(deepcopy=False)}
+        retried = {other.user_attrs.get("retry_of") for other in self.study.get_trials(deepcopy=False)}
         if deaths >= SAME_DEATHS or trial.number in retried:
             return
-        attributes: dict[str, Any] = {"retry_of": trial.number, "process": self._process}
+        attributes: dict[str, Any] = {"retry_of": trial.number, "process": self.process}
         attributes |= {"deaths": deaths} if deaths else {}
         values = dict(trial.params)
         if trial.user_attrs.get("preset"):
             attributes["preset"] = True
-            values = self._plan.space.preset(self._plan.config)
-        self._study.enqueue_trial(values, user_attrs=attributes)
+            values = self.plan.space.preset(self.plan.config)
+        self.study.enqueue_trial(values, user_attrs=attributes)
 
 
 def _run_workers(plan: SweepPlan, trials: _Trials, factory: str) -> None:

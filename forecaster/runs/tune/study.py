@@ -40,7 +40,7 @@ SAMPLERS, PRUNERS, METRICS = get_args(Sampler), get_args(Pruner), get_args(Metri
 
 _IDENTITY = "identity"
 _NAME = re.compile(r"\w[\w .+-]*")
-_DIGEST = re.compile(r"[0-9a-f]{16,}")
+_DIGESTS = ("space", "data", "config")  # parts of an identity that are of no use to a reader
 _USUAL_STEPS = 400  # where the data chooses them
 _LOCK_SECONDS = 10  # a lock whose process was killed; Optuna's default of 30 only delays a restart
 
@@ -231,11 +231,9 @@ def make_sampler(plan: SweepPlan, number: int) -> Any:
     import optuna
 
     seed = int(np.random.SeedSequence([plan.seed, number]).generate_state(1)[0])
-    if plan.sampler == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    if plan.sampler == "gp":
-        return optuna.samplers.GPSampler(seed=seed)
-    return optuna.samplers.TPESampler(seed=seed)
+    samplers = optuna.samplers
+    kinds = {"random": samplers.RandomSampler, "gp": samplers.GPSampler, "tpe": samplers.TPESampler}
+    return kinds[plan.sampler](seed=seed)
 
 
 def counted(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
@@ -293,21 +291,14 @@ def _check_identity(plan: SweepPlan, found: Any, names: list[str]) -> None:
             f"name a new one (--study {new})"
         )
     other = [
-        f"{name}{_values(found.get(name), wanted.get(name))}"
-        for name in {**wanted, **found}
-        if found.get(name) != wanted.get(name)
+        name if name in _DIGESTS else f"{name} ({found.get(name)}, now {value})"
+        for name, value in wanted.items()
+        if found.get(name) != value
     ]
     raise ConfigError(
         f"study {plan.study} searched with another {', another '.join(other)}: name a new one "
         f"(--study {new}), or give this one's"
     )
-
-
-def _values(theirs: Any, ours: Any) -> str:
-    """Returns both values where they are words: digests are of no use to a reader."""
-    if theirs is None or ours is None or _DIGEST.fullmatch(str(theirs)):
-        return ""
-    return f" ({theirs}, now {ours})"
 
 
 def _address(table: object | None) -> str | None:

@@ -49,7 +49,9 @@ class Evaluator:
             DataError: the table cannot be understood, or is too short to score anything.
         """
         self.plan, config = plan, plan.config
-        panel = _search_panel(plan) if panel is None else panel
+        if panel is None:
+            panel = open_panel(plan.source, config.data, covariates=plan.covariates, future=plan.future)
+            panel = panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
         self.cutoffs = scored_cutoffs(panel, config)
         self._seen = with_found_cycles(panel.until(self.cutoffs[0]), config)
         calendar = self._seen.calendar
@@ -125,12 +127,6 @@ class StopPruned(pl.Callback):
         # Stopping after the last step would save nothing.
         if prune and self._prunable and step < trainer.max_steps:
             self.step, trainer.should_stop = step, True
-
-
-def _search_panel(plan: SweepPlan) -> Panel:
-    """Returns the table of a plan, up to its `until`."""
-    panel = open_panel(plan.source, plan.config.data, covariates=plan.covariates, future=plan.future)
-    return panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
 
 
 def scored_cutoffs(panel: Panel, config: Config) -> list[int]:

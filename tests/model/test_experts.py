@@ -1,0 +1,442 @@
+"""Experts against slow, obvious loops; their errors, weights and what they must survive."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from small_networks import (
+    EVERYTHING,
+    EXPERTS,
+    PLAIN,
+    make_inputs,
+    make_network,
+    rows_of,
+    with_targets,
+)
+
+from forecaster.config import Expert, ModelPlan
+from forecaster.forecast.artifact import shape_of
+from forecaster.model import learner
+from forecaster.model.embedding import Shape
+from forecaster.model.experts import DAMPED, ETS, Experts
+from forecaster.model.learner import PoolCache
+from forecaster.model.network import Network
+from forecaster.model.scaling import Scale
+from forecaster.runs.fit import resolve
+from forecaster.runs.pool import bare_network, solve_experts
+from forecaster.windows.batch import Inputs
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.split import split_panel
+from forecaster.windows.store import training_store
+
+ALL = tuple(name for name in get_args(Expert) if name != "linear")
+SEASON, SECOND, MEMORY, SPACING, HORIZON = 4, 12, 24, 2, 15
+HISTORY = 3 * SECOND + 8 * SPACING
+
+
+def make_experts(names=ALL, season=SEASON, second=SECOND, memory=MEMORY, horizon=HORIZON):
+    config = ModelPlan(
+        context_length=2,
+        patch=1,
+        decoder_patch=1,
+        experts=names,
+        history_length=memory + second + 8 * SPACING,
+        memory=memory,
+        cutoff_spacing=SPACING,
+        seasons=(season, second),
+    )
+    experts = Experts(config, Shape(horizon=horizon, channels=1))
+    experts.intermittent[:] = True
+    return experts
+
+
+def pool_of(experts, rows):
+    """The pool of rows [R, T], which are in scaled units already."""
+    history = torch.as_tensor(np.array(rows), dtype=torch.float64)[..., None]
+    count, empty = len(history), torch.zeros(len(history), 2, 0)
+    observed = ~history.isnan()
+    inputs = Inputs(
+        context=history[:, -2:],
+        observed=observed[:, -2:],
+        past=empty,
+        past_observed=empty.bool(),
+        known=empty,
+        known_observed=empty.bool(),
+        static=empty[:, 0],
+        static_category=empty[:, 0].long(),
+        past_category=empty.long(),
+        known_category=empty.long(),
+        phase=empty,
+        elapsed=torch.zeros(count, 2),
+        channel=torch.ones(count, 1, dtype=torch.int64),
+        history=history,
+        history_observed=observed,
+    )
+    zero = torch.zeros(count, 1, dtype=torch.float64)
+    return experts(inputs, Scale(zero, zero, zero + 1), empty)
+
+
+def histories(seed=0, length=HISTORY):
+    """Rows: whole, with gaps, of few steps, and counts."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(length)
+    wave = np.array([2.0, -1.0, 0.5, 3.0])[time % 4] * (1 + time / 30)
+    rows = wave + 0.05 * time + rng.normal(size=(9, length))
+    rows[1, rng.random(length) < 0.3] = np.nan
+    rows[2, rng.random(length) < 0.8] = np.nan
+    rows[3, -3:] = np.nan
+    for row, own in ((4, 1), (5, 3), (6, 9), (7, 21)):
+        rows[row, :-own] = np.nan
+    rows[8] = rng.poisson(0.7, length)
+    return rows
+
+
+def slow_fill(row, period):
+    """Gaps take the value a period before, else the last one; the first period is repeated before."""
+    (seen,) = np.nonzero(~np.isnan(row))
+    if len(seen) == 0:
+        return np.zeros(len(row)), 0
+    first, row = seen[0], row.copy()
+    for lag in (period, 1):
+        for at in range(first, len(row)):
+            if np.isnan(row[at]) and at - lag >= first:
+                row[at] = row[at - lag]
+    own = len(row) - first
+    for at in reversed(range(first)):
+        row[at] = row[at + (period if own >= period else 1)]
+    return row, own
+
+
+def slow_smooth(values, own, period):
+    """Level, trend and season after values, and the forecasts of all leads from them."""
+    level, trend, season = values[0], 0.0, [0.0] * period
+    if 1 < period <= len(values) // 2:
+        means = [np.mean(values[:period]), np.mean(values[period : 2 * period])]
+        slope = (means[1] - means[0]) / period
+        for n in range(period):
+            both = (values[n] - means[0] + values[n + period] - means[1]) / 2
+            season[n] = both - slope * (n - (period - 1) / 2)
+        level = means[0] - slope * period / 2
+    for step, value in enumerate(values):
+        ahead = level + own.damping * trend
+        error = value - ahead - season[step % period]
+        level, trend = ahead + own.level * error, own.damping * trend + own.trend * error
+        if period > 1:
+            season[step % period] += own.season * error
+    forecasts, damped = [], 0.0
+    for lead in range(HORIZON):
+        damped += own.damping ** (lead + 1)
+        forecasts.append(level + damped * trend + season[(len(values) + lead) % period])
+    return forecasts
+
+
+def slow_average(values, alpha):
+    weights = [(1 - alpha) ** age for age in reversed(range(len(values)))]
+    return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+
+
+def slow_season(window, own):
+    """The mean season without level and drift."""
+    if own < 2 * SEASON:
+        return [0.0] * SEASON
+    blocks = window[-5 * SEASON :].reshape(5, SEASON)
+    drift = (blocks[-1].mean() - blocks[0].mean()) / (4 * SEASON)
+    return [
+        np.mean([block[n] - block.mean() for block in blocks]) - drift * (n - (SEASON - 1) / 2)
+        for n in range(SEASON)
+    ]
+
+
+def slow_growing(window):
+    blocks = window[-6 * SEASON :].reshape(6, SEASON)
+    means = [block.mean() for block in blocks]
+    drift = (means[-1] - means[0]) / (5 * SEASON)
+    rests = [
+        [value - mean - drift * (n - (SEASON - 1) / 2) for n, value in enumerate(block)]
+        for block, mean in zip(blocks, means, strict=True)
+    ]
+    spreads = [np.sqrt(np.mean(np.square(rest))) + 1e-6 for rest in rests]
+    growth = (np.mean(spreads[-2:]) / np.mean(spreads[:2])) ** (1 / 4)
+    growth = min(max(growth, 0.8), 1.25)
+    shape = np.mean([np.array(rest) / s for rest, s in zip(rests, spreads, strict=True)], axis=0)
+    shape -= shape.mean()
+    latest = np.exp(np.mean(np.log(spreads[-3:])) + np.log(growth))
+    flat = [block - latest * growth ** (n - 5) * shape for n, block in enumerate(blocks)]
+    level = slow_average(np.concatenate(flat), 0.3)
+    return [
+        level + 0.8 * drift * (h + 1) + latest * growth ** (1 + h // SEASON) * shape[h % SEASON]
+        for h in range(HORIZON)
+    ]
+
+
+def slow_tsb(window, own):
+    chance = weight = size = weights = 0.0
+    demands = 0
+    for age, value in enumerate(window[::-1][:own]):
+        chance, weight = chance + 0.9**age * (value != 0), weight + 0.9**age
+        if value != 0:
+            size, weights = size + 0.9**demands * value, weights + 0.9**demands
+            demands += 1
+    return chance / weight * (size / weights if demands else 0.0)
+
+
+def slow_experts(row):
+    """The forecasts of all experts of one row, by name."""
+    filled, own = slow_fill(row, SEASON)
+    window, own = filled[-MEMORY:], min(max(own, 1), MEMORY)
+    lead, last, begin = np.arange(HORIZON), filled[-1], window[MEMORY - own]
+    pattern = slow_season(window, own)
+    flat = [value - pattern[(n - MEMORY) % SEASON] for n, value in enumerate(window)]
+    ahead = np.array([pattern[h % SEASON] for h in lead])
+    phases = [
+        [v for n, v in enumerate(window) if (n - MEMORY) % SEASON == p and n >= MEMORY - own]
+        or [window[p - SEASON]]
+        for p in range(SEASON)
+    ]
+    slope = np.polyfit(np.arange(own), flat[-own:], 1)[0] if own > 1 else 0.0
+    early = MEMORY - MEMORY // 2
+    missed = [  # the first of nearly equal candidates is taken
+        np.mean(
+            [
+                abs(window[n + early] - slow_smooth(window[n : n + early], one, SEASON)[0])
+                for n in range(MEMORY - early)
+            ]
+        )
+        for one in ETS
+    ]
+    found = {
+        "naive": last,
+        "drift": last + (last - begin) / max(own - 1, 1) * (lead + 1),
+        "long_mean": [np.mean(phases[h % SEASON]) for h in lead],
+        "seasonal_naive": [window[h % SEASON - SEASON] for h in lead],
+        "seasonal_mean": [np.mean([window[h % SEASON - n * SEASON] for n in (1, 2, 3)]) for h in lead],
+        "second_naive": [filled[h % SECOND - SECOND] for h in lead],
+        "second_mean": [np.mean([filled[h % SECOND - n * SECOND] for n in (1, 2, 3)]) for h in lead],
+        "growing_season": slow_growing(window),
+        "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
+        "theta": slow_average(flat, 0.4) + slope / 2 * (lead + 1) + ahead,
+        "ets": slow_smooth(
+            window, ETS[int(np.argmax(missed <= np.min(missed) * 1.001 + 1e-6))], SEASON
+        ),
+        "tsb": slow_tsb(window, own),
+    }
+    for alpha in (0.1, 0.3, 0.8):
+        found[f"level_{alpha}"] = slow_average(flat, alpha) + ahead
+    return np.stack([np.broadcast_to(found[name], HORIZON) for name in ALL], axis=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_expert_equals_a_slow_loop(seed):
+    rows = histories(seed)
+    found = pool_of(make_experts(), rows).forecasts.numpy()
+    wanted = np.stack([slow_experts(row) for row in rows])
+    for number, name in enumerate(ALL):
+        one, other = found[..., number], wanted[..., number]
+        if name == "growing_season":  # in a series of few steps the rest of a season is rounding
+            one, other = one[[0, 1, 2, 3, 7, 8]], other[[0, 1, 2, 3, 7, 8]]
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_rounding_chooses_no_candidate_where_two_observations_tell_nothing():
+    experts, rows = make_experts(("ets",)), np.full((60, HISTORY), np.nan)
+    rows[:, -2:] = np.random.default_rng(0).normal(size=(60, 2))
+    # All candidates missed the last value by as much: the first, of level 0.1 without trend, is taken.
+    wanted = [slow_smooth(slow_fill(row, SEASON)[0][-MEMORY:], ETS[0], SEASON) for row in rows]
+    found = pool_of(experts, rows).forecasts[..., 0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_the_error_is_that_of_forecasts_at_earlier_cutoffs_up_to_the_cutoff_of_the_window():
+    """Each earlier cutoff is forecast from a history that ends there: what follows changes nothing."""
+    experts, rows = make_experts(), histories()
+    rows[:, [-5, -9]] = np.nan
+    pool = pool_of(experts, rows)
+    total, cells = np.zeros((len(rows), len(ALL))), np.zeros(len(rows))
+    scored = np.unique(np.linspace(0, HORIZON - 1, 12).round().astype(int))
+    for shift in range(SPACING, 8 * SPACING + 1, SPACING):
+        before = np.full_like(rows, np.nan)
+        before[:, shift:] = rows[:, :-shift]
+        forecasts = pool_of(experts, before).forecasts.numpy()
+        for row, lead in np.ndindex(len(rows), HORIZON):
+            at = HISTORY - shift + lead
+            own = HISTORY - shift - np.isnan(rows[row]).argmin()
+            if lead in scored and at < HISTORY and own >= SEASON and not np.isnan(rows[row, at]):
+                total[row] += np.abs(forecasts[row, lead] - rows[row, at])
+                cells[row] += 1
+    np.testing.assert_allclose(pool.known, cells / len(scored), rtol=1e-6)
+    np.testing.assert_allclose(pool.error, total / np.maximum(cells, 1)[:, None], rtol=1e-3, atol=1e-3)
+    assert (cells == 0).any() and (pool.known > 4).any()
+
+
+def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_expert_cannot_be_formed():
+    experts = make_experts()
+    weights = pool_of(experts, histories()).logits.softmax(dim=-1)
+    one = dict(zip(ALL, weights[4].tolist(), strict=True))  # of one step of history
+    absent = {name for name in ALL if "season" in name or "second" in name}
+    assert all(one[name] == 0 for name in absent) and len(absent) == 5
+    assert [one[name] for name in ALL if name not in absent] == pytest.approx([0.1] * 10)
+    experts.intermittent[1] = False
+    assert (pool_of(experts, histories()).logits[:, ALL.index("tsb")] == -torch.inf).all()
+    # A smaller error has a larger weight.
+    pool = pool_of(experts, histories()[:1])
+    formed = pool.logits[0].isfinite()
+    assert pool.error[0][formed].argsort().tolist() == (-pool.logits[0][formed]).argsort().tolist()
+
+
+@pytest.mark.parametrize("name", [*ALL, "linear"])
+def test_a_pool_of_one_is_that_expert(name):
+    settings = EXPERTS | {"experts": (name,), "seasons": (SEASON, 8)}
+    network, inputs = make_network(PLAIN, **settings), make_inputs(PLAIN)
+    network.network_weight.zero_()
+    pool = network.pool(inputs, network.scale(inputs))
+    assert (pool.logits.softmax(dim=-1) == 1).all()
+    forecast = network(inputs)
+    assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
+    center = network.scale(inputs).invert(pool.forecasts.unflatten(0, (-1, 2))[..., 0].mT)
+    torch.testing.assert_close(forecast[..., 4], center)
+
+
+MANY = EXPERTS | {"experts": (*ALL, "linear"), "seasons": (SEASON, 8)}
+
+
+@pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (7.0, -2e9), (1e4, 3e8), (0.02, 5.0)])
+def test_scaled_and_shifted_histories_scale_and_shift_every_expert(a, b):
+    network, inputs = make_network(PLAIN, **MANY), make_inputs(PLAIN)
+    network.experts.intermittent[:] = True
+    moved = with_targets(inputs, a * inputs.history + b)
+    scales = [network.scale(one) for one in (inputs, moved)]
+    one, other = (network.pool(*pair) for pair in zip((inputs, moved), scales, strict=True))
+    kept = [n for n, name in enumerate(network.experts.names) if b == 0 or name != "tsb"]
+    # Pools are in scaled units, which move with the values.
+    torch.testing.assert_close(
+        other.forecasts[..., kept], one.forecasts[..., kept], rtol=1e-3, atol=1e-3
+    )
+    torch.testing.assert_close(other.error[:, kept], one.error[:, kept], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(scales[1].scale, a * scales[0].scale, rtol=1e-5, atol=0.0)
+
+
+HARD = {
+    "constant": lambda h: torch.full_like(h, 7.0),
+    "zeros": torch.zeros_like,
+    "one observation": lambda h: torch.where(torch.arange(len(h)) == 25, h.T, torch.nan).T,
+    "the last value alone": lambda h: torch.where(torch.arange(len(h)) == len(h) - 1, h.T, torch.nan).T,
+    "none": lambda h: torch.full_like(h, torch.nan),
+    "tiny": lambda h: 1e-30 * h,
+    "huge": lambda h: 1e30 * h,
+    "huge before the context": lambda h: torch.where(torch.arange(len(h)) < 20, 1e30, h.T).T,
+    "shorter than the season": lambda h: (
+        torch.where(torch.arange(len(h)) < len(h) - 3, torch.nan, h.T).T
+    ),
+    "a jump": lambda h: torch.where(torch.arange(len(h)) < len(h) - 1, 0.0, 1e9 * h.T).T,
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_any_history_gives_finite_rising_quantiles_and_leaves_other_rows_alone(case, weight):
+    network, inputs = make_network(PLAIN, **MANY), make_inputs(PLAIN)
+    network.experts.intermittent[:] = True
+    network.network_weight.fill_(weight)
+    history = inputs.history.clone()
+    history[1] = HARD[case](history[1])
+    found = network(with_targets(inputs, history))
+    assert found.isfinite().all() and (found.diff(dim=-1) >= 0).all()
+    kept = [0, 2]
+    torch.testing.assert_close(found[kept], network(inputs)[kept], rtol=1e-5, atol=1e-5)
+
+
+def test_order_and_number_of_windows_change_nothing():
+    network, inputs = make_network(EVERYTHING, **MANY), make_inputs(EVERYTHING, batch=6)
+    whole = network(inputs)
+    order = [3, 1, 5, 0, 2, 4]
+    torch.testing.assert_close(network(rows_of(inputs, order)), whole[order], rtol=1e-5, atol=1e-5)
+    for row in range(6):
+        alone = network(rows_of(inputs, [row]))
+        torch.testing.assert_close(alone, whole[[row]], rtol=1e-5, atol=1e-5)
+
+
+def test_raw_numbers_of_0_are_the_experts_as_they_are():
+    torch.manual_seed(0)
+    network, inputs = Network(make_network(PLAIN, **MANY).config, PLAIN).eval(), make_inputs(PLAIN)
+    assert not network.output.weight.any() and not network.output.bias.any()
+    with torch.no_grad():
+        corrected = network(inputs)  # the weight of the network is 1
+        network.network_weight.zero_()
+        torch.testing.assert_close(corrected, network(inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_another_expert_changes_no_shape_of_the_weights_that_correct():
+    few, many = make_network(PLAIN, **EXPERTS), make_network(PLAIN, **MANY)
+    shapes = [{n: w.shape for n, w in net.named_parameters()} for net in (few, many)]
+    assert shapes[0] == shapes[1]
+    # Nor the features that experts are told apart by.
+    at = [MANY["experts"].index(name) for name in EXPERTS["experts"]]
+    assert torch.equal(few.experts.codes, many.experts.codes[at])
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("most", [1 << 26, 1000])
+def test_a_cache_returns_what_the_network_forecasts(make_panel, make_plan, monkeypatch, together, most):
+    monkeypatch.setattr(learner, "_MOST_CACHED", most)
+    panel = make_panel(2, 60, targets=2, missing=0.1)
+    plan = make_plan(5, context_length=18, model={"channel_attention": together})
+    plan = plan.with_model(**MANY, history_length=40)
+    network, cache = make_network(shape_of(panel, 5), **plan.model.model_dump()), PoolCache()
+    store, index = training_store(panel, plan), split_panel(panel, plan).train
+    for numbers in ([0, 1, 2, 3], [2, 5, 2, 5, 7], [7, 7, 9], [*range(11)], [3]):
+        (batch,) = WindowSequence(store, index, np.array(numbers), 64)
+        assert batch.inputs.context.shape[2] == 1 + together
+        wanted = network.pool(batch.inputs, network.scale(batch.inputs), batch.time)
+        for found, part in zip(cache.of(network, batch), wanted, strict=True):
+            torch.testing.assert_close(found, part, rtol=1e-5, atol=1e-5)
+    assert PoolCache().of(make_network(PLAIN), batch) is None
+
+
+def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make_panel, make_config):
+    """Maps of many features of noise fit their own windows; held-out maps do not."""
+    panel = make_panel(2, 260, known=6)
+    settings = {"experts": ("naive", "level_0.1", "linear"), "lookbacks": (24,)}
+    plan, split = resolve(panel, make_config(8, context_length=24, model=settings))
+    plan = plan.with_model(ridge_alpha=1e-4)
+    network, store = bare_network(panel, plan, split), training_store(panel, plan)
+    solve_experts(network, panel, plan, split, store)
+
+    def weight(index, numbers, known_time=True):
+        (batch,) = WindowSequence(store, index, numbers, 10_000)
+        time = batch.time if known_time else None
+        pool = network.pool(batch.inputs, network.scale(batch.inputs), time)
+        return float(pool.logits.softmax(dim=-1)[pool.known > 4, -1].mean())
+
+    every = np.arange(len(split.train))
+    later = weight(split.validation, split.validation_windows, known_time=False)
+    assert weight(split.train, every) < later + 0.02
+    network.experts.linear.held_out = ()
+    assert weight(split.train, every) > later + 0.2  # maps solved on the windows would have this
+
+
+def test_figures_of_statsforecast():
+    """statsforecast.json holds the first three leads of these models of statsforecast 2.1.1.
+
+    Of y[t] = 10 + (37·t mod 101) / 10, t < 120: SimpleExponentialSmoothing(alpha=0.3), HistoricAverage(),
+    RandomWalkWithDrift(), SeasonalNaive(7), SeasonalWindowAverage(7, window_size=3); of the demand
+    (37·t mod 101) mod 9 where t mod 3 > 0, else 0, t < 480: TSB(alpha_d=0.1, alpha_p=0.1). Initial values
+    have no weight left at the end of so long a series.
+    """
+    figures = json.loads((Path(__file__).parent / "statsforecast.json").read_text())
+    time = np.arange(480)
+    values = 10 + (37 * time[:120] % 101) / 10
+    demand = np.where(time % 3 > 0, (37 * time % 101) % 9, 0)
+    cases = (
+        (values, 1, {"level_0.3": "ses", "long_mean": "mean", "drift": "drift"}),
+        (values, 7, {"seasonal_naive": "seasonal_naive", "seasonal_mean": "seasonal_window_average"}),
+        (demand, 1, {"tsb": "tsb"}),
+    )
+    for series, season, names in cases:
+        experts = make_experts(tuple(names), season, 0, len(series), horizon=3)
+        row = np.concatenate([np.full(8 * SPACING, np.nan), series])
+        found = pool_of(experts, row[None]).forecasts[0]
+        for number, name in enumerate(names.values()):
+            np.testing.assert_allclose(found[:, number], figures[name], rtol=1e-5, err_msg=name)
