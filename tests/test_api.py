@@ -236,8 +236,9 @@ def test_metrics_hold_the_scores_of_the_model_and_of_cheap_baselines_and_the_cur
     metrics = tiny.model().metrics
     cheap = ["seasonal naive", "naive", "drift", "ridge"]
     assert list(metrics["validation"]["scores"]) == ["forecaster", *cheap]
-    assert metrics["steps"] == 5 and 1 <= metrics["best_step"] <= 5
-    assert [step for step, _ in metrics["curves"]["validation_loss"]] == [1, 2, 3, 4, 5]
+    steps = metrics["steps"]
+    assert 1 <= metrics["best_step"] <= steps <= 5
+    assert [step for step, _ in metrics["curves"]["validation_loss"]] == [*range(1, steps + 1)]
 
 
 def test_columns_called_otherwise_are_named_by_role():

@@ -138,8 +138,10 @@ class Experts(nn.Module):
         self.offsets: Tensor
         """[5, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
-        offsets = torch.tensor(_WIDER)[:, None, None, None] * normal
-        offsets = offsets.expand(-1, 1 + len(self.names), shape.horizon, -1)
+        initial = torch.tensor(_WIDER)[:, None, None, None] * normal
+        self.initial: Tensor
+        self.register_buffer("initial", initial, persistent=False)
+        offsets = initial.expand(-1, 1 + len(self.names), shape.horizon, -1)
         self.register_buffer("offsets", offsets.clone())
         self.worse: Tensor
         """[E] error on the training windows over the least − 1, shrunk to 0 where these are few."""
@@ -394,7 +396,7 @@ class Correction(nn.Module):
 
     def __init__(self, levels: tuple[float, ...]):
         super().__init__()
-        self.size = _QUERY + len(levels)
+        self.size, self.has_mean = _QUERY + len(levels), False
         self.median = levels.index(0.5)
         self.levels: Tensor
         self.register_buffer("levels", torch.tensor(levels), persistent=False)

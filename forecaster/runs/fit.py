@@ -186,12 +186,13 @@ def fit_panel(
         if len(split.validation_windows):
             with context.stage("scoring the validation windows"):
                 found["validation"] = _validate(artifact, panel, split, context)
-            # Experts alone are solved again in seconds; a network takes another training.
-            if (plan.fit.refit or experts_alone(networks)) and not members[-1].ended:
+            if plan.fit.refit and not members[-1].ended:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]
                 artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
                 found["curves"] |= curves_of(members)
+            elif experts_alone(networks):
+                trainings.solve_again(plan, networks)  # in seconds; a network takes another training
     return replace(artifact, metrics=found)
 
 

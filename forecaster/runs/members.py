@@ -145,6 +145,14 @@ class Trainings:
                 trained[-1].network.network_weight.copy_(before_refit.network_weight)
         return trained
 
+    def solve_again(self, plan: Plan, networks: Sequence[Network]) -> None:
+        """Solves the experts of networks on all rows, in place; scalers and weights stay."""
+        split = split_panel(self._panel, plan.with_fit(validation=None))
+        with self._context.stage("solving the experts on all rows"):
+            for network in networks:
+                solve_experts(network, self._panel, plan, split, self.store)
+                _forget_held_out(network)
+
     def network(self, plan: Plan, split: Split) -> Network:
         """Returns the network of a member before training, its experts solved."""
         panel, start = self._panel, self._start

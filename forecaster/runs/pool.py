@@ -189,6 +189,8 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
     rows = min(_ROWS, _RESIDUALS // (plan.horizon * (1 + len(experts.names)))) // together
     draw = np.random.default_rng(0)
     shortest = (0, *experts.longest)
+    experts.worse.zero_()
+    experts.offsets.copy_(experts.initial.expand_as(experts.offsets))
     for bucket in reversed(range(len(shortest))):
         whole = bucket == len(experts.longest)
         numbers = even_draw(len(split.train), max(1, rows if whole else rows // _FEWER))

@@ -137,6 +137,7 @@ def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(make_panel, make
     assert [name for name, *_ in watch.seen] == [""]
     (member,) = artifact.ensemble.members
     assert float(member.network_weight) == 0
+    monkeypatch.setattr(members_runs, "NETWORK_WEIGHTS", (1.0,))
     before = fitted(panel, config.replaced(fit={"refit": False})).ensemble.members[0]
     assert not torch.equal(member.experts.linear.maps[0], before.experts.linear.maps[0])  # solved again
 
