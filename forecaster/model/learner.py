@@ -24,7 +24,6 @@ from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
 
-_MOST_CACHED = 1 << 26  # forecasts; windows beyond are forecast anew each time
 _LOG_EVERY = 10  # steps; logging each step costs a tenth of a small fit
 _WARMUP = 0.05
 """Fraction of the steps in which the learning rate rises; a cosine to zero follows."""
@@ -32,48 +31,6 @@ _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 _Fault = tuple[set[int], set[int]]
 """Numbers of the series whose losses are not finite, and of all series of the batch."""
 _BEST = ("loss", "step", "waited", "checked", "weights")
-
-
-class PoolCache:
-    """Forecasts of the experts for windows that come again: they do not depend on what is trained."""
-
-    def __init__(self) -> None:
-        self._slots: dict[int, int] = {}
-        self._kept: Pool | None = None
-
-    @torch.no_grad()
-    def of(self, network: Network, batch: Batch) -> Pool | None:
-        """Returns the pool of a batch; None where the network has no experts."""
-        if network.experts is None:
-            return None
-        numbers, channels = batch.number.tolist(), batch.inputs.context.shape[2]
-        fresh = {number: row for row, number in enumerate(numbers) if number not in self._slots}
-        if fresh:
-            rows = torch.tensor([*fresh.values()], device=batch.number.device)
-            inputs = batch.inputs.rows(rows)
-            pool = network.pool(inputs, network.scale(inputs), batch.time[rows])
-            pool = Pool(*(part.unflatten(0, (-1, channels)) for part in pool))
-            cells = pool.forecasts[0].numel() * (len(self._slots) + len(fresh))
-            if cells > _MOST_CACHED:
-                inputs = batch.inputs
-                return network.pool(inputs, network.scale(inputs), batch.time)
-            self._keep([*fresh], pool)
-        assert self._kept is not None
-        slots = torch.tensor([self._slots[number] for number in numbers], device=batch.number.device)
-        return Pool(*(part[slots].flatten(0, 1) for part in self._kept))
-
-    def _keep(self, numbers: list[int], pool: Pool) -> None:
-        first = len(self._slots)
-        self._slots |= {number: first + n for n, number in enumerate(numbers)}
-        kept = self._kept
-        if kept is None or len(kept.known) < len(self._slots):  # room for as many again
-            size = 2 * len(self._slots)
-            grown = Pool(*(part.new_empty((size, *part.shape[1:])) for part in pool))
-            for part, old in zip(grown, kept or (), strict=False):
-                part[:first] = old[:first]
-            self._kept = kept = grown
-        for part, new in zip(kept, pool, strict=True):
-            part[first : len(self._slots)] = new
 
 
 class Learner(pl.LightningModule):
@@ -108,7 +65,9 @@ class Learner(pl.LightningModule):
         self._validated: list[Tensor] = []
         self._faults: list[_Fault] = []
         self._losses_of = window_losses
-        self._training_pools, self._validation_pools = PoolCache(), PoolCache()
+        self.training_pools: Pool | None = None
+        """Of all training windows [window, channel, …], which come again; None = forecast in every step."""
+        self._validation_pools: dict[int, Pool] = {}
         self._averaged: tuple[list[Tensor], list[Tensor]] = [], []
         self.ended = False
         """Whether early stopping or a callback has ended the training after its last validation."""
@@ -121,7 +80,10 @@ class Learner(pl.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the mean loss over the observed targets of a batch."""
         with self._memory_advice():
-            pool = self._training_pools.of(self.network, batch)
+            pool = self.training_pools
+            if pool is not None:
+                numbers = batch.number.cpu()
+                pool = Pool(*(part[numbers].flatten(0, 1).to(self.device) for part in pool))
             total, count = self._losses_of(self.network, batch, self._bf16, self.config.loss, pool)
         sums = self._sum_over_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
@@ -156,7 +118,11 @@ class Learner(pl.LightningModule):
             self._validated.append(torch.zeros(2, dtype=torch.float64, device=self.device))
             return
         with self._memory_advice():
-            pool = self._validation_pools.of(self.network, batch)
+            if self.network.experts is not None and batch_index not in self._validation_pools:
+                inputs = batch.inputs
+                found = self.network.pool(inputs, self.network.scale(inputs), batch.time)
+                self._validation_pools[batch_index] = found
+            pool = self._validation_pools.get(batch_index)
             total, count = window_losses(self.average, batch, pool=pool)
         if not torch.isfinite(total).all():
             self._faults.append(self._not_finite(total, batch))

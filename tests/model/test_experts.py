@@ -19,14 +19,13 @@ from small_networks import (
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.forecast.artifact import shape_of
-from forecaster.model import learner
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import DAMPED, ETS, Experts
-from forecaster.model.learner import PoolCache
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.runs.fit import resolve
 from forecaster.runs.pool import bare_network, solve_experts
+from forecaster.runs.train import pools_of_windows
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.split import split_panel
@@ -378,21 +377,21 @@ def test_another_expert_changes_no_shape_of_the_weights_that_correct():
 
 
 @pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("most", [1 << 26, 1000])
-def test_a_cache_returns_what_the_network_forecasts(make_panel, make_plan, monkeypatch, together, most):
-    monkeypatch.setattr(learner, "_MOST_CACHED", most)
+def test_what_experts_forecast_of_all_windows_is_that_of_each(make_panel, make_plan, together):
     panel = make_panel(2, 60, targets=2, missing=0.1)
     plan = make_plan(5, context_length=18, model={"channel_attention": together})
-    plan = plan.with_model(**MANY, history_length=40)
-    network, cache = make_network(shape_of(panel, 5), **plan.model.model_dump()), PoolCache()
-    store, index = training_store(panel, plan), split_panel(panel, plan).train
-    for numbers in ([0, 1, 2, 3], [2, 5, 2, 5, 7], [7, 7, 9], [*range(11)], [3]):
-        (batch,) = WindowSequence(store, index, np.array(numbers), 64)
+    plan = plan.with_model(**MANY, history_length=40).with_fit(batch_size=64)
+    network = make_network(shape_of(panel, 5), **plan.model.model_dump())
+    store, split = training_store(panel, plan), split_panel(panel, plan)
+    kept = pools_of_windows(network, store, split, plan.with_fit(steps=100))
+    for numbers in ([0, 1, 2, 3], [2, 5, 2, 5, 7], [7, 7, 9]):
+        (batch,) = WindowSequence(store, split.train, np.array(numbers), 64)
         assert batch.inputs.context.shape[2] == 1 + together
         wanted = network.pool(batch.inputs, network.scale(batch.inputs), batch.time)
-        for found, part in zip(cache.of(network, batch), wanted, strict=True):
-            torch.testing.assert_close(found, part, rtol=1e-5, atol=1e-5)
-    assert PoolCache().of(make_network(PLAIN), batch) is None
+        for found, part in zip(kept, wanted, strict=True):
+            torch.testing.assert_close(found[batch.number].flatten(0, 1), part, rtol=1e-5, atol=1e-5)
+    assert pools_of_windows(network, store, split, plan.with_fit(steps=1, batch_size=8)) is None
+    assert pools_of_windows(make_network(PLAIN), store, split, plan) is None
 
 
 def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make_panel, make_config):
