@@ -27,6 +27,7 @@ from forecaster.model.experts import (
     truncated,
 )
 from forecaster.model.network import Network
+from forecaster.panel.arrays import blocks, owners
 from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
@@ -34,7 +35,7 @@ from forecaster.runs.moments import learn_scales
 from forecaster.runs.ridge import solve_linear
 from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
-from forecaster.windows.index import even_draw
+from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
 
@@ -86,7 +87,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         suitable -= {"ets"}
     if memory < 3 * season:
         suitable -= {"growing_season"}
-    if not _intermittent(panel).any():
+    if not _intermittent(panel, panel.indptr[1:]).any():
         suitable -= {"tsb"}
     if unsuited := sorted(set(asked or ()) - suitable):
         raise ConfigError(
@@ -113,10 +114,7 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
     if experts is None:
         return
     solve_linear(network, panel, plan, split.train)
-    rows = np.concatenate(
-        [np.arange(begin, end) for begin, end in zip(panel.indptr[:-1], split.train_end, strict=True)]
-    )
-    demand = _intermittent(panel, rows)
+    demand = _intermittent(panel, split.train_end)
     experts.intermittent[1:] = torch.from_numpy(demand)
     experts.intermittent[0] = bool(demand.all())
     _learn_errors(network, panel, plan, split, store)
@@ -165,11 +163,16 @@ def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
     return season, second if season > 1 and second <= longest // 2 else 0
 
 
-def _intermittent(panel: Panel, rows: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.bool_]:
-    """[C] whether the observed targets of rows are counts with zeros: never negative, a tenth of them 0."""
-    values = panel.values[rows, : panel.n_channels]
-    seen = np.maximum((~np.isnan(values)).sum(axis=0), 1)
-    found: NDArray[np.bool_] = ((values == 0).sum(axis=0) >= _ZEROS * seen) & ~(values < 0).any(axis=0)
+def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
+    """[C] whether the observed targets before a row of each series are never negative, a tenth of them 0."""
+    seen, zeros, negative = np.zeros((3, panel.n_channels))
+    for rows in blocks(*panel.values.shape):  # a table may be larger than memory
+        trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
+        values = panel.values[rows, : panel.n_channels][trains]
+        seen += (values == values).sum(axis=0)
+        zeros += (values == 0).sum(axis=0)
+        negative += (values < 0).sum(axis=0)
+    found: NDArray[np.bool_] = (zeros >= _ZEROS * np.maximum(seen, 1)) & (negative == 0)
     return found
 
 

@@ -69,7 +69,7 @@ NO_CONTEXT = TrainingContext()
 """One device, no logger, no checkpoints."""
 
 
-_MOST_KEPT = 1 << 26  # forecasts of experts kept in memory
+_MOST_KEPT = 1 << 23  # forecasts of experts kept in memory
 _BATCH = 256
 GRADIENT_CLIP = 1.0
 """Largest gradient norm."""
