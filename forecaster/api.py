@@ -235,7 +235,6 @@ def fit(
             required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
-
     from forecaster.panel.timestamps import date_text
     from forecaster.runs.console import Screen
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints

@@ -81,8 +81,8 @@ def find_distributed_context(devices: int | None, nodes: int | None) -> Distribu
     check_count(devices, "devices")
     check_count(nodes, "nodes")
     if all(name in os.environ for name in _TORCHRUN):
-        rank, place, world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", devices or 1))
+        rank, place, world = map(_number, ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+        local = _number("LOCAL_WORLD_SIZE", devices or 1)
         found = DistributedContext(rank, place, local, max(1, world // local))
         wanted = (devices or found.devices, nodes or found.nodes)
         if found.world_size != world or wanted != (found.devices, found.nodes):
@@ -311,6 +311,14 @@ def _device(distributed: DistributedContext) -> torch.device:
     from forecaster.model.hardware import device
 
     return torch.device(device(distributed.local_rank))
+
+
+def _number(name: str, default: int | None = None) -> int:
+    text = os.environ.get(name, "" if default is None else str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name}: expected a number from torchrun, found '{text}'") from None
 
 
 def _is_loss(error: RuntimeError) -> bool:

@@ -74,6 +74,7 @@ def test_a_process_of_torchrun_joins_the_others_without_being_told_how_many(monk
         ({}, (2, 3), r"--nodes 3: this command runs on one machine; .* each of the 3, with torchrun"),
         (TORCHRUN | {"LOCAL_WORLD_SIZE": "2"}, (4, 2), r"4 --nodes 2 are 8 .* torchrun started 2 x 2"),
         (TORCHRUN | {"LOCAL_WORLD_SIZE": "3"}, (None, None), r"are 3 processes, but torchrun started"),
+        (TORCHRUN | {"RANK": "x"}, (2, 2), r"RANK: expected a number from torchrun, found 'x'"),
     ],
 )
 def test_numbers_that_contradict_each_other_are_refused(monkeypatch, variables, asked, expected):
