@@ -14,7 +14,6 @@ the window's own last · S season · H lead · E expert · P ETS candidate · Q 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
@@ -57,9 +56,6 @@ _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
-_QUERY, _FEATURES = 8, 3
-CODE = 4
-"""Numbers that tell experts apart; a function of the name."""
 
 
 class Smoothing(NamedTuple):
@@ -103,13 +99,28 @@ class Pool(NamedTuple):
     error: Tensor
     """[R, E] mean absolute error at earlier cutoffs; 0 where none is known."""
     logits: Tensor
-    """[R, E] of the weights before training; −inf: the expert cannot be formed."""
+    """[R, E] of the weights; −inf: the expert cannot be formed."""
     known: Tensor
     """[R] earlier cutoffs that `error` is of, a partly known one as a fraction."""
     scatter: Tensor
     """[R] mean distance of values one season apart."""
     bucket: Tensor
     """[R] int64 class of the length of history (`Experts.longest`)."""
+
+    @property
+    def weights(self) -> Float[Tensor, "R E"]:
+        """They sum to 1."""
+        return self.logits.softmax(dim=-1)
+
+    def mean(self) -> Float[Tensor, "R H"]:
+        """Returns the weighted mean of the experts."""
+        found: Tensor = (self.weights[:, None] * self.forecasts).sum(dim=-1)
+        return found
+
+    def mean_error(self) -> Float[Tensor, " R"]:
+        """Returns the weighted mean of their errors."""
+        found: Tensor = (self.weights * self.error).sum(dim=-1)
+        return found
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
@@ -149,9 +160,6 @@ class Experts(nn.Module):
         self.intermittent: Tensor
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
-        codes = torch.from_numpy(np.stack([_code(name) for name in self.names]))
-        self.codes: Tensor
-        self.register_buffer("codes", codes, persistent=False)
         # The matrices of what linear experts do to a history, by name; they follow from the config.
         self.filters = Filters(self._filters())
 
@@ -191,27 +199,14 @@ class Experts(nn.Module):
         bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
         return Pool(now, error, logits, count, self._scatter(filled, own), bucket)
 
-    def weighted(self, pool: Pool, logits: Float[Tensor, "R *H E"]) -> Float[Tensor, "R H"]:
-        """Returns the mean of the experts under a softmax of logits, of each lead or of all."""
-        weights = logits.softmax(dim=-1)
-        weights = weights if weights.ndim == 3 else weights[:, None]
-        mean: Tensor = (weights * pool.forecasts).sum(dim=-1)
-        return mean
-
     def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of the experts without a network, scaled units."""
+        """Returns the quantiles of the weighted mean, or of the only expert, scaled units."""
+        center, error, number = pool.mean(), pool.mean_error(), 0
         if self.only is not None:
-            number = self.names.index(self.only)
-            center, error = pool.forecasts[..., number], pool.error[:, number]
-            offsets = self.offsets[pool.bucket, 1 + number]
-            return center[..., None] + pool.unit(error)[:, None, None] * offsets
-        center = self.weighted(pool, pool.logits)
-        return center[..., None] + self.unit(pool)[:, None, None] * self.offsets[pool.bucket, 0]
-
-    def unit(self, pool: Pool) -> Float[Tensor, " R"]:
-        """Returns the unit of the quantiles of the weighted mean."""
-        weights = pool.logits.softmax(dim=-1)
-        return pool.unit((weights * pool.error).sum(dim=-1))
+            own = self.names.index(self.only)
+            center, error, number = pool.forecasts[..., own], pool.error[:, own], 1 + own
+        offsets = self.offsets[pool.bucket, number]
+        return center[..., None] + pool.unit(error)[:, None, None] * offsets
 
     def _stacked(
         self,
@@ -386,58 +381,6 @@ class Filters(nn.Module):
         return found
 
 
-class Correction(nn.Module):
-    """Quantiles of the weighted experts as a decoder corrects them.
-
-    The raw numbers of a lead are a query that scores the experts, a shift of their mean, and the logarithms
-    of what the steps between quantiles are multiplied by. All zero: the experts as they are. One scoring
-    function serves all experts, so that the shapes of weights do not depend on the pool.
-    """
-
-    def __init__(self, levels: tuple[float, ...]):
-        super().__init__()
-        self.size, self.has_mean = _QUERY + len(levels), False
-        self.median = levels.index(0.5)
-        self.levels: Tensor
-        self.register_buffer("levels", torch.tensor(levels), persistent=False)
-        self.features = nn.Linear(_FEATURES + CODE, _QUERY)
-
-    def initial_bias(self) -> Float[Tensor, " P"]:
-        """Returns the raw numbers of the experts as they are."""
-        return torch.zeros(self.size)
-
-    def logits(
-        self, raw: Float[Tensor, "R H P"], pool: Pool, experts: Experts
-    ) -> Float[Tensor, "R H E"]:
-        """Returns the logits of the weights of each lead."""
-        center = experts.weighted(pool, pool.logits)
-        apart = (pool.forecasts - center[..., None]) / experts.unit(pool)[:, None, None]
-        worse = pool.logits.clamp(min=-_MOST_LOGIT)[:, None].expand_as(apart) / SHARPNESS
-        codes = experts.codes.expand(*apart.shape, -1)
-        seen = torch.stack([apart.clamp(-4, 4), apart.abs().clamp(max=4), worse], dim=-1)
-        keys = self.features(torch.cat([seen, codes], dim=-1)).tanh()
-        scores = torch.einsum("rhed,rhd->rhe", keys, raw[..., :_QUERY])
-        logits: Tensor = pool.logits[:, None] + scores
-        return logits
-
-    def forward(
-        self, raw: Float[Tensor, "R H P"], pool: Pool, experts: Experts
-    ) -> Float[Tensor, "R H Q"]:
-        """Returns quantiles in scaled units, rising along the last axis."""
-        horizon, m = raw.shape[1], self.median
-        pool = pool._replace(forecasts=pool.forecasts[:, :horizon])
-        unit = experts.unit(pool)[:, None, None]
-        center = experts.weighted(pool, self.logits(raw, pool, experts))[..., None]
-        # Between the unit of the bands and that of the context: the first learns slowly where experts are
-        # good, the second is coarse there.
-        center = center + raw[..., _QUERY : _QUERY + 1] * unit.sqrt()
-        offsets = experts.offsets[pool.bucket, 0, :horizon]
-        steps = offsets.diff(dim=-1) * raw[..., _QUERY + 1 :].clamp(-3, 3).exp() * unit
-        below = center - steps[..., :m].flip(-1).cumsum(-1).flip(-1)
-        above = center + steps[..., m:].cumsum(-1)
-        return torch.cat([below, center, above], dim=-1)
-
-
 def fill(
     values: Float[Tensor, "R T"], first: Int[Tensor, " R"], own: Int[Tensor, " R"], period: int
 ) -> Float[Tensor, "R T"]:
@@ -534,11 +477,6 @@ def _averages(memory: int, alpha: float) -> NDArray[np.float64]:
     weights = (1 - alpha) ** np.arange(memory - 1.0, -1, -1)
     found: NDArray[np.float64] = weights / weights.sum()
     return found
-
-
-def _code(name: str) -> NDArray[np.float32]:
-    draw = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
-    return draw.standard_normal(CODE).astype(np.float32)
 
 
 def _blocks(windows: Shaped[Tensor, "R J K"], season: int, most: int) -> Shaped[Tensor, "R J N S"]:

@@ -91,33 +91,6 @@ def pinball(
     return 2 * torch.maximum(levels * error, (levels - 1) * error).mean(dim=-1)
 
 
-def quantile_loss(
-    quantiles: Float[Tensor, "*B Q"],
-    target: Float[Tensor, "*B"],
-    levels: Float[Tensor, " Q"],
-    loss: Literal["pinball", "mae", "huber"],
-) -> Float[Tensor, "*B"]:
-    """Returns a loss of the median plus the pinball loss of the others, scaled units; 0 where NaN.
-
-    pinball: the same for all levels; mae: |e|; huber: e² / 2 up to 1, |e| − 1/2 beyond. With the last two
-    the pinball loss trains the distance of the other quantiles from the median, not the median.
-    """
-    observed = ~target.isnan()
-    # Masked before the loss, not after: NaN times 0 is NaN, in the gradient too.
-    safe = torch.where(observed, target, 0.0)
-    if loss == "pinball":
-        return torch.where(observed, pinball(quantiles, safe, levels), 0.0)
-    others = levels != 0.5
-    median = quantiles[..., ~others]
-    error = (safe[..., None] - median).abs()[..., 0]
-    if loss == "huber":
-        error = torch.where(error < 1, error.square() / 2, error - 0.5)
-    if others.any():
-        apart = quantiles[..., others] - median + median.detach()
-        error = error + pinball(apart, safe, levels[others])
-    return torch.where(observed, error, 0.0)
-
-
 class QuantileHead(Head):
     """Quantiles that rise by construction: the median, and positive steps away from it."""
 
@@ -148,7 +121,34 @@ class QuantileHead(Head):
     def loss(
         self, raw: Float[Tensor, "B T C Q"], scale: Scale, target: Float[Tensor, "B T C"]
     ) -> Float[Tensor, "B T C"]:
-        return quantile_loss(self(raw), scale.apply(target), self.levels, "pinball")
+        observed = ~target.isnan()
+        # Masked before the loss, not after: NaN times 0 is NaN, in the gradient too.
+        safe = torch.where(observed, scale.apply(target), 0.0)
+        return torch.where(observed, pinball(self(raw), safe, self.levels), 0.0)
+
+    def median_loss(
+        self,
+        raw: Float[Tensor, "B T C Q"],
+        scale: Scale,
+        target: Float[Tensor, "B T C"],
+        loss: Literal["mae", "huber"],
+    ) -> Float[Tensor, "B T C"]:
+        """Returns a loss of the median by itself plus the pinball loss of the others, scaled units.
+
+        mae: |e|; huber: e² / 2 up to 1, |e| − 1/2 beyond. The pinball loss trains the distance of the
+        other quantiles from the median, not the median.
+        """
+        m = self.median
+        observed = ~target.isnan()
+        safe = torch.where(observed, scale.apply(target), 0.0)
+        error = (safe - raw[..., m]).abs()
+        if loss == "huber":
+            error = torch.where(error < 1, error.square() / 2, error - 0.5)
+        fixed = torch.cat([raw[..., :m], raw[..., m : m + 1].detach(), raw[..., m + 1 :]], dim=-1)
+        others = [number for number in range(self.size) if number != m]
+        if others:
+            error = error + pinball(self(fixed)[..., others], safe, self.levels[others])
+        return torch.where(observed, error, 0.0)
 
     def quantiles(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C Q"]:
         return scale.invert(self(raw))

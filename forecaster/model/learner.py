@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
-from forecaster.model.experts import Pool
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
@@ -65,9 +64,6 @@ class Learner(pl.LightningModule):
         self._validated: list[Tensor] = []
         self._faults: list[_Fault] = []
         self._losses_of = window_losses
-        self.training_pools: Pool | None = None
-        """Of all training windows [window, channel, …], which come again; None = forecast in every step."""
-        self._validation_pools: dict[int, Pool] = {}
         self._averaged: tuple[list[Tensor], list[Tensor]] = [], []
         self.ended = False
         """Whether early stopping or a callback has ended the training after its last validation."""
@@ -80,11 +76,7 @@ class Learner(pl.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the mean loss over the observed targets of a batch."""
         with self._memory_advice():
-            pool = self.training_pools
-            if pool is not None:
-                numbers = batch.number.cpu()
-                pool = Pool(*(part[numbers].flatten(0, 1).to(self.device) for part in pool))
-            total, count = self._losses_of(self.network, batch, self._bf16, self.config.loss, pool)
+            total, count = self._losses_of(self.network, batch, self._bf16, self.config.loss)
         sums = self._sum_over_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells
@@ -118,12 +110,7 @@ class Learner(pl.LightningModule):
             self._validated.append(torch.zeros(2, dtype=torch.float64, device=self.device))
             return
         with self._memory_advice():
-            if self.network.experts is not None and batch_index not in self._validation_pools:
-                inputs = batch.inputs
-                found = self.network.pool(inputs, self.network.scale(inputs), batch.time)
-                self._validation_pools[batch_index] = found
-            pool = self._validation_pools.get(batch_index)
-            total, count = window_losses(self.average, batch, pool=pool)
+            total, count = window_losses(self.average, batch)
         if not torch.isfinite(total).all():
             self._faults.append(self._not_finite(total, batch))
         self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))

@@ -3,8 +3,8 @@
     context ─▶ scale ─▶ patches + time encodings ─▶ ENCODER ─▶ memory
                                                                  │
     known covariates, phases, elapsed ─▶ horizon tokens ─▶ DECODER ─▶ head ─▶ quantiles
-              [values of the patch before ─▶ +]                        │          │ network weight
-    history ─▶ [experts, and their errors at earlier cutoffs] ─────────┴──────────┴─▶ mean of both
+              [values of the patch before ─▶ +]                                   │ network weight
+    history ─▶ [experts, weighed by their errors at earlier cutoffs] ─▶ quantiles ─┴─▶ mean of both
 
 Leads of a horizon patch ignore everything after it (decoder_mask causal).
 
@@ -24,8 +24,8 @@ from forecaster.config import ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
-from forecaster.model.experts import Correction, Experts, Pool
-from forecaster.model.heads import Head, make_head
+from forecaster.model.experts import Experts, Pool
+from forecaster.model.heads import make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
@@ -48,9 +48,7 @@ class Network(nn.Module):
         self.encoder_norm = nn.LayerNorm(config.width)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.decoder_norm = nn.LayerNorm(config.width)
-        self.head: Head | Correction = (
-            Correction(config.quantile_levels) if config.experts else make_head(config)
-        )
+        self.head = make_head(config)
         self.output = nn.Linear(config.width, config.decoder_patch * self.head.size)
         self.experts: Experts | None = None
         if config.experts:
@@ -97,20 +95,16 @@ class Network(nn.Module):
         """
         if self.config.decoder == "autoregressive":
             return self._sampled(inputs, key, paths or NUM_SAMPLES)
-        if self.experts is None:
-            memory = self.encode(inputs)
-            raw, head = self.decode(memory, inputs), self.head
-            assert isinstance(head, Head)
-            return Prediction(head.quantiles(raw, memory.scale), head.mean(raw, memory.scale), None)
-        weight = float(self.network_weight)
-        scale = self.scale(inputs)
-        pool = self.pool(inputs, scale)
-        quantiles = self._unfolded(self.experts.quantiles(pool), inputs)
-        if weight > 0:
-            raw = self.decode(self.encode(inputs), inputs)
-            own = self.corrected(raw, pool)
-            quantiles = own if weight == 1 else torch.lerp(quantiles, own, weight)
-        return Prediction(scale.invert(quantiles), None, None)
+        weight = 1.0 if self.experts is None else float(self.network_weight)
+        if weight == 0:
+            return Prediction(self.expert_quantiles(inputs), None, None)
+        memory = self.encode(inputs)
+        raw = self.decode(memory, inputs)
+        quantiles = self.head.quantiles(raw, memory.scale)
+        if weight < 1:
+            return Prediction(torch.lerp(self.expert_quantiles(inputs), quantiles, weight), None, None)
+        mean = self.head.mean(raw, memory.scale) if self.experts is None else None
+        return Prediction(quantiles, mean, None)
 
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
@@ -118,36 +112,20 @@ class Network(nn.Module):
         found: Pool = self.experts(inputs, scale, self.embedding.known_numbers(inputs), time)
         return found
 
-    def corrected(self, raw: Float[Tensor, "B H C P"], pool: Pool) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles of the experts as the network weighs and corrects them, scaled units."""
-        assert self.experts is not None and isinstance(self.head, Correction)
-        rows = raw.transpose(1, 2).flatten(0, 1)
-        quantiles = self.head(rows, pool, self.experts)
-        unfolded: Tensor = quantiles.unflatten(0, (-1, raw.shape[2])).transpose(1, 2)
-        return unfolded
-
-    def expert_weights(self, inputs: Inputs) -> Float[Tensor, "R H E"]:
-        """Returns how much of the forecast of each lead comes from each expert; they sum to 1."""
+    def expert_quantiles(self, inputs: Inputs) -> Float[Tensor, "B H C Q"]:
+        """Returns the quantiles of the experts without the network, data units."""
         assert self.experts is not None
-        pool, weight = self.pool(inputs, self.scale(inputs)), float(self.network_weight)
-        alone: Tensor = pool.logits.softmax(dim=-1)[:, None].expand_as(pool.forecasts)
-        if weight == 0:
-            return alone
-        assert isinstance(self.head, Correction)
-        raw = self.decode(self.encode(inputs), inputs).transpose(1, 2).flatten(0, 1)
-        return alone.lerp(self.head.logits(raw, pool, self.experts).softmax(dim=-1), weight)
-
-    def _unfolded(self, rows: Float[Tensor, "R H Q"], inputs: Inputs) -> Float[Tensor, "B H C Q"]:
-        unfolded: Tensor = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)
+        scale = self.scale(inputs)
+        rows = self.experts.quantiles(self.pool(inputs, scale))
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
-        return unfolded[:, :horizon]
+        quantiles = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon]
+        return scale.invert(quantiles)
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key
 
         def draw(raw: Tensor, scale: Scale, lead: int) -> Tensor:
             numbers = uniforms(keys, paths, lead, *raw.shape[1:3]).flatten(0, 1)
-            assert isinstance(self.head, Head)
             return self.head.sample(raw, scale, numbers)
 
         drawn = self.generate(self.encode(inputs), inputs, draw, paths)

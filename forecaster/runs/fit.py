@@ -350,10 +350,10 @@ def _expert_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dic
     if not len(numbers):
         index, numbers = split.train, np.arange(len(split.train))
     numbers = numbers[even_draw(len(numbers), _MEASURED_WINDOWS)]
-    found = [
-        torch.stack([one.expert_weights(batch.inputs).flatten(0, 1) for one in members], dim=-1) @ own
-        for batch in WindowSequence(store, index, numbers, _MEASURED_BATCH)
-    ]
+    found = []
+    for batch in WindowSequence(store, index, numbers, _MEASURED_BATCH):
+        pools = [one.pool(batch.inputs, one.scale(batch.inputs)) for one in members]
+        found.append(torch.stack([pool.weights for pool in pools], dim=-1) @ own)
     mean = torch.cat(found).mean(dim=0).tolist()
     return {
         "network_weight": float(torch.stack([one.network_weight for one in members]) @ own),

@@ -363,9 +363,9 @@ def _network_weight(network: Network, store: WindowStore, split: Split) -> float
         _scored(network, store, split, weight=1.0),
         strict=True,
     )
-    for own, (target, alone), (_, corrected) in parts:
+    for own, (target, alone), (_, network_own) in parts:
         for number, weight in enumerate(NETWORK_WEIGHTS):
-            cells = pinball(torch.lerp(alone, corrected, weight), target, levels)
+            cells = pinball(torch.lerp(alone, network_own, weight), target, levels)
             cells = cells.masked_fill(target.isnan(), 0.0)
             losses[number].index_add_(0, own, cells.sum(dim=(1, 2)).double())
     return NETWORK_WEIGHTS[smallest(losses)]

@@ -22,7 +22,6 @@ from forecaster.model.experts import (
     SEASONS,
     SECOND,
     TABLE_SHARPNESS,
-    Experts,
     Pool,
     truncated,
 )
@@ -203,7 +202,7 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
             if not whole:
                 low, high = shortest[bucket] + 1, experts.longest[bucket] + 1
                 inputs = truncated(
-                    inputs, torch.from_numpy(draw.integers(low, high, len(batch.number)))
+                    inputs, torch.from_numpy(draw.integers(low, high, len(batch.cutoff)))
                 )
             scale = network.scale(inputs)
             target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
@@ -219,7 +218,7 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
                 (own._replace(logits=own.logits - TABLE_SHARPNESS * experts.worse), actual)
                 for own, actual in seen
             ]
-        residuals = torch.cat([_residuals(experts, *own) for own in seen]).numpy()
+        residuals = torch.cat([_residuals(*own) for own in seen]).numpy()
         trust = apart / (apart + _PRIOR)
         for lead in range(plan.horizon):
             reach = min(plan.horizon, _POOLED // (2 * len(residuals)))
@@ -231,8 +230,8 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
                 experts.offsets[bucket, :, lead] += trust * (around - experts.offsets[bucket, :, lead])
 
 
-def _residuals(experts: Experts, pool: Pool, target: Tensor) -> Tensor:
+def _residuals(pool: Pool, target: Tensor) -> Tensor:
     """[R, H, 1 + E] of the weighted experts and of each alone, in units of their bands."""
-    every = torch.cat([experts.weighted(pool, pool.logits)[..., None], pool.forecasts], dim=-1)
-    units = [experts.unit(pool), *(pool.unit(error) for error in pool.error.T)]
+    every = torch.cat([pool.mean()[..., None], pool.forecasts], dim=-1)
+    units = [pool.unit(error) for error in (pool.mean_error(), *pool.error.T)]
     return (target - every) / torch.stack(units, dim=-1)[:, None]

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -19,10 +18,8 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import FitPlan, Plan
 from forecaster.evaluation.backtest import Backtest
-from forecaster.model.experts import Pool
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
-from forecaster.model.network import Network
 from forecaster.panel.store import open_store
 from forecaster.runs.checkpoints import Checkpointing, Checkpoints
 from forecaster.runs.distributed import (
@@ -35,7 +32,7 @@ from forecaster.runs.distributed import (
     windows_per_step,
 )
 from forecaster.runs.processes import Parent
-from forecaster.windows.datamodule import WindowDataModule, WindowSequence
+from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore, training_store
 
@@ -69,8 +66,6 @@ NO_CONTEXT = TrainingContext()
 """One device, no logger, no checkpoints."""
 
 
-_MOST_KEPT = 1 << 23  # forecasts of experts kept in memory
-_BATCH = 256
 GRADIENT_CLIP = 1.0
 """Largest gradient norm."""
 
@@ -84,7 +79,6 @@ def train(
         FitError: the loss is not finite; names the series.
     """
     distributed = context.distributed
-    learner.training_pools = pools_of_windows(learner.network, store, split, config)
     if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
     best, files = KeepBest(config.fit.patience), context.checkpoints
@@ -129,26 +123,6 @@ def train(
     if best.weights is not None:
         learner.average.load_state_dict(best.weights)
     return best
-
-
-@torch.no_grad()
-def pools_of_windows(network: Network, store: WindowStore, split: Split, plan: Plan) -> Pool | None:
-    """Returns what experts forecast for all training windows, where steps meet them more than once.
-
-    Always in the same batches, so that a resumed training has the same bits.
-    """
-    index, experts = split.train, network.experts
-    if experts is None or len(index) > plan.fit.steps * plan.fit.batch_size:
-        return None
-    channels = 1 if index.channels > 1 else network.shape.channels
-    if len(index) * channels * plan.horizon * len(experts.names) > _MOST_KEPT:
-        return None
-    pools = []
-    for batch in WindowSequence(store, index, np.arange(len(index)), _BATCH):
-        pools.append(network.pool(batch.inputs, network.scale(batch.inputs), batch.time))
-    return Pool(
-        *(torch.cat(parts).unflatten(0, (len(index), -1)) for parts in zip(*pools, strict=True))
-    )
 
 
 def train_rank(parent: Parent) -> None:

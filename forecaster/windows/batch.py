@@ -56,10 +56,6 @@ class Inputs:
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
 
-    def rows(self, rows: Tensor) -> Inputs:
-        """Returns some of the windows."""
-        return Inputs(*(getattr(self, field.name)[rows] for field in fields(self)))
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -74,8 +70,6 @@ class Batch:
     """[B] int64 row of the panel that holds the last observed step."""
     time: Tensor
     """[B] int64 time of that row."""
-    number: Tensor
-    """[B] int64 number of the window in its index."""
 
     def to(self, device: torch.device | str) -> Batch:
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))  # Lightning's

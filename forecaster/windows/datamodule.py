@@ -7,10 +7,8 @@ devices batch k of all ranks together holds the windows of batch k on one device
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytorch_lightning as pl
-import torch
 
 from forecaster.windows.batch import Batch
 from forecaster.windows.index import Int64, WindowIndex, window_order
@@ -119,5 +117,4 @@ class WindowDataModule(pl.LightningDataModule):
 
 def _batch(store: WindowStore, index: WindowIndex, numbers: Int64) -> Batch:
     series, channel, cutoff = index.locate(numbers)
-    batch = store.batch(series, channel if index.channels > 1 else None, cutoff)
-    return replace(batch, number=torch.from_numpy(numbers))
+    return store.batch(series, channel if index.channels > 1 else None, cutoff)

@@ -113,7 +113,7 @@ class WindowStore:
             history=history,
             history_observed=_observed(history),
         )
-        return Batch(inputs, targets[:, length:], which, at, self._time[at, 0], torch.arange(len(at)))
+        return Batch(inputs, targets[:, length:], which, at, self._time[at, 0])
 
     def _edge(self, which: Tensor, start: Tensor, width: int) -> _Edge | None:
         """Returns what is special about windows that reach outside their series; None = no window."""

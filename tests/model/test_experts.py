@@ -18,17 +18,13 @@ from small_networks import (
 )
 
 from forecaster.config import Expert, ModelPlan
-from forecaster.forecast.artifact import shape_of
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import DAMPED, ETS, Experts
-from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.runs.fit import resolve
 from forecaster.runs.pool import bare_network, solve_experts
-from forecaster.runs.train import pools_of_windows
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
-from forecaster.windows.split import split_panel
 from forecaster.windows.store import training_store
 
 ALL = tuple(name for name in get_args(Expert) if name != "linear")
@@ -355,43 +351,6 @@ def test_order_and_number_of_windows_change_nothing():
     for row in range(6):
         alone = network(rows_of(inputs, [row]))
         torch.testing.assert_close(alone, whole[[row]], rtol=1e-5, atol=1e-5)
-
-
-def test_raw_numbers_of_0_are_the_experts_as_they_are():
-    torch.manual_seed(0)
-    network, inputs = Network(make_network(PLAIN, **MANY).config, PLAIN).eval(), make_inputs(PLAIN)
-    assert not network.output.weight.any() and not network.output.bias.any()
-    with torch.no_grad():
-        corrected = network(inputs)  # the weight of the network is 1
-        network.network_weight.zero_()
-        torch.testing.assert_close(corrected, network(inputs), rtol=1e-5, atol=1e-5)
-
-
-def test_another_expert_changes_no_shape_of_the_weights_that_correct():
-    few, many = make_network(PLAIN, **EXPERTS), make_network(PLAIN, **MANY)
-    shapes = [{n: w.shape for n, w in net.named_parameters()} for net in (few, many)]
-    assert shapes[0] == shapes[1]
-    # Nor the features that experts are told apart by.
-    at = [MANY["experts"].index(name) for name in EXPERTS["experts"]]
-    assert torch.equal(few.experts.codes, many.experts.codes[at])
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_what_experts_forecast_of_all_windows_is_that_of_each(make_panel, make_plan, together):
-    panel = make_panel(2, 60, targets=2, missing=0.1)
-    plan = make_plan(5, context_length=18, model={"channel_attention": together})
-    plan = plan.with_model(**MANY, history_length=40).with_fit(batch_size=64)
-    network = make_network(shape_of(panel, 5), **plan.model.model_dump())
-    store, split = training_store(panel, plan), split_panel(panel, plan)
-    kept = pools_of_windows(network, store, split, plan.with_fit(steps=100))
-    for numbers in ([0, 1, 2, 3], [2, 5, 2, 5, 7], [7, 7, 9]):
-        (batch,) = WindowSequence(store, split.train, np.array(numbers), 64)
-        assert batch.inputs.context.shape[2] == 1 + together
-        wanted = network.pool(batch.inputs, network.scale(batch.inputs), batch.time)
-        for found, part in zip(kept, wanted, strict=True):
-            torch.testing.assert_close(found[batch.number].flatten(0, 1), part, rtol=1e-5, atol=1e-5)
-    assert pools_of_windows(network, store, split, plan.with_fit(steps=1, batch_size=8)) is None
-    assert pools_of_windows(make_network(PLAIN), store, split, plan) is None
 
 
 def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make_panel, make_config):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from small_networks import EVERYTHING, EXPERTS, HORIZON, PLAIN, make_inputs, make_network
 
-from forecaster.model.heads import quantile_loss
 from forecaster.model.loss import window_losses
+from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Batch
 
 VARIANTS = [
@@ -31,7 +31,7 @@ def test_every_weight_has_a_gradient_at_each_step_as_devices_that_average_them_e
     inputs = make_inputs(shape)
     target = torch.randn(len(inputs.elapsed), HORIZON, shape.channels)
     keys = torch.zeros(len(target), dtype=torch.int64)
-    total, _ = window_losses(network, Batch(inputs, target, *[keys] * 4))
+    total, _ = window_losses(network, Batch(inputs, target, keys, keys, keys))
     total.sum().backward()
     without = [name for name, weight in network.named_parameters() if weight.grad is None]
     assert [name for name in without if not name.startswith("experts.")] == []  # these are solved
@@ -49,7 +49,7 @@ def taught(**options):
     target = torch.randn(count, HORIZON, PLAIN.channels, generator=torch.manual_seed(1))
     target[1:, 2, 0] = torch.nan
     keys = torch.zeros(count, dtype=torch.int64)
-    total, weight = window_losses(network, Batch(inputs, target, *[keys] * 4), **options)
+    total, weight = window_losses(network, Batch(inputs, target, keys, keys, keys), **options)
     memory = network.encode(inputs)
     raw = network.decode(memory, inputs)
     quantiles = network.head(raw).detach().numpy().astype(float)
@@ -85,7 +85,8 @@ def test_other_quantiles_pull_a_median_that_learns_alone_nowhere():
     head = make_network(PLAIN).head
     raw = torch.randn(2, 3, 1, head.size, generator=torch.manual_seed(2)).requires_grad_()
     target = torch.randn(2, 3, 1, generator=torch.manual_seed(3))
-    quantile_loss(head(raw), target, head.levels, "mae").sum().backward()
+    scale = Scale(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(2, 1))
+    head.median_loss(raw, scale, target, "mae").sum().backward()
     slopes = raw.grad[..., head.median]
     torch.testing.assert_close(slopes, -(target - raw.detach()[..., head.median]).sign())
     assert bool((raw.grad != 0).any(dim=0).all())  # the others learn all the same
