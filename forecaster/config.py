@@ -187,8 +187,7 @@ class ModelConfig(Section):
     scale_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps before the cutoff whose mean and spread scale a window; null = the whole context."""
     experts: tuple[Expert, ...] | None = None
-    """Closed-form forecasts that the network weighs and corrects, as [ets, linear]; null = all that suit the
-    table, [] = none."""
+    """Closed-form forecasts beside the network, as [ets, linear]; null = all that suit the table, [] = none."""
     lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
     """Steps before the cutoff that the linear expert reads, one map each, averaged; null = chosen."""
     linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
