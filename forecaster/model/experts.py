@@ -238,9 +238,9 @@ class Experts(nn.Module):
         for name, count in (("second_naive", 1), ("second_mean", PERIODS)):
             if name in self.names:
                 count = min(count, (end - shifts[0]) // self.second)
-                spans = [filled[:, end - s - count * self.second : end - s] for s in shifts]
-                blocks = torch.stack(spans, dim=1).unflatten(-1, (count, self.second))
-                found[name] = blocks.mean(dim=-2)[..., leads % self.second]
+                back = torch.arange(1, count + 1, device=own.device)[:, None] * self.second
+                at = end - torch.tensor(shifts, device=own.device)[:, None, None] - back
+                found[name] = filled[:, at + leads % self.second].mean(dim=2)
         pattern = _season(windows, length, season)
         ahead = pattern[..., leads % season]
         # One product: thin ones take as long.
@@ -389,20 +389,20 @@ def fill(
     A gap takes the value one period before, else the last one. Before the first observation the first
     period is repeated, or the first value where there is less than a period; 0 where nothing is observed.
     """
-    steps = values.shape[1]
+    steps, exporting = values.shape[1], torch.compiler.is_exporting()
     place = torch.arange(steps, device=values.device)
-    missing = values.isnan().sum(dim=1)
-    if torch.compiler.is_exporting() or bool((missing > steps - own).any()):
-        for lag in (period, 1):
-            while lag < steps:
-                before = F.pad(values[:, :-lag], (lag, 0), value=torch.nan)
-                values = torch.where(values.isnan(), before, values)
-                lag *= 2
-    if torch.compiler.is_exporting() or bool((own < steps).any()):
+    for lag in (period, 1):
+        while lag < steps:
+            missing = values.isnan()
+            if not exporting and not bool((missing.sum(dim=1) > steps - own).any()):
+                break
+            values = torch.where(missing, F.pad(values[:, :-lag], (lag, 0), value=torch.nan), values)
+            lag *= 2
+    if exporting or bool((own < steps).any()):
         whole = torch.where(own >= period, period, 1)[:, None]
         source = (place - first[:, None]).remainder(whole) + first[:, None]
         values = torch.where(place < first[:, None], values.gather(1, source), values)
-    if torch.compiler.is_exporting() or bool((own == 0).any()):
+    if exporting or bool((own == 0).any()):
         values = torch.where(values.isnan(), 0.0, values)
     return values
 
