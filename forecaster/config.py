@@ -44,8 +44,9 @@ Expert = Literal[
     "second_mean",
     "tsb",
     "linear",
+    "arx",
 ]
-"""Closed-form forecasts; `linear` is the last of a pool."""
+"""Closed-form forecasts, in the order of a pool."""
 _Bound = Annotated[float, Field(ge=-3e38, le=3e38)]  # as numbers of tables are
 LONGEST = 1_000_000
 """Steps or tokens; larger numbers are typing errors, or meant to fill the memory."""
@@ -384,6 +385,12 @@ class ModelPlan(ModelConfig):
         0,
     )
     """Steps of the main season, and of a longer one; 0 = none."""
+    drivers: tuple[str, ...] = ()
+    """Covariates and targets that the expert `arx` may read for each target."""
+    driver_length: int = Field(1, ge=1, le=LONGEST)
+    """Steps before the cutoff for which they are cut out."""
+    driver_units: Literal["training", "window"] = "training"
+    """Whether their mean, and the unit of what they do, are those of the training rows or of the window."""
     linear_units: Literal["window", "training"] | int = "window"
     linear_lags: tuple[int, ...] = ()
     """Steps before the horizon from which the linear expert reads known covariates once more."""
@@ -395,6 +402,11 @@ class ModelPlan(ModelConfig):
     """Steps of a cycle: each linear map is averaged with one that reads whole cycles back alone."""
     linear_spans: tuple[int | None, ...] | None = None
     """Training steps, counted from the last, that linear maps are solved on, averaged; None = all."""
+
+    @property
+    def has_linear(self) -> bool:
+        """Whether linear maps are solved: `arx` corrects their forecast."""
+        return not {"linear", "arx"}.isdisjoint(self.experts)
 
     @property
     def feed_forward(self) -> int:

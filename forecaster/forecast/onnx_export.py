@@ -172,6 +172,7 @@ def _sizes(artifact: Artifact) -> dict[str, tuple[int, ...]]:
         "elapsed": (whole,),
         "channel": (shape.channels,),
         "history": (artifact.plan.model.history_length, shape.channels),
+        "drivers": (artifact.plan.model.driver_length, len(artifact.plan.model.drivers)),
     }
 
 

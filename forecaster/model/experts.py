@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
-from forecaster.model.channels import fold
+from forecaster.model.arx import ArxForecast
+from forecaster.model.channels import fold, repeat_channels
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import LinearForecast, relative
-from forecaster.model.scaling import Scale
+from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
 
 CUTOFFS = 8
@@ -128,6 +129,19 @@ class Pool(NamedTuple):
         return mixed.clamp(min=_LEAST_UNIT)
 
 
+class Filled(NamedTuple):
+    """The history of each row, scaled units."""
+
+    values: Tensor
+    """[R, T] without gaps."""
+    apart: Tensor
+    """[R, T] as observed."""
+    observed: Tensor
+    """[R, T]"""
+    own: Tensor
+    """[R] steps since the first observation."""
+
+
 class Experts(nn.Module):
     """The pool of experts of a table, and the quantiles of their residuals."""
 
@@ -137,7 +151,8 @@ class Experts(nn.Module):
         self.season, self.second = config.seasons
         self.spacing, self.memory = config.cutoff_spacing, config.memory
         self.reach = CUTOFFS * self.spacing
-        self.linear = LinearForecast(config, shape) if "linear" in self.names else None
+        self.linear = LinearForecast(config, shape) if config.has_linear else None
+        self.arx = ArxForecast(config, shape) if "arx" in self.names else None
         self.only: str | None = None
         """The one expert that forecasts without a network; None = all, weighted."""
         leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
@@ -164,29 +179,31 @@ class Experts(nn.Module):
         self.filters = Filters(self._filters())
 
     def forward(
-        self, inputs: Inputs, scale: Scale, known: Float[Tensor, "B T X"], time: Tensor | None = None
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        scaler: ContextScaler,
+        known: Float[Tensor, "B T X"],
+        time: Int[Tensor, " B"] | None = None,
     ) -> Pool:
         """Returns the forecasts and earlier errors of all experts.
 
-        `known`: standardised known covariates, 0 where missing. `time`: int64 [B] of the cutoffs of
-        training windows, which the linear forecast makes by a map solved without their block of time.
+        `scaler`: that of the network. `known`: standardised known covariates, 0 where missing. `time`: of
+        the cutoffs of training windows, which are forecast by maps solved without their block of time.
         """
-        observed = fold(inputs.history_observed)[..., 0]
-        apart = fold(scale.apply(inputs.history))[..., 0].clamp(-_FARTHEST, _FARTHEST)
-        first = observed.float().argmax(dim=1)
-        own = observed.shape[1] - torch.where(observed.any(dim=1), first, observed.shape[1])
-        filled = fill(torch.where(observed, apart, torch.nan), first, own, self.season)
+        filled, apart, observed, own = self.filled(inputs, scale)
         leads = torch.arange(self.horizon, device=filled.device)
         now = self._stacked(inputs, scale, filled, own, [0], leads)[:, 0]
         shifts = [n * self.spacing for n in range(CUTOFFS, 0, -1)]
         scored = leads[self._scored]
         before = self._stacked(inputs, scale, filled, own, shifts, scored)
         if self.linear is not None:
-            linear, unit = self.linear, self.linear.units(inputs, scale)
-            spread = relative(unit, scale)[:, None]
-            now[..., -1] = linear.center(inputs, unit, known, time)[:, 0] * spread
-            early = linear.center(inputs, unit, known, time, shifts, self._scored)
-            before[..., -1] = early * spread[:, None]
+            every = torch.arange(self.horizon).tolist()
+            for back, at, found in (([0], every, now[:, None]), (shifts, self._scored, before)):
+                mapped = self._mapped(inputs, scale, scaler, known, filled, back, at, time)
+                for name, forecast in mapped.items():
+                    if name in self.names:
+                        found[..., self.names.index(name)] = forecast
         truth, there = self._truth(apart, observed, shifts, scored)
         error, count = self._errors(before, truth, there, own, shifts)
         formed = self._formed(inputs, own)
@@ -198,6 +215,42 @@ class Experts(nn.Module):
         logits = torch.where(formed, logits, -torch.inf)
         bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
         return Pool(now, error, logits, count, self._scatter(filled, own), bucket)
+
+    def filled(self, inputs: Inputs, scale: Scale) -> Filled:
+        """Returns the history in scaled units, with and without gaps."""
+        observed = fold(inputs.history_observed)[..., 0]
+        apart = fold(scale.apply(inputs.history))[..., 0].clamp(-_FARTHEST, _FARTHEST)
+        first = observed.float().argmax(dim=1)
+        own = observed.shape[1] - torch.where(observed.any(dim=1), first, observed.shape[1])
+        values = fill(torch.where(observed, apart, torch.nan), first, own, self.season)
+        return Filled(values, apart, observed, own)
+
+    def _mapped(
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        scaler: ContextScaler,
+        known: Tensor,
+        filled: Tensor,
+        shifts: list[int],
+        leads: list[int],
+        time: Tensor | None,
+    ) -> dict[str, Float[Tensor, "R J L"]]:
+        """The forecasts of maps solved over training windows, at cutoffs some steps back."""
+        linear = self.linear
+        assert linear is not None
+        unit = linear.units(inputs, scale)
+        at = slice(None) if len(leads) == self.horizon else leads
+        center = linear.center(inputs, unit, known, time, shifts, at)
+        found = {"linear": center * relative(unit, scale)[:, None, None]}
+        if self.arx is not None:
+            block = None
+            if time is not None and linear.held_out:
+                back = torch.tensor(shifts, device=time.device) * linear.step
+                cutoff = repeat_channels(time, inputs.channel.shape[1])[:, None] - back.round().long()
+                block = linear.held_out[0].block(cutoff)
+            found["arx"] = self.arx(inputs, scale, scaler, filled, found["linear"], shifts, at, block)
+        return found
 
     def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
         """Returns the quantiles of the weighted mean, or of the only expert, scaled units."""
@@ -268,7 +321,7 @@ class Experts(nn.Module):
         if "tsb" in self.names:
             zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()
             found["tsb"] = _tsb(windows, there, zero).expand(-1, -1, len(leads))
-        found["linear"] = torch.zeros_like(found["naive"])
+        found["linear"] = found["arx"] = torch.zeros_like(found["naive"])
         return torch.stack([found[name] for name in self.names], dim=-1)
 
     def _growing(
@@ -353,6 +406,10 @@ class Experts(nn.Module):
             demand = self.intermittent[inputs.channel].flatten()[:, None]
             at = torch.tensor([name == "tsb" for name in self.names], device=own.device)
             formed = formed & (demand | ~at)
+        if self.arx is not None:
+            driven = self.arx.used[inputs.channel].flatten()[:, None]
+            at = torch.tensor([name == "arx" for name in self.names], device=own.device)
+            formed = formed & (driven | ~at)
         return formed | ~formed.any(dim=1, keepdim=True)
 
     def _scatter(self, filled: Float[Tensor, "R T"], own: Int[Tensor, " R"]) -> Float[Tensor, " R"]:

@@ -109,7 +109,9 @@ class Network(nn.Module):
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
         assert self.experts is not None
-        found: Pool = self.experts(inputs, scale, self.embedding.known_numbers(inputs), time)
+        found: Pool = self.experts(
+            inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time
+        )
         return found
 
     def expert_quantiles(self, inputs: Inputs) -> Float[Tensor, "B H C Q"]:

@@ -102,7 +102,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "attention_length": context,
         **pool_settings(model, panel, horizon),
     }
-    if "linear" in settled["experts"]:
+    if not {"linear", "arx"}.isdisjoint(settled["experts"]):
         back = CUTOFFS * settled["cutoff_spacing"]
         settled |= linear_settings(model, panel, context, back)
     plan = parse_plan(

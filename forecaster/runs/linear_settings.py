@@ -77,7 +77,7 @@ def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
     without them; validation alone may be of another regime. Training spans are scored by validation
     alone, because the quarters before a span are forecast by what came later.
     """
-    if "linear" not in plan.model.experts:
+    if not plan.model.has_linear:
         return plan
     panel = with_categories(panel, split.train_end)
     plain = plan.with_model(

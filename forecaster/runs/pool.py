@@ -30,6 +30,7 @@ from forecaster.panel.arrays import blocks, owners
 from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
+from forecaster.runs.arx import solve_arx
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.ridge import solve_linear
 from forecaster.runs.versions import versions
@@ -49,6 +50,8 @@ _FEWER = 4  # times fewer windows for each class of short histories
 _POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
 _TABLE = 20  # windows side by side at which errors on all of them count half
 _PRIOR = 4  # windows side by side that a normal distribution counts as
+_LAGS, _LEAST_LAGS, _CANDIDATES = 96, 8, 4096  # steps back of a driver; of all drivers together
+_DRIVEN_ROWS, _MOST_CHANNELS = 200, 50  # fewer rows choose no drivers; more channels take too long
 _BATCH = 256
 
 
@@ -88,6 +91,9 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         suitable -= {"growing_season"}
     if not _intermittent(panel, panel.indptr[1:]).any():
         suitable -= {"tsb"}
+    drivers = _drivers(panel, longest)
+    if drivers:
+        suitable |= {"arx"}
     if unsuited := sorted(set(asked or ()) - suitable):
         raise ConfigError(
             f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it (season "
@@ -95,12 +101,18 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
             f"{', '.join(name for name in get_args(Expert) if name in suitable)}"
         )
     names = tuple(name for name in get_args(Expert) if name in (asked or suitable))
+    lags = 0
+    if "arx" in names:
+        lags = min(_LAGS, max(horizon, season, _MEMORY // 8), _CANDIDATES // len(drivers))
     return {
         "experts": names,
         "history_length": max(memory, back) + reach,
         "memory": memory,
         "cutoff_spacing": spacing,
         "seasons": (season, second),
+        "drivers": drivers if lags else (),
+        "driver_length": lags + reach if lags else 1,
+        "driver_units": "training" if panel.n_series == 1 else "window",
     }
 
 
@@ -113,6 +125,7 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
     if experts is None:
         return
     solve_linear(network, panel, plan, split.train)
+    solve_arx(network, panel, plan, split.train, store)
     demand = _intermittent(panel, split.train_end)
     experts.intermittent[1:] = torch.from_numpy(demand)
     experts.intermittent[0] = bool(demand.all())
@@ -160,6 +173,15 @@ def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
     longer = (steps for name in calendar.cycles if (steps := cycle_steps(calendar, name)) > season)
     second = min(longer, default=0)
     return season, second if season > 1 and second <= longest // 2 else 0
+
+
+def _drivers(panel: Panel, longest: int) -> tuple[str, ...]:
+    """The columns that `arx` may read, the last ones of the table: covariates, and targets where some."""
+    schema = panel.schema
+    if not panel.regular or longest < _DRIVEN_ROWS or panel.n_channels > _MOST_CHANNELS:
+        return ()
+    names = schema.columns if panel.n_channels > 1 else schema.past_numeric + schema.known_numeric
+    return names if len(names) <= _CANDIDATES // _LEAST_LAGS else ()
 
 
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:

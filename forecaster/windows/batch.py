@@ -5,7 +5,7 @@ The network receives `Inputs` and therefore cannot see a target.
 Numbers in data units are float64, phases and elapsed times float32.
 
 Axes: B batch of windows · L context · H horizon · C channel · P past covariate · K known covariate ·
-S static covariate · N calendar cycle. Cells that are not observed hold NaN (numbers) or code 0
+S static covariate · N calendar cycle · D step of a driver. Cells that are not observed hold NaN (numbers) or code 0
 (categories) and must be masked, never read.
 """
 
@@ -52,6 +52,9 @@ class Inputs:
     missing."""
     history_observed: Tensor
     """[B, T, C] True where `history` is real."""
+    drivers: Tensor
+    """[B, D, K] columns that the expert `arx` reads, up to and including the cutoff, data units; NaN =
+    missing."""
 
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))

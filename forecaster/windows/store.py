@@ -61,7 +61,10 @@ class WindowStore:
         self._channel = torch.from_numpy(channel.astype(np.int64))
         self._static = _tensor(panel.static)
         self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)
-        self._values = _at_least(panel.values, max(self._width, self._history))
+        self._driver_length = plan.driver_length
+        widest = max(self._width, self._history, self._driver_length)
+        self._values = _at_least(panel.values, widest)
+        self._drivers = self._values[:, self._values.shape[1] - len(plan.drivers) :]
         self._codes = _at_least(panel.codes, self._width)
         self._no_codes = torch.zeros((1, self._width, 0), dtype=torch.int64)
         self._phase, self._phase_offset = self._phases(panel)
@@ -112,6 +115,7 @@ class WindowStore:
             else self._channel[torch.from_numpy(channel)][:, None],
             history=history,
             history_observed=_observed(history),
+            drivers=self._drivers_of(which, at),
         )
         return Batch(inputs, targets[:, length:], which, at, self._time[at, 0])
 
@@ -156,6 +160,15 @@ class WindowStore:
         targets = self._values[:, : self._channels]
         block = _windows(targets, width).index_select(0, start.clamp(min=0))
         return block if edge is None else edge.mended(block, targets, edge.rows, torch.nan)
+
+    def _drivers_of(self, which: Tensor, at: Tensor) -> Tensor:
+        """Returns [B, D, K] what `arx` reads of other columns, up to the cutoff."""
+        width, start = self._driver_length, at - (self._driver_length - 1)
+        if self._drivers.shape[1] == 0:
+            return self._drivers.new_empty((len(at), width, 0))
+        block = _windows(self._drivers, width).index_select(0, start.clamp(min=0))
+        edge = self._edge(which, start, width)
+        return block if edge is None else edge.mended(block, self._drivers, edge.rows, torch.nan)
 
     def _elapsed_of(self, at: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
         if self._regular:

@@ -1,0 +1,153 @@
+"""ARX: the linear forecast corrected by past values of covariates and of other channels.
+
+    forecast − level, of the linear expert       × a number per lead ┐
+    the last values of the channel, less level   × map               │
+    level, less the mean of the training rows    × map               │  + linear forecast
+    chosen columns at chosen lags (drivers)      × map               ┘
+
+ARX: autoregression with exogenous inputs. Each channel has its own drivers and its own map; a channel
+without drivers has no such forecast. All numbers are in units of the window's spread, and drivers in those
+of the channel's training spread over it, so that a relation in data units is one number at all times.
+
+Axes: B batch · C channel · R row, a channel of a window · J cutoff · D step of a driver · K driver column ·
+F driver at a lag · N number that a map reads · L lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from forecaster.config import ModelPlan
+from forecaster.model.channels import repeat_channels
+from forecaster.model.embedding import Shape
+from forecaster.model.linear import ALL, EARLY, mapped
+from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.windows.batch import Inputs
+
+MOST_DRIVERS = 64
+"""Columns at a lag that one channel reads."""
+TAIL = 24
+"""Own values that it reads."""
+_FARTHEST = 6.0  # training spreads of a driver
+
+
+class ArxForecast(nn.Module):
+    """A map per channel from drivers and own values to what the linear forecast misses."""
+
+    def __init__(self, config: ModelPlan, shape: Shape):
+        """Starts without drivers."""
+        super().__init__()
+        channels, columns = shape.channels + 1, len(config.drivers)
+        self.absolute = config.driver_units == "training"
+        self.tail = min(TAIL, config.memory)
+        count = self.tail + 1 + MOST_DRIVERS + 1
+        self.maps: Tensor
+        """[EARLY or ALL, C + 1, N, H]; code 0 has none. The last row is the number per lead."""
+        self.register_buffer("maps", torch.zeros(2, channels, count, shape.horizon))
+        self.column: Tensor
+        self.lag: Tensor
+        """[C + 1, F] steps back from the cutoff."""
+        for name in ("column", "lag"):
+            buffer = torch.zeros(channels, MOST_DRIVERS, dtype=torch.int64)
+            self.register_buffer(name, buffer)
+        self.used: Tensor
+        """[C + 1] whether a channel has drivers."""
+        self.register_buffer("used", torch.zeros(channels, dtype=torch.bool))
+        self.loc: Tensor
+        self.spread: Tensor
+        """[K] mean and spread of each driver column in the training rows."""
+        self.register_buffer("loc", torch.zeros(columns, dtype=torch.float64))
+        self.register_buffer("spread", torch.ones(columns, dtype=torch.float64))
+        self.held_out: Tensor | None = None
+        """[block, C + 1, N, H] for training windows, as `LinearForecast.held_out`; None when not training."""
+
+    def forward(
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        scaler: ContextScaler,
+        filled: Float[Tensor, "R T"],
+        linear: Float[Tensor, "R J L"],
+        shifts: Sequence[int],
+        leads: slice | Sequence[int],
+        block: Int[Tensor, "R J"] | None = None,
+    ) -> Float[Tensor, "R J L"]:
+        """Returns forecasts at cutoffs some steps back, scaled units.
+
+        Args:
+            inputs: windows.
+            scale: of their contexts.
+            scaler: holds mean and spread of the training rows of each channel.
+            filled: history without gaps, scaled units.
+            linear: what the linear expert forecasts there, scaled units.
+            shifts: steps back of each cutoff.
+            leads: those of `linear`.
+            block: of the training time that each cutoff falls into; None = not a training window.
+        """
+        code = inputs.channel.flatten()
+        own, level = self.own(filled, inputs, scale, scaler, shifts)
+        read = torch.cat([own, self.drivers(inputs, scale, scaler, shifts, code)], dim=-1)
+        if block is None:
+            maps, group = (
+                self.maps[EARLY if any(shifts) else ALL],
+                code[:, None].expand(-1, len(shifts)),
+            )
+        else:
+            assert self.held_out is not None
+            count = self.held_out.shape[1]
+            maps, group = self.held_out.flatten(0, 1), block * count + code[:, None]
+        maps, group = maps[..., leads], group.flatten()
+        missed = mapped(read.flatten(0, 1), maps[:, :-1], group).unflatten(0, linear.shape[:2])
+        along = maps[group, -1].unflatten(0, linear.shape[:2])
+        forecast: Tensor = linear + missed + (linear - level) * along
+        return forecast
+
+    def own(
+        self,
+        filled: Float[Tensor, "R T"],
+        inputs: Inputs,
+        scale: Scale,
+        scaler: ContextScaler,
+        shifts: Sequence[int],
+    ) -> tuple[Float[Tensor, "R J N"], Float[Tensor, "R J 1"]]:
+        """Returns what maps read of the channel itself, and the level of its last values."""
+        end = filled.shape[1]
+        last = torch.stack([filled[:, end - s - self.tail : end - s] for s in shifts], dim=1)
+        level = last.mean(dim=-1, keepdim=True)
+        apart = (scale.level + scale.loc - scaler.loc[inputs.channel]) / scale.scale
+        apart = apart.flatten().float()[:, None, None] + level
+        above = apart if self.absolute else torch.zeros_like(level)
+        return torch.cat([last - level, above], dim=-1), level
+
+    def drivers(
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        scaler: ContextScaler,
+        shifts: Sequence[int],
+        code: Int[Tensor, " R"],
+    ) -> Float[Tensor, "R J F"]:
+        """Returns the chosen columns at the chosen lags, 0 where missing."""
+        values = self.standardised(inputs, scale, scaler)
+        back = torch.tensor(shifts, device=code.device)[:, None] + self.lag[code][:, None]
+        at = (values.shape[1] - 1 - back).clamp(0, values.shape[1] - 1)  # [R, J, F]
+        row = torch.arange(len(code), device=code.device)[:, None, None]
+        found: Tensor = values[row, at, self.column[code][:, None]]
+        return found
+
+    def standardised(
+        self, inputs: Inputs, scale: Scale, scaler: ContextScaler
+    ) -> Float[Tensor, "R D K"]:
+        """Returns all driver columns in the units of maps; 0 where missing."""
+        values, channels = inputs.drivers, inputs.channel.shape[1]
+        loc = self.loc if self.absolute else values.nanmean(dim=1, keepdim=True)
+        apart = ((values - loc) / self.spread).clamp(-_FARTHEST, _FARTHEST).nan_to_num(0.0).float()
+        apart = repeat_channels(apart, channels)
+        if not self.absolute:
+            return apart
+        unit = (scaler.scale[inputs.channel] / scale.scale).flatten().float()
+        return apart * unit[:, None, None]
