@@ -50,10 +50,8 @@ class OnnxGraph(nn.Module):
         super().__init__()
         self.ensemble = copy.deepcopy(artifact.ensemble)
         for member in self.ensemble.members:
-            if member.experts is not None:  # a graph cannot branch on a tensor, as this weight is
-                weight = float(member.network_weight)  # type: ignore[arg-type]
-                del member.network_weight
-                member.network_weight = weight  # type: ignore[assignment]
+            if member.experts is not None:  # a graph cannot branch on a tensor
+                member.settled = member.network_weights()  # type: ignore[operator]
         self.shape, self.sizes = artifact.shape, _sizes(artifact)
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 

@@ -3,7 +3,8 @@
     forecast − level, of the linear expert       × a number per lead ┐
     the last values of the channel, less level   × map               │
     level, less the mean of the training rows    × map               │  + linear forecast
-    chosen columns at chosen lags (drivers)      × map               ┘
+    chosen columns at chosen lags (drivers),     × map               ┘
+    or their squares
 
 ARX: autoregression with exogenous inputs. Each channel has its own drivers and its own map; a channel
 without drivers has no such forecast. All numbers are in units of the window's spread, and drivers in those
@@ -50,7 +51,7 @@ class ArxForecast(nn.Module):
         self.register_buffer("maps", torch.zeros(2, channels, count, shape.horizon))
         self.column: Tensor
         self.lag: Tensor
-        """[C + 1, F] steps back from the cutoff."""
+        """[C + 1, F] steps back from the cutoff; a column from K on is the square of one before."""
         for name in ("column", "lag"):
             buffer = torch.zeros(channels, MOST_DRIVERS, dtype=torch.int64)
             self.register_buffer(name, buffer)
@@ -141,11 +142,12 @@ class ArxForecast(nn.Module):
 
     def standardised(
         self, inputs: Inputs, scale: Scale, scaler: ContextScaler
-    ) -> Float[Tensor, "R D K"]:
-        """Returns all driver columns in the units of maps; 0 where missing."""
+    ) -> Float[Tensor, "R D KK"]:
+        """Returns all driver columns, then their squares, in the units of maps; 0 where missing."""
         values, channels = inputs.drivers, inputs.channel.shape[1]
         loc = self.loc if self.absolute else values.nanmean(dim=1, keepdim=True)
-        apart = ((values - loc) / self.spread).clamp(-_FARTHEST, _FARTHEST).nan_to_num(0.0).float()
+        apart = ((values - loc) / self.spread).clamp(-_FARTHEST, _FARTHEST)
+        apart = torch.cat([apart, apart.square() - 1], dim=-1).nan_to_num(0.0).float()
         apart = repeat_channels(apart, channels)
         if not self.absolute:
             return apart

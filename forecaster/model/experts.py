@@ -107,6 +107,8 @@ class Pool(NamedTuple):
     """[R] mean distance of values one season apart."""
     bucket: Tensor
     """[R] int64 class of the length of history (`Experts.longest`)."""
+    width: Tensor
+    """[R] of the bands of the row's channel relative to others."""
 
     @property
     def weights(self) -> Float[Tensor, "R E"]:
@@ -126,7 +128,7 @@ class Pool(NamedTuple):
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
         mixed = (self.known * error + _SCATTER * self.scatter) / (self.known + _SCATTER)
-        return mixed.clamp(min=_LEAST_UNIT)
+        return mixed.clamp(min=_LEAST_UNIT) * self.width
 
 
 class Filled(NamedTuple):
@@ -169,6 +171,9 @@ class Experts(nn.Module):
         self.register_buffer("initial", initial, persistent=False)
         offsets = initial.expand(-1, 1 + len(self.names), shape.horizon, -1)
         self.register_buffer("offsets", offsets.clone())
+        self.width: Tensor
+        """[C + 1] of the bands of a channel relative to the others'."""
+        self.register_buffer("width", torch.ones(shape.channels + 1))
         self.worse: Tensor
         """[E] error on the training windows over the least − 1, shrunk to 0 where these are few."""
         self.register_buffer("worse", torch.zeros(len(self.names)))
@@ -214,7 +219,8 @@ class Experts(nn.Module):
         logits = logits.clamp(min=-_MOST_LOGIT)
         logits = torch.where(formed, logits, -torch.inf)
         bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
-        return Pool(now, error, logits, count, self._scatter(filled, own), bucket)
+        width = self.width[inputs.channel].flatten()
+        return Pool(now, error, logits, count, self._scatter(filled, own), bucket, width)
 
     def filled(self, inputs: Inputs, scale: Scale) -> Filled:
         """Returns the history in scaled units, with and without gaps."""

@@ -54,8 +54,10 @@ class Network(nn.Module):
         if config.experts:
             self.experts = Experts(config, shape)
             self.network_weight: Tensor
-            """Weight of the network in the forecast; the rest is that of the experts without it."""
-            self.register_buffer("network_weight", torch.ones(()))
+            """[C + 1] weight of the network in the forecast of each channel; the rest is the experts'."""
+            self.register_buffer("network_weight", torch.ones(shape.channels + 1))
+            self.settled: tuple[float, float] | None = None
+            """Smallest and largest network weight where they may not be read from the tensor: in a graph."""
         if not self.output.weight.is_meta:  # counting parameters needs no values
             self._initialise()
 
@@ -95,16 +97,26 @@ class Network(nn.Module):
         """
         if self.config.decoder == "autoregressive":
             return self._sampled(inputs, key, paths or NUM_SAMPLES)
-        weight = 1.0 if self.experts is None else float(self.network_weight)
-        if weight == 0:
+        least, most = self.network_weights()
+        if most == 0:
             return Prediction(self.expert_quantiles(inputs), None, None)
         memory = self.encode(inputs)
         raw = self.decode(memory, inputs)
         quantiles = self.head.quantiles(raw, memory.scale)
-        if weight < 1:
+        if least < 1:
+            weight = self.network_weight[inputs.channel][:, None, :, None].to(quantiles.dtype)
             return Prediction(torch.lerp(self.expert_quantiles(inputs), quantiles, weight), None, None)
         mean = self.head.mean(raw, memory.scale) if self.experts is None else None
         return Prediction(quantiles, mean, None)
+
+    def network_weights(self) -> tuple[float, float]:
+        """Returns the smallest and the largest weight of the network; 1 and 1 where there are no experts."""
+        if self.experts is None:
+            return 1.0, 1.0
+        if self.settled is not None:
+            return self.settled
+        least, most = torch.aminmax(self.network_weight)
+        return float(least), float(most)
 
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""

@@ -1,6 +1,6 @@
 """Drivers of each channel, chosen and solved over training windows: what `model/arx.py` holds.
 
-    screening   columns at a lag that correlate most with what the linear forecast misses
+    screening   columns at a lag, and their squares, that correlate most with what the linear forecast misses
     selection   orthogonal matching pursuit: the one that explains most of the rest, again and again
     solution    ridge maps of the first 0, 1, 2, 4, … 64 of them; held-out quarters choose the number
 
@@ -54,6 +54,14 @@ class Rows(NamedTuple):
     quarter: Floats
     """[N]"""
 
+    def read(self, chosen: Int64) -> Floats:
+        """[N, F] what maps of these candidates read."""
+        return np.concatenate([self.own, self.candidates[:, chosen]], axis=1)
+
+    def sums(self, chosen: Int64) -> Sums:
+        """Returns what the maps of these candidates are solved from."""
+        return Sums.of(self.read(chosen), self.forecast, self.missed)
+
 
 def solve_arx(
     network: Network, panel: Panel, plan: Plan, index: WindowIndex, store: WindowStore
@@ -68,7 +76,7 @@ def solve_arx(
     arx.maps.zero_()
     lags = plan.model.driver_length - experts.reach
     columns = [names.index(name) for name in plan.model.drivers]
-    most = min(_ROWS, _CELLS // (lags * len(columns)))
+    most = min(_ROWS, _CELLS // (2 * lags * len(columns)))
     found, _, rows = index.locate(even_draw(len(index), most))
     series, cutoff = np.unique(np.stack([found, rows]), axis=1)
     values = panel.values[cutoff][:, columns]
@@ -82,18 +90,17 @@ def solve_arx(
     held_out = arx.maps.new_zeros(blocks, *arx.maps.shape[1:])
     for channel in range(panel.n_channels):
         rows_of = _rows(network, experts, store, series, channel, cutoff)
-        others = np.repeat(np.array(columns) != channel, lags)  # its own values are read already
-        chosen = _selected(rows_of, others)
-        solved = _solved(rows_of, chosen, blocks)
+        others = np.repeat(np.array(columns * 2) != channel, lags)  # its own values are read already
+        solved = _solved(rows_of, others, blocks)
         if solved is None:
             continue
-        code, own = channel + 1, rows_of.own.shape[1]
-        count = solved.shape[1] - own - 1
-        arx.column[code, :count] = torch.from_numpy(chosen[:count] // lags)
-        arx.lag[code, :count] = torch.from_numpy(chosen[:count] % lags)
+        chosen, maps = solved
+        code, own, count = channel + 1, rows_of.own.shape[1], len(chosen)
+        arx.column[code, :count] = torch.from_numpy(chosen // lags)
+        arx.lag[code, :count] = torch.from_numpy(chosen % lags)
         arx.used[code] = True
-        held_out[:, code, : own + count] = torch.from_numpy(solved[:, :-1])
-        held_out[:, code, -1] = torch.from_numpy(solved[:, -1])
+        held_out[:, code, : own + count] = torch.from_numpy(maps[:, :-1])
+        held_out[:, code, -1] = torch.from_numpy(maps[:, -1])
     arx.held_out = held_out
     arx.maps.copy_(held_out[[-2, -1]])
 
@@ -158,31 +165,34 @@ def _selected(rows: Rows, allowed: NDArray[np.bool_]) -> Int64:
     return np.array(chosen, np.int64)
 
 
-def _solved(rows: Rows, chosen: Int64, blocks: int) -> NDArray[np.float32] | None:
-    """[block, F + 1, H] maps without each quarter, and without none; None = drivers are worth nothing."""
-    read = np.concatenate([rows.own, rows.candidates[:, chosen]], axis=1)
-    own, inside = rows.own.shape[1], [rows.quarter == block for block in range(blocks - 1)]
-    if sum(part.any() for part in inside) < 2 or not len(chosen):
+def _solved(
+    rows: Rows, allowed: NDArray[np.bool_], blocks: int
+) -> tuple[Int64, NDArray[np.float32]] | None:
+    """Drivers and their maps [block, F + 1, H], without each quarter and without none.
+
+    None: drivers chosen without a quarter are worth nothing there.
+    """
+    inside = [rows.quarter == block for block in range(blocks - 1)]
+    errors: dict[tuple[int, float], float] = {}
+    for part in inside:
+        if not part.any() or part.all():
+            continue
+        others, held_out = (Rows(*(cells[which] for cells in rows)) for which in (~part, part))
+        order = _selected(others, allowed)
+        sums, read = others.sums(order), held_out.read(order)
+        for count in _COUNTS if len(order) else ():
+            for penalty in _PENALTIES:
+                found = sums.solution(rows.own.shape[1] + count, penalty)
+                missed = held_out.missed - read[:, : len(found) - 1] @ found[:-1]
+                error = np.abs(missed - held_out.forecast * found[-1]).sum()
+                errors[count, penalty] = errors.get((count, penalty), 0.0) + float(error)
+    if not errors or min(errors.values()) > _WORTH * np.abs(rows.missed).sum():
         return None
-    sums = [Sums.of(read[part], rows.forecast[part], rows.missed[part]) for part in inside]
-    total = Sums(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
-    without = [Sums(*(a - b for a, b in zip(total, part, strict=True))) for part in sums]
-    least: float = _WORTH * np.abs(rows.missed).sum()
-    best = None
-    for count in dict.fromkeys(min(count, len(chosen)) for count in _COUNTS):
-        for penalty in _PENALTIES:
-            maps = [own_sums.solution(own + count, penalty) for own_sums in without]
-            error = sum(
-                np.abs(
-                    rows.missed[part]
-                    - read[part, : own + count] @ found[:-1]
-                    - rows.forecast[part] * found[-1]
-                ).sum()
-                for part, found in zip(inside, maps, strict=True)
-            )
-            if error < least:
-                least, best = error, [*maps, total.solution(own + count, penalty)]
-    return None if best is None else np.stack(best).astype(np.float32)
+    count, penalty = min(errors, key=errors.__getitem__)
+    chosen = _selected(rows, allowed)[:count]
+    without = [Rows(*(cells[~part] for cells in rows)).sums(chosen) for part in inside]
+    maps = [own.solution(len(own.gram), penalty) for own in (*without, rows.sums(chosen))]
+    return chosen, np.stack(maps).astype(np.float32)
 
 
 class Sums(NamedTuple):
@@ -215,7 +225,7 @@ class Sums(NamedTuple):
 
     def solution(self, count: int, penalty: float) -> Floats:
         """[F + 1, H] the ridge map of the first numbers read and, last, of the linear forecast itself."""
-        held = penalty * max(float(self.windows), 1.0)
+        count, held = min(count, len(self.gram)), penalty * max(float(self.windows), 1.0)
         gram = self.gram[:count, :count] + held * np.eye(count)
         shared, cross = self.shared[:count], self.cross[:count]
         solved = np.linalg.solve(gram, np.concatenate([shared, cross], axis=1))

@@ -40,6 +40,7 @@ from forecaster.runs.members import (
     choose_network_weights,
     curves_of,
     experts_alone,
+    mean_weight,
     member_metrics,
 )
 from forecaster.runs.pool import pool_settings, smallest
@@ -356,6 +357,6 @@ def _expert_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dic
         found.append(torch.stack([pool.weights for pool in pools], dim=-1) @ own)
     mean = torch.cat(found).mean(dim=0).tolist()
     return {
-        "network_weight": float(torch.stack([one.network_weight for one in members]) @ own),
+        "network_weight": float(torch.tensor([mean_weight(one) for one in members]) @ own),
         "expert_weights": dict(zip(names, mean, strict=True)),
     }

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from forecaster.config import FitPlan, Plan
@@ -46,6 +46,7 @@ from forecaster.windows.store import WindowStore, training_store
 
 NETWORK_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _GAIN = 0.002  # of the loss; less is not worth more of the part that may have memorised
+_OWN_GAIN, _CLEAR = 0.01, 2.0  # of the loss, and in standard errors: for a weight of one channel alone
 _UNVALIDATED = 0.5  # the errors of network and experts differ, so their mean is safe
 _MOST_NUMBERS = 1 << 21  # quantiles of a member at hand; more windows would choose the same
 _BATCH = 256
@@ -206,11 +207,13 @@ def _forget_held_out(network: Network) -> None:
     """Drops the linear maps that only training windows are forecast by."""
     if network.experts is not None and network.experts.linear is not None:
         network.experts.linear.held_out = ()
+        if network.experts.arx is not None:
+            network.experts.arx.held_out = None
 
 
 def experts_alone(networks: Sequence[Network]) -> bool:
     """Returns whether no network adds anything to the experts."""
-    return all(own.experts is not None and float(own.network_weight) == 0 for own in networks)
+    return all(own.network_weights()[1] == 0 for own in networks)
 
 
 def of_member(plan: Plan, number: int) -> Plan:
@@ -225,9 +228,7 @@ def member_metrics(members: Sequence[Trained], weights: Sequence[float]) -> dict
             "seed": member.seed,
             "steps": member.steps,
             "best_step": member.best_step,
-            "network_weight": 1.0
-            if member.network.experts is None
-            else float(member.network.network_weight),
+            "network_weight": mean_weight(member.network),
             "weight": weight,
         }
         for member, weight in zip(members, weights, strict=True)
@@ -239,6 +240,11 @@ def member_metrics(members: Sequence[Trained], weights: Sequence[float]) -> dict
         "curves": curves_of(members),
         "members": rows,
     }
+
+
+def mean_weight(network: Network) -> float:
+    """Returns the mean weight of a network over its channels; 1 without experts."""
+    return 1.0 if network.experts is None else float(network.network_weight[1:].mean())
 
 
 def curves_of(members: Sequence[Trained]) -> dict[str, list[list[float]]]:
@@ -303,11 +309,13 @@ def choose_network_weights(
     for network in networks:
         if network.experts is None:
             continue
-        weight = _UNVALIDATED if len(network.experts.names) > 1 else 0.0
-        if weight and len(split.validation_windows):
-            found = _network_weight(network, store, split) if distributed.is_main else weight
-            weight = broadcast_from_rank_zero(found, distributed)
-        network.network_weight.fill_(weight)
+        weights = torch.full_like(network.network_weight, _UNVALIDATED)
+        if len(network.experts.names) == 1:
+            weights.zero_()
+        elif len(split.validation_windows):
+            found = _network_weights(network, store, split) if distributed.is_main else []
+            weights = torch.tensor(broadcast_from_rank_zero(found, distributed))
+        network.network_weight.copy_(weights)
 
 
 def choose_ensemble_weights(
@@ -324,7 +332,7 @@ def choose_ensemble_weights(
 def _ensemble_weights(networks: Sequence[Network], store: WindowStore, split: Split) -> list[float]:
     forecasts = []
     for network in networks:
-        target, quantiles = map(torch.cat, zip(*_scored(network, store, split), strict=True))
+        target, quantiles, _ = map(torch.cat, zip(*_scored(network, store, split), strict=True))
         observed = ~target.isnan()
         forecasts.append(quantiles[observed])
     levels = torch.tensor(networks[0].config.quantile_levels)
@@ -352,10 +360,12 @@ def best_weights(
     return best
 
 
-def _network_weight(network: Network, store: WindowStore, split: Split) -> float:
+def _network_weights(network: Network, store: WindowStore, split: Split) -> list[float]:
+    """One weight for all channels, but where another is better in a channel by twice the standard error."""
     numbers = _validation_numbers(network, split)
     stretch = torch.from_numpy(stretches(split.validation, numbers, store.horizon))
-    losses = torch.zeros(len(NETWORK_WEIGHTS), int(stretch.max()) + 1, dtype=torch.float64)
+    count, channels = int(stretch.max()) + 1, network.shape.channels
+    losses = torch.zeros(len(NETWORK_WEIGHTS), count * channels, dtype=torch.float64)
     levels = torch.tensor(network.config.quantile_levels)
     parts = zip(
         stretch.split(_BATCH),
@@ -363,12 +373,24 @@ def _network_weight(network: Network, store: WindowStore, split: Split) -> float
         _scored(network, store, split, weight=1.0),
         strict=True,
     )
-    for own, (target, alone), (_, network_own) in parts:
+    for own, (target, alone, code), (_, network_own, _) in parts:
+        at = (own[:, None] * channels + code - 1).flatten()
         for number, weight in enumerate(NETWORK_WEIGHTS):
             cells = pinball(torch.lerp(alone, network_own, weight), target, levels)
             cells = cells.masked_fill(target.isnan(), 0.0)
-            losses[number].index_add_(0, own, cells.sum(dim=(1, 2)).double())
-    return NETWORK_WEIGHTS[smallest(losses)]
+            losses[number].index_add_(0, at, cells.sum(dim=1).flatten().double())
+    parted = losses.unflatten(1, (count, channels))
+    chosen = smallest(parted.sum(dim=2))
+    each = [chosen] if channels == 1 else [_better(own, chosen) for own in parted.unbind(dim=2)]
+    return [NETWORK_WEIGHTS[number] for number in (chosen, *each)]
+
+
+def _better(losses: Float[Tensor, "S G"], chosen: int) -> int:
+    """The weight of least loss, where that is clearly less than the chosen one's."""
+    best = int(losses.sum(dim=1).argmin())
+    gain = losses[chosen] - losses[best]
+    chance = _CLEAR * gain.std() * len(gain) ** 0.5 if len(gain) > 1 else torch.inf
+    return best if gain.sum() > max(float(chance), _OWN_GAIN * float(losses[best].sum())) else chosen
 
 
 def smallest(losses: Float[Tensor, "S G"]) -> int:
@@ -413,22 +435,22 @@ def _validation_numbers(network: Network, split: Split) -> Int64:
 
 def _scored(
     network: Network, store: WindowStore, split: Split, weight: float | None = None
-) -> Iterator[tuple[Float[Tensor, "B H C"], Float[Tensor, "B H C Q"]]]:
-    """Yields truth and quantiles of validation windows in scaled units; `weight` None = as it is."""
+) -> Iterator[tuple[Float[Tensor, "B H C"], Float[Tensor, "B H C Q"], Int[Tensor, "B C"]]]:
+    """Yields truth, quantiles and channels of validation windows in scaled units; `weight` None = as it is."""
     numbers = _validation_numbers(network, split)
     for batch in WindowSequence(store, split.validation, numbers, _BATCH):
         yield _cells(network, batch, weight)
 
 
 @torch.no_grad()
-def _cells(network: Network, batch: Batch, weight: float | None) -> tuple[Tensor, Tensor]:
+def _cells(network: Network, batch: Batch, weight: float | None) -> tuple[Tensor, Tensor, Tensor]:
     inputs = batch.inputs
     if weight is None:
         quantiles = network(inputs)
     else:
-        before = float(network.network_weight)
+        before = network.network_weight.clone()
         network.network_weight.fill_(weight)
         quantiles = network(inputs)
-        network.network_weight.fill_(before)
+        network.network_weight.copy_(before)
     scale = network.scale(inputs)
-    return scale.apply(batch.target), scale.apply(quantiles)
+    return scale.apply(batch.target), scale.apply(quantiles), inputs.channel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
 import numpy as np
@@ -214,11 +215,13 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
     draw = np.random.default_rng(0)
     shortest = (0, *experts.longest)
     experts.worse.zero_()
+    experts.width.fill_(1.0)
     experts.offsets.copy_(experts.initial.expand_as(experts.offsets))
     for bucket in reversed(range(len(shortest))):
         whole = bucket == len(experts.longest)
         numbers = even_draw(len(split.train), max(1, rows if whole else rows // _FEWER))
         seen: list[tuple[Pool, Tensor]] = []
+        channels = []
         for batch in WindowSequence(store, split.train, numbers, _BATCH):
             inputs = batch.inputs
             if not whole:
@@ -229,6 +232,7 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
             scale = network.scale(inputs)
             target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
             seen.append((network.pool(inputs, scale, batch.time), target))
+            channels.append(inputs.channel.flatten())
         if whole:
             missed = [
                 (own.forecasts - actual).abs() / own.scatter[:, None, None] for own, actual in seen
@@ -240,6 +244,11 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
                 (own._replace(logits=own.logits - TABLE_SHARPNESS * experts.worse), actual)
                 for own, actual in seen
             ]
+            experts.width.copy_(_widths(experts.width, seen, channels, apart))
+            seen = [
+                (own._replace(width=experts.width[code]), actual)
+                for (own, actual), code in zip(seen, channels, strict=True)
+            ]
         residuals = torch.cat([_residuals(*own) for own in seen]).numpy()
         trust = apart / (apart + _PRIOR)
         for lead in range(plan.horizon):
@@ -250,6 +259,24 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
                 found = np.quantile(near, levels, axis=0).T
                 around = torch.from_numpy(found - found[:, levels == 0.5])
                 experts.offsets[bucket, :, lead] += trust * (around - experts.offsets[bucket, :, lead])
+
+
+def _widths(
+    before: Tensor, seen: Sequence[tuple[Pool, Tensor]], channels: list[Tensor], apart: float
+) -> Tensor:
+    """[C + 1] the mean distance from the weighted mean of each channel, relative to that of all.
+
+    `apart`: windows of all channels side by side; a channel that has few is as wide as the others.
+    """
+    count = len(before) - 1
+    if count == 1:
+        return torch.ones_like(before)
+    missed = torch.cat([_residuals(*own)[..., 0] for own in seen]).abs().nanmean(dim=1)
+    code, there = torch.cat(channels), ~missed.isnan()
+    each = torch.stack([missed[(code == n) & there].mean() for n in range(1, count + 1)])
+    trust = apart / (apart + count * _PRIOR)
+    relative = (each / missed[there].mean()).nan_to_num(1.0)
+    return torch.cat([torch.ones(1), 1 + trust * (relative - 1)])
 
 
 def _residuals(pool: Pool, target: Tensor) -> Tensor:

@@ -55,7 +55,14 @@ def make_network(shape: Shape, **settings: object) -> Network:
     return network
 
 
-def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 0) -> Inputs:
+def make_inputs(
+    shape: Shape,
+    batch: int = 3,
+    missing: float = 0.2,
+    seed: int = 0,
+    drivers: int = 0,
+    driver_length: int = 1,
+) -> Inputs:
     """Returns random windows; unobserved cells hold NaN, the last context cell is always observed."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -92,6 +99,7 @@ def make_inputs(shape: Shape, batch: int = 3, missing: float = 0.2, seed: int = 
         channel=torch.arange(1, shape.channels + 1).expand(batch, -1),
         history=history,
         history_observed=~history.isnan(),
+        drivers=numbers(batch, driver_length, drivers),
     )
 
 

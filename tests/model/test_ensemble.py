@@ -98,4 +98,4 @@ def test_the_experts_of_all_members_forecast_without_networks_and_one_of_them_al
         torch.testing.assert_close(found(inputs)[..., 4], wanted, rtol=1e-5, atol=1e-5)
     assert ensemble.experts_only("theta") is None
     assert Ensemble([members[0], make_network(PLAIN)], [0.5, 0.5]).experts_only() is None
-    assert all(float(member.network_weight) == 0.5 for member in members)
+    assert all(member.network_weights() == (0.5, 0.5) for member in members)

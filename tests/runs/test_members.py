@@ -136,7 +136,7 @@ def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(make_panel, make
     artifact = fitted(panel, config, watch)
     assert [name for name, *_ in watch.seen] == [""]
     (member,) = artifact.ensemble.members
-    assert float(member.network_weight) == 0
+    assert member.network_weights() == (0, 0)
     monkeypatch.setattr(members_runs, "NETWORK_WEIGHTS", (1.0,))
     before = fitted(panel, config.replaced(fit={"refit": False})).ensemble.members[0]
     assert not torch.equal(member.experts.linear.maps[0], before.experts.linear.maps[0])  # solved again
@@ -201,7 +201,7 @@ def test_the_network_weight_is_the_smallest_whose_loss_is_next_to_the_least(two,
         if (loss - best).sum()
         <= max(0.002 * best.sum(), np.std(loss - best, ddof=1) * len(best) ** 0.5)
     ]
-    assert float(network.network_weight) == near[0]
+    assert network.network_weights() == (near[0], near[0])
 
 
 def test_attention_is_taken_where_it_is_better_in_every_stretch_and_not_by_chance():
@@ -225,7 +225,7 @@ def test_without_validation_a_network_weight_is_one_half_and_weights_are_equal(t
     unwatched = replace(split, validation_windows=split.validation_windows[:0])
     networks = list(artifact.ensemble.members)
     choose_network_weights(networks, store, unwatched, SINGLE_PROCESS)
-    assert [float(network.network_weight) for network in networks] == [0.5, 0.5]
+    assert [network.network_weights() for network in networks] == [(0.5, 0.5)] * 2
     assert choose_ensemble_weights(networks, store, unwatched, SINGLE_PROCESS) == [0.5, 0.5]
 
 

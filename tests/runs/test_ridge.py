@@ -332,4 +332,4 @@ def test_a_linear_forecast_alone_has_the_smallest_network(make_panel, make_linea
     artifact, _ = linear_of(make_panel(2, 60), make_linear(width=64))
     network = artifact.ensemble.members[0]
     assert isinstance(network, Network) and network.config.width == 4
-    assert float(network.network_weight) == 0
+    assert network.network_weights() == (0, 0)
