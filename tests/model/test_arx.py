@@ -152,7 +152,8 @@ def related(rows: int = 500) -> pl.DataFrame:
 )
 def test_a_relation_between_columns_is_found_and_keeps_after_saving(roles, tmp_path):
     frame = related()
-    given = {"experts": ["level_0.3", "linear", "arx"], "steps": 8, "tracking": False, "quiet": True}
+    config = {"model": {"experts": ["level_0.3", "linear", "arx"]}, "fit": {"steps": 8}}
+    given = {"config": config, "tracking": False, "quiet": True}
     model = fc.fit(frame.head(497), 3, out=tmp_path / "model", **roles, **given)
     experts = model.artifact.ensemble.members[0].experts
     used = dict(zip(roles["target"], experts.arx.used[1:].tolist(), strict=True))
