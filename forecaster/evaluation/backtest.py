@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -71,7 +71,7 @@ class Backtest:
     """Command, model and table for the report; None = unknown."""
     baselines: tuple[Quantiles, ...] = ()
     """Beside each of `forecasts`, by baseline: [N, H, C, Q] data units; NaN = no forecast."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     """By model, of its fits and forecasts, where measured."""
 
     def __repr__(self) -> str:
@@ -161,9 +161,9 @@ class Backtest:
         pair = {name: self.tallies[name] for name in (model, baseline)}
         return skills_over(baseline, self.forecasts, pair)[model]
 
-    @cached_property
+    @property
     def verdict(self) -> str:
-        """One sentence: whether the model is better than seasonal naive and the other baselines."""
+        """One sentence: whether the model is better than seasonal naive, and who is better than the model."""
         gain = (lambda name: self.skill(name, MODEL)) if self.tallies else None
         return verdict(self.scores, gain, self.tallies)
 
@@ -361,10 +361,9 @@ def _combine(kept: Sequence[tuple[Forecast, Quantiles]], parts: Sequence[_Part])
         scores[name] = one.overall() | {"skill": gain, "skill_low": low, "skill_high": high}
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
-    cells = sum(actual_of(one).size for one in forecasts)
+    unscored = sum(actual_of(one).size for one in forecasts) - scored
     seconds = {name: sum(part.seconds[name] for part in parts) for name in parts[0].seconds}
-    counts = scored, cells - scored
-    return Backtest(forecasts, scores, *counts, tallies, scales, None, baselines, seconds)
+    return Backtest(forecasts, scores, scored, unscored, tallies, scales, None, baselines, seconds)
 
 
 def skills_over(

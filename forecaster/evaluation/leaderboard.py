@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from forecaster.evaluation.backtest import Backtest, skills_over
-from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Only
 
@@ -19,20 +18,19 @@ class Leaderboard(Backtest):
     """A backtest of many models, ranked by WQL; "forecaster" is the model of `config`."""
 
     @cached_property
-    def excess(self) -> dict[str, Skill]:
-        """By model, the best first: WQL / WQL of "forecaster" − 1, with its paired bootstrap interval.
+    def excess(self) -> dict[str, tuple[float, ...]]:
+        """By model, the best first: WQL / WQL of "forecaster" − 1, and its paired bootstrap interval.
 
         It is not over the best row: which one that is, the same scores decide.
         """
         found = skills_over(MODEL, self.forecasts, self.tallies)
-        ranked = sorted(found, key=lambda name: -np.nan_to_num(found[name].skill, nan=-np.inf))
-        return {name: Skill(*(0 - found[name][end] for end in (0, 2, 1))) for name in ranked}
+        ranked = sorted(found, key=lambda name: np.nan_to_num(self.scores[name]["WQL"], nan=np.inf))
+        return {name: tuple(0 - found[name][end] for end in (0, 2, 1)) for name in ranked}
 
     @property
     def summary_columns(self) -> dict[str, list[Any]]:
         """The columns of `summary`, those that the shell prints."""
-        *_, coverage, _ = super().summary_columns
-        metrics = ("WQL", "MASE", coverage)
+        metrics = ("WQL", "MASE", list(super().summary_columns)[-2])
         rows = [
             (model, *(self.scores[model][name] for name in metrics), self.seconds[model], *excess)
             for model, excess in self.excess.items()
@@ -49,7 +47,9 @@ class Leaderboard(Backtest):
         from forecaster.forecast.plots import plot_ranking
 
         wql, some = self.scores[MODEL]["WQL"], [only] if isinstance(only, str) else only
-        rows = {name: [wql * (1 + value) for value in one] for name, one in self.excess.items()}
-        rows = {name: row for name, row in rows.items() if name == MODEL or name in (some or rows)}
-        label = "WQL; bars: 95 % intervals of the differences from forecaster (dashed)"
-        return plot_ranking(rows, MODEL, label)
+        rows = {
+            name: (self.scores[name]["WQL"], wql * (1 + low), wql * (1 + high))
+            for name, (_, low, high) in self.excess.items()
+            if some is None or name in (MODEL, *some)
+        }
+        return plot_ranking(rows, MODEL, "WQL; bars: 95 % intervals of the difference to forecaster")

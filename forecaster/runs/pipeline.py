@@ -18,7 +18,6 @@ from typing import Literal, get_args
 from forecaster.config import (
     Config,
     DataConfig,
-    Expert,
     FitConfig,
     ModelConfig,
     TrackingConfig,
@@ -241,8 +240,7 @@ def run_backtest_pipeline(
         report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
         backtest = replace(backtest, report_context=report_context)
         if presets is not None:
-            seconds = {**backtest.seconds, **refits.seconds}
-            backtest = Leaderboard(**vars(backtest) | {"seconds": seconds})
+            backtest = Leaderboard(**vars(backtest) | {"seconds": backtest.seconds | refits.seconds})
         if run.recorded:
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
@@ -372,7 +370,7 @@ class _Refits:
                 found[name] = self._fitted(seen, cutoff, config)
         before = self.seconds[EXPERTS]
         with self._timed(EXPERTS):
-            pools = self._experts(seen, EXPERTS, None)
+            pools = self._experts(seen, EXPERTS)
         solved = self.seconds[EXPERTS] - before
         for pool in pools.values():
             for expert in pool.plan.model.experts:
@@ -386,18 +384,16 @@ class _Refits:
         own = self.artifact.ensemble.experts_only("linear")
         if own is not None:
             return {RIDGE: replace(self.artifact, ensemble=own)}
-        return self._experts(seen, RIDGE, ("linear",))
+        return self._experts(seen, RIDGE)
 
-    def _experts(
-        self, seen: Panel, name: str, experts: tuple[Expert, ...] | None
-    ) -> dict[str, Artifact]:
-        """Experts fitted to the same rows, under a name; nothing where the rows do not allow it."""
-        asked = self.config
+    def _experts(self, seen: Panel, name: str) -> dict[str, Artifact]:
+        """The linear expert, or all, fitted to the same rows; nothing where the rows do not allow it."""
+        asked, levels = self.config, self.config.model.quantile_levels
         config = Config(
             horizon=self.horizon,
             data=asked.data,
             target=asked.target,
-            model=ModelConfig(experts=experts, quantile_levels=asked.model.quantile_levels),
+            model=ModelConfig(experts=("linear",) if name == RIDGE else None, quantile_levels=levels),
             fit=FitConfig(validation=asked.fit.validation),
         )
         try:
