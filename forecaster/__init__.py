@@ -20,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecaster.api import Forecaster, Study, backtest, check, convert, fit, load, tune
+    from forecaster.api import Forecaster, Study, backtest, check, compare, convert, fit, load, tune
     from forecaster.config import Config, load_config
     from forecaster.errors import (
         ArtifactError,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "api": ("Forecaster", "Study", "backtest", "check", "convert", "fit", "load", "tune"),
+    "api": ("Forecaster", "Study", "backtest", "check", "compare", "convert", "fit", "load", "tune"),
     "config": ("Config", "load_config"),
     "errors": (
         "ArtifactError",
@@ -67,6 +67,7 @@ __all__ = [
     "Study",
     "backtest",
     "check",
+    "compare",
     "convert",
     "fit",
     "load",

@@ -1,4 +1,4 @@
-"""The Python interface: fit, tune, backtest, check, convert, load; the classes Forecaster and Study.
+"""The Python interface: fit, tune, backtest, compare, check, convert, load; the classes Forecaster and Study.
 
 Tables go in as a path, a glob, or a pandas, polars or Arrow frame; forecasts and scores come out as
 the same kind of frame. The command line takes its options, their defaults and their help from the
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from forecaster.errors import ConfigError, DataError, check_count
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from forecaster.config import Config, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.leaderboard import Leaderboard
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.detect import Labels
     from forecaster.forecast.explain import Explanation
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from forecaster.runs.tune.outcome import Outcome
 
     Settings = str | Path | Mapping[str, Any] | Config
+    Presets = Mapping[str, Settings] | str | Path | Sequence[str | Path]
 
 _DEVICE = 'Literal["cpu", "cuda"] | None'
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -426,6 +428,7 @@ def backtest(
     *,
     config: Settings | None = None,
     experts: str | Sequence[str] | None = None,
+    presets: Presets | None = None,
     stride: int | None = None,
     covariates: object = None,
     only: str | Sequence[str] | None = None,
@@ -439,6 +442,7 @@ def backtest(
 
     Args:
         refit: Fit before the first cutoff (once), or before each.
+        presets: Further YAML files of settings, for a leaderboard. Or settings by name. None = no leaderboard.
         only: Labels of the series to score; fits read all. None = all.
         command: Command that is written into the report.
         data_options: fields of `DataConfig`.
@@ -462,13 +466,57 @@ def backtest(
     from forecaster.runs.resume import FitRequest
 
     options = BacktestOptions(windows, refit, stride, None, only)
+    contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
-    more = {"horizon": horizon, "config": config, "experts": experts, "covariates": covariates}
-    command = command or _call("fc.backtest", data, options, **more, **data_options)
+    more: dict[str, Any] = {"horizon": horizon, "config": config, "experts": experts}
+    more |= {"presets": presets, "covariates": covariates} | data_options
+    command = command or _call("fc.backtest", data, options, **more)
     return run_backtest_pipeline(
-        settings, panel, options, settings.tracking, source, quiet, name, command
+        settings, panel, options, settings.tracking, source, quiet, name, command, contenders
     )
+
+
+def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
+    """Returns configs by name that differ from some settings in how a model is made alone."""
+    from forecaster.config import config_from
+
+    if not isinstance(presets, Mapping):
+        files = [presets] if isinstance(presets, str | Path) else presets
+        presets = {Path(file).stem: file for file in files}
+        if len(presets) < len(files):
+            raise ConfigError(f"presets {[*map(str, files)]}: expected a name of its own for each")
+    alike = {name: getattr(settings, name) for name in ("data", "target", "horizon")}
+    levels = {"quantile_levels": settings.model.quantile_levels}
+    return {
+        f"preset {name}": config_from(given, None, {}).model_copy(update=alike).replaced(model=levels)
+        for name, given in presets.items()
+    }
+
+
+def compare(
+    data: object,
+    horizon: int | None = None,
+    *,
+    presets: Presets = (),
+    **options: Any,
+) -> Leaderboard:
+    """Returns the backtest of a config beside presets, all experts of the table, and baselines.
+
+    Args:
+        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
+        horizon: Steps to forecast. None = as in the config.
+        presets: Further YAML files of settings, a row each. Or settings by name.
+        options: those of `backtest`, as windows=8 or config="my.yaml".
+
+    Raises:
+        ConfigError: a setting is wrong.
+        DataError: the table cannot be understood, or has too little history for so many windows.
+
+    Example:
+        >>> compare("sales.csv", 28, presets=["configs/best.yaml"]).summary   # doctest: +SKIP
+    """
+    return cast("Leaderboard", backtest(data, horizon, presets=presets, **options))
 
 
 def _call(function: str, data: object, options: BacktestOptions, **more: object) -> str:

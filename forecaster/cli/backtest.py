@@ -32,6 +32,13 @@ def backtest(
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
     overwrite: options.Overwrite = False,
+    leaderboard: Annotated[
+        bool,
+        typer.Option("--leaderboard", help="Rank each expert alone too; --plot draws the ranking."),
+    ] = False,
+    presets: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Further --config files for the leaderboard.")
+    ] = None,
     config: options.ConfigFile = None,
     sets: options.Sets = None,
     **given: Any,
@@ -42,6 +49,9 @@ def backtest(
     has been seen. Without a model the settings are the defaults, or those of --config.
     """
     saved = model.startswith("models:/") or (Path(model) / CONTRACT).exists()
+    further = presets.split(",") if presets else [] if leaderboard else None
+    if further is not None and (saved or data is not None):
+        raise ConfigError(f"--leaderboard fits a table anew: leave out the model {model}")
     if saved and data is None:
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
     if data is not None and (config or sets):
@@ -55,7 +65,8 @@ def backtest(
 
     given["command"] = shlex.join(["forecaster", *sys.argv[1:]])
     if data is None:
-        result = api.backtest(table, config=load_config(config, sets or ()), **given)
+        settings = load_config(config, sets or ())
+        result = api.backtest(table, config=settings, presets=further, **given)
     else:
         result = api.load(model).backtest(table, **given)
     Screen().print_summary(result)

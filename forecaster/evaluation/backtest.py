@@ -71,6 +71,8 @@ class Backtest:
     """Command, model and table for the report; None = unknown."""
     baselines: tuple[Quantiles, ...] = ()
     """Beside each of `forecasts`, by baseline: [N, H, C, Q] data units; NaN = no forecast."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By model, of its fits and forecasts, where measured."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
@@ -157,12 +159,13 @@ class Backtest:
     def skill(self, model: str = MODEL, baseline: str = NAIVE) -> Skill:
         """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`)."""
         pair = {name: self.tallies[name] for name in (model, baseline)}
-        return _skills(self.forecasts, pair, baseline)[model]
+        return skills_over(baseline, self.forecasts, pair)[model]
 
     @property
     def verdict(self) -> str:
-        """One sentence: whether the model is better than seasonal naive and the other baselines."""
-        return verdict(self.scores)
+        """One sentence: whether the model is better than seasonal naive, and who is better than the model."""
+        gain = (lambda name: self.skill(name, MODEL)) if self.tallies else None
+        return verdict(self.scores, gain, self.tallies)
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.
@@ -249,7 +252,7 @@ def run_backtest(
         count = max(1, _BLOCK_CELLS // size) if size else 1
         made = list(forecasts_at(remaining[:count]))
         first, remaining = made[0][MODEL], remaining[count:]
-        size = first.quantiles.size + (0 if first.paths is None else first.paths.size)
+        size = len(made[0]) * first.quantiles.size + (0 if first.paths is None else first.paths.size)
         with scoring():
             new = list(_tally_parts(made, baselines))
         beside = [one for part in new for one in part.beside]
@@ -305,6 +308,8 @@ class _Part(NamedTuple):
     scales: Scales
     beside: list[Quantiles]
     """Of each forecast, what the other models forecast."""
+    seconds: dict[str, float]
+    """By baseline."""
 
 
 def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> Iterator[_Part]:
@@ -328,6 +333,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
             tallies,
             beside.scales,
             [dict(zip(ordered, one, strict=True)) for one in zip(*cut, strict=True)],
+            beside.seconds,
         )
 
 
@@ -348,19 +354,20 @@ def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> A
 def _combine(kept: Sequence[tuple[Forecast, Quantiles]], parts: Sequence[_Part]) -> Backtest:
     forecasts, baselines = (tuple(some) for some in zip(*kept, strict=True))
     tallies = {name: concatenate([part.tallies[name] for part in parts]) for name in parts[0].tallies}
-    skills = _skills(forecasts, tallies, NAIVE)
+    skills = skills_over(NAIVE, forecasts, tallies)
     scores: dict[str, Scores] = {}
     for name, one in tallies.items():
         gain, low, high = skills[name]
         scores[name] = one.overall() | {"skill": gain, "skill_low": low, "skill_high": high}
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
-    cells = sum(actual_of(one).size for one in forecasts)
-    return Backtest(forecasts, scores, scored, cells - scored, tallies, scales, baselines=baselines)
+    unscored = sum(actual_of(one).size for one in forecasts) - scored
+    seconds = {name: sum(part.seconds[name] for part in parts) for name in parts[0].seconds}
+    return Backtest(forecasts, scores, scored, unscored, tallies, scales, None, baselines, seconds)
 
 
-def _skills(
-    forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], baseline: str
+def skills_over(
+    baseline: str, forecasts: Sequence[Forecast], tallies: Mapping[str, Tally]
 ) -> dict[str, Skill]:
     """Skill of each model over one of them in WQL, with its bootstrap interval."""
     series, cutoff = windows_of(forecasts)

@@ -6,13 +6,15 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.evaluation.baselines import drift, naive, seasonal_naive
+from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.error_scales import Scales, scales_at
 from forecaster.evaluation.ets import ets
 from forecaster.evaluation.metrics import Scores, Tally, tally
@@ -23,9 +25,14 @@ NAIVE = "seasonal naive"
 ETS = "ETS"
 RIDGE = "ridge"
 
-CHEAP_BASELINES = (NAIVE, "naive", "drift")
+PERSISTENCE = "naive"
+
+CHEAP_BASELINES = (NAIVE, PERSISTENCE, "drift")
 BASELINES = (*CHEAP_BASELINES, ETS)
 """Baselines that need no fit."""
+
+_FORECASTS = 100  # of lead 1, from which the verdict speaks of it
+_NAMED = 3  # rivals with a lower WQL that the verdict names
 
 Quantiles = NDArray[np.float64]
 
@@ -37,6 +44,8 @@ class Baselines(NamedTuple):
     """By baseline, [N, H, C, Q] data units; NaN where a channel has no history."""
     scales: Scales
     """Of the same windows."""
+    seconds: dict[str, float]
+    """By baseline."""
 
 
 def baselines_at(
@@ -63,12 +72,16 @@ def baselines_at(
     request = (values, indptr, ends, series, horizon)
     forecasts = {
         NAIVE: lambda: seasonal_naive(*request, season, levels),
-        "naive": lambda: naive(*request, levels),
+        PERSISTENCE: lambda: naive(*request, levels),
         "drift": lambda: drift(*request, levels),
         ETS: lambda: ets(*request, season, levels),
     }
-    scales = scales_at(values, indptr, ends, season, series)
-    return Baselines({name: forecasts[name]() for name in names}, scales)
+    quantiles, seconds = {}, {}
+    for name in names:
+        begun = perf_counter()
+        quantiles[name] = forecasts[name]()
+        seconds[name] = perf_counter() - begun
+    return Baselines(quantiles, scales_at(values, indptr, ends, season, series), seconds)
 
 
 def tally_models(
@@ -95,15 +108,22 @@ def tally_models(
     }
 
 
-def verdict(scores: Mapping[str, Scores]) -> str:
-    """How "forecaster" compares with seasonal naive, and which baselines have a lower WQL than it.
+def verdict(
+    scores: Mapping[str, Scores],
+    gain: Callable[[str], Skill] | None = None,
+    tallies: Mapping[str, Tally] | None = None,
+) -> str:
+    """How "forecaster" compares with seasonal naive, and who is better: in WQL, or naive at lead 1.
 
     A loss is called a loss; a win within the bootstrap interval of 0 is not called a win.
 
     Args:
         scores: by model, WQL and MASE; of "forecaster" also its skill and interval, if any.
+        gain: the skill of a model over "forecaster" with its interval; None = not known.
+        tallies: by model; None = nothing is known of lead 1.
     """
-    return _versus_naive(scores[MODEL], scores[NAIVE]) + _better_baselines(scores)
+    overall = _versus_naive(scores[MODEL], scores[NAIVE]) + _better_models(scores, gain)
+    return overall + _first_lead(tallies or {})
 
 
 def compare(wql: float, naive: float) -> str:
@@ -136,7 +156,7 @@ def _versus_naive(model: Scores, naive: Scores) -> str:
     return text
 
 
-def _better_baselines(scores: Mapping[str, Scores]) -> str:
+def _better_models(scores: Mapping[str, Scores], gain: Callable[[str], Skill] | None) -> str:
     wql = scores[MODEL]["WQL"]
     better = sorted(
         (one["WQL"], name)
@@ -145,5 +165,19 @@ def _better_baselines(scores: Mapping[str, Scores]) -> str:
     )
     if not better:
         return ""
-    listed = [f"{name} (WQL {100 * (1 - value / wql):.1f} % lower)" for value, name in better]
-    return f"; better than it: {', '.join(listed)}"
+    lower = [f"{100 * (1 - value / wql):.1f} % lower" for value, _ in better]
+    if gain and not math.isnan((interval := gain(better[0][1])).low):
+        lower[0] += f", 95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %"
+    listed = [f"{name} (WQL {text})" for (_, name), text in zip(better, lower, strict=True)]
+    more = f" and {len(better) - _NAMED} more" if len(better) > _NAMED else ""
+    return f"; better than it: {', '.join(listed[:_NAMED])}{more}"
+
+
+def _first_lead(tallies: Mapping[str, Tally]) -> str:
+    """That naive is better one step ahead, where enough such forecasts are scored."""
+    leads = [tallies[name].by_lead() for name in (MODEL, PERSISTENCE) if name in tallies]
+    if len(leads) < 2 or leads[0]["cells"][0] < _FORECASTS:
+        return ""
+    mine, theirs = (one["MAE"][0] for one in leads)
+    better = f"; at lead 1 naive is better: MAE {theirs:.4g} against {mine:.4g}"
+    return better if theirs < mine else ""

@@ -20,6 +20,7 @@ from forecaster.config import TrackingConfig
 from forecaster.errors import number_of
 from forecaster.evaluation import report_charts as charts
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
+from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
 from forecaster.evaluation.report_data import (
     Ranking,
@@ -247,7 +248,8 @@ def _verdict(data: ReportData, assessment: Assessment) -> str:
 
 
 def _scores(backtest: Backtest) -> str:
-    return (
+    board = isinstance(backtest, Leaderboard) and backtest.scored > 0
+    return (charts.picture(backtest.plot(), "WQL of all models, as in the table") if board else "") + (
         f"<p>All models over the same {number_of(backtest.scored, 'cell')}; "
         f"{number_of(backtest.unscored, 'cell')} without an actual or a forecast are in no score. "
         f"★ is the best of its row.</p>{_score_table(backtest.scores)}"

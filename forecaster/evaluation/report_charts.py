@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,9 +158,7 @@ def picture(figure: Figure, label: str, note: str = "") -> str:
 
 
 def _model_lines(axis: Axes, x: NDArray[Any], by_model: Mapping[str, NDArray[np.float64]]) -> None:
-    for place, ((name, values), style) in enumerate(
-        zip(by_model.items(), cycle(_STYLES), strict=False)
-    ):
+    for place, ((name, values), style) in enumerate(zip(by_model.items(), _STYLES, strict=False)):
         color, dashes, marker = style
         axis.plot(
             x,

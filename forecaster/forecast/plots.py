@@ -56,6 +56,24 @@ def plot_curves(curves: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     return figure
 
 
+def plot_ranking(rows: Mapping[str, Sequence[float]], marked: str, label: str) -> Figure:
+    """Returns a row per name, from above: a dot at the value, a bar from low to high; one is marked."""
+    figure, (axis,) = panel_grid(1)
+    height, place = 1.0 + 0.26 * len(rows), range(len(rows))
+    figure.set_size_inches(8.0, height)
+    figure.subplots_adjust(left=0.25, right=0.97, top=0.98, bottom=0.6 / height)
+    value, low, high = zip(*rows.values(), strict=True)
+    colors = [BAND if name == marked else VALUES for name in rows]
+    axis.hlines(place, low, high, colors=colors, linewidth=4.0, alpha=0.3)
+    axis.scatter(value, place, color=colors, s=25, zorder=3)
+    axis.axvline(rows[marked][0], color=BAND, linewidth=1.0, linestyle="--")
+    axis.set_xlabel(label, fontsize=9)
+    tidy(axis)
+    axis.set_yticks(place, list(rows))
+    axis.invert_yaxis()
+    return figure
+
+
 def figure_svg(figure: Figure, label: str = "") -> str:
     """Returns a figure as SVG text to be inlined in a page; `label` is read out in its place."""
     import matplotlib

@@ -328,4 +328,6 @@ def cell(text: str) -> str:
 
 
 def _score(name: str, value: float) -> str:
-    return "-" if value != value else f"{value:.{3 if name.startswith(('coverage', 'skill')) else 4}g}"
+    formats = {"skill": ".3g", "seconds": ".1f", "excess": "+.3f", "low": "+.3f", "high": "+.3f"}
+    usual = ".3g" if name.startswith("coverage") else ".4g"
+    return "-" if value != value else format(value, formats.get(name, usual))

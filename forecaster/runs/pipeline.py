@@ -6,8 +6,10 @@ A fit whose tracking store is unreachable still ends well and prints how to send
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,7 @@ from forecaster.config import (
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import MODEL, RIDGE
+from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
 from forecaster.forecast.artifact import Artifact
@@ -49,6 +52,8 @@ from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.warm_start import Start, requested
 
 Refit = Literal["once", "each", "never"]
+EXPERTS = "experts"
+"""Of a leaderboard: all experts of the table, weighted, without a network."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +192,9 @@ def run_backtest_pipeline(
     quiet: bool,
     name: str | None,
     command: str,
+    presets: Mapping[str, Config] | None = None,
 ) -> Backtest:
-    """Returns the backtest of a request on a panel, tracked.
+    """Returns the backtest of a request on a panel, tracked; a leaderboard where there are presets.
 
     Args:
         model: the request, or an artifact that has one and, with `refit="never"`, the weights.
@@ -199,6 +205,7 @@ def run_backtest_pipeline(
         quiet: print nothing.
         name: of the run; None = after the table.
         command: makes the report again.
+        presets: further requests of a leaderboard, by name; None = a backtest of the model alone.
 
     Raises:
         DataError: the audit finds errors.
@@ -225,13 +232,15 @@ def run_backtest_pipeline(
         if model.parent is not None and options.refit != "never":
             console.print_fresh_refit(model.parent)
     reopened = partial(with_roles_until, panel, *source)
-    refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened)
+    refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened, presets)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         scoring = partial(console.stage, "scoring model and baselines")
         backtest = run_backtest(cutoffs, refits.forecasts, scoring=scoring)
         artifact = refits.artifact
         report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
         backtest = replace(backtest, report_context=report_context)
+        if presets is not None:
+            backtest = Leaderboard(**vars(backtest) | {"seconds": backtest.seconds | refits.seconds})
         if run.recorded:
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
@@ -269,7 +278,7 @@ def _check_unseen(artifact: Artifact, panel: Panel, refit: Refit, cutoffs: Seque
 
 @dataclass
 class _Refits:
-    """Forecasts of a model and of its linear expert, by weights fitted before each cutoff."""
+    """Forecasts of a model and of what stands beside it, by weights fitted before each cutoff."""
 
     model: Artifact | Config
     panel: Panel
@@ -278,9 +287,12 @@ class _Refits:
     options: BacktestOptions
     console: Screen
     reopened: Callable[[int], Panel]
+    presets: Mapping[str, Config] | None = None
     artifact: Artifact = field(init=False)
     """The model that forecasts now."""
     models: dict[str, tuple[Predictor, Panel]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By model, of its fits and forecasts; experts share one fit, which counts for each of them."""
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Artifact):
@@ -300,16 +312,23 @@ class _Refits:
         for some in [[one] for one in cutoffs] if self.options.refit == "each" else [list(cutoffs)]:
             if self.options.refit == "each" or not self.models:
                 self._prepare(some[0])
-            made = [self._forecast(*model, some) for model in self.models.values()]
+            made = [self._forecast(name, some) for name in self.models]
             yield from (
                 dict(zip(self.models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
             )
 
-    def _forecast(self, predictor: Predictor, panel: Panel, cutoffs: Sequence[int]) -> list[Forecast]:
-        decoder = self.artifact.plan.model.decoder
+    def _forecast(self, name: str, cutoffs: Sequence[int]) -> list[Forecast]:
+        predictor, panel = self.models[name]
+        decoder = predictor.artifact.plan.model.decoder
         num_samples = NUM_SAMPLES if decoder == "autoregressive" else None
-        with self.console.stage(f"forecasting {len(cutoffs)} cutoffs"):
+        with self.console.stage(f"forecasting {len(cutoffs)} cutoffs: {name}"), self._timed(name):
             return predictor.forecasts_at(panel, cutoffs, self.horizon, num_samples)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - begun
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
@@ -322,19 +341,19 @@ class _Refits:
             if panel.schema != self.panel.schema:  # else forecasts share its arrays
                 self.panel = panel
             seen = with_found_cycles(self.panel.until(cutoff), self.config)
-            self.artifact = self._fitted(seen, cutoff)
+            with self._timed(MODEL):
+                self.artifact = self._fitted(seen, cutoff, self.config)
             self.console.print_cutoffs(self.panel, served, cutoff)
-        linear = self._linear(seen)
+        beside = self._linear(seen) if self.presets is None else self._contenders(seen, cutoff)
         self.models = {
             name: (Predictor(model), _coded(self.panel.only(self.options.only), model))
-            for name, model in ((MODEL, self.artifact), (RIDGE, linear))
-            if model is not None
+            for name, model in {MODEL: self.artifact, **beside}.items()
         }
 
-    def _fitted(self, seen: Panel, cutoff: int) -> Artifact:
-        """The request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
+    def _fitted(self, seen: Panel, cutoff: int, config: Config) -> Artifact:
+        """A request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
         try:
-            plan, split = resolve(seen, self.config)
+            plan, split = resolve(seen, config)
         except DataError as error:
             when = self.panel.calendar.text(cutoff)
             raise DataError(
@@ -343,25 +362,46 @@ class _Refits:
         context = TrainingContext(callbacks=(TrainingBar(self.console),), stage=self.console.stage)
         return fit_panel(seen, plan, split, context)
 
-    def _linear(self, seen: Panel) -> Artifact | None:
+    def _contenders(self, seen: Panel, cutoff: int) -> dict[str, Artifact]:
+        """The presets fitted to the same rows, the experts of the table, and each of them alone."""
+        found: dict[str, Artifact] = {}
+        for name, config in (self.presets or {}).items():
+            with self._timed(name):
+                found[name] = self._fitted(seen, cutoff, config)
+        before = self.seconds[EXPERTS]
+        with self._timed(EXPERTS):
+            pools = self._experts(seen, EXPERTS)
+        solved = self.seconds[EXPERTS] - before
+        for pool in pools.values():
+            for expert in pool.plan.model.experts:
+                if alone := pool.ensemble.experts_only(expert):
+                    found[f"expert {expert}"] = replace(pool, ensemble=alone)
+                    self.seconds[f"expert {expert}"] += solved
+        return pools | found
+
+    def _linear(self, seen: Panel) -> dict[str, Artifact]:
         """The linear expert of the model alone, or one fitted to the same rows."""
         own = self.artifact.ensemble.experts_only("linear")
         if own is not None:
-            return replace(self.artifact, ensemble=own)
-        asked = self.config
+            return {RIDGE: replace(self.artifact, ensemble=own)}
+        return self._experts(seen, RIDGE)
+
+    def _experts(self, seen: Panel, name: str) -> dict[str, Artifact]:
+        """The linear expert, or all, fitted to the same rows; nothing where the rows do not allow it."""
+        asked, levels = self.config, self.config.model.quantile_levels
         config = Config(
             horizon=self.horizon,
             data=asked.data,
             target=asked.target,
-            model=ModelConfig(experts=("linear",), quantile_levels=asked.model.quantile_levels),
+            model=ModelConfig(experts=("linear",) if name == RIDGE else None, quantile_levels=levels),
             fit=FitConfig(validation=asked.fit.validation),
         )
         try:
-            with self.console.stage(f"fitting the {RIDGE} baseline"):
-                return fit_experts(seen, *resolve(seen, config))
+            with self.console.stage(f"fitting {name}"):
+                return {name: fit_experts(seen, *resolve(seen, config))}
         except ForecasterError as error:
-            self.console.print_notice(f"no {RIDGE} in the table: {error}")
-            return None
+            self.console.print_notice(f"no {name} in the table: {error}")
+            return {}
 
 
 def _coded(panel: Panel, model: Artifact) -> Panel:

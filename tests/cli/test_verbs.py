@@ -238,10 +238,39 @@ def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(fol
             "--config and --set: a model has its own",
         ),
         (["none", "plain.csv"], "none: not a saved model: there is no such folder"),
+        (["plain_model", "plain.csv", "--leaderboard"], "--leaderboard fits a table anew: leave out"),
+        (["plain_model", "--presets", "tiny.yaml"], "leave out the model plain_model"),
+        (["plain.csv", "--horizon", 7, "--presets", "none.yaml"], "none.yaml"),
         (["none.csv", "--horizon", 7], "none.csv"),
     ):
         answer = shell("backtest", *given)
         assert answer.code == 2 and said in answer.err, answer.err
+
+
+def test_a_leaderboard_ranks_settings_experts_and_baselines_and_is_drawn(folder, shell):
+    tiny.write_tiny(folder / "other.yaml", model={"experts": ["naive"]})
+    words = ["--horizon", 7, "--windows", 1, "--config", "tiny.yaml", "--set", "model.experts=[]"]
+    files = ["--presets", "other.yaml", "--out", "all.parquet", "--plot", "board.png"]
+    answer = shell("backtest", "plain.csv", *words, *files)
+    assert answer.code == 0, answer.err
+    lines = answer.out[answer.out.index("model ") :].splitlines()
+    assert lines[0].split() == [
+        "model",
+        "WQL",
+        "MASE",
+        "coverage_80",
+        "seconds",
+        "excess",
+        "low",
+        "high",
+    ]
+    end = next(n for n, line in enumerate(lines) if line.startswith("1 cutoff · 21 cells scored"))
+    wql = [float(line[21:].split()[0]) for line in lines[1:end]]
+    assert wql == sorted(wql) and len(wql) > 15
+    assert "forecaster " in lines[end] and "drew board.png" in lines
+    names = set(pl.read_parquet("all.parquet")["model"])
+    assert len(names) == len(wql) and {"preset other", "experts", "expert ets", "ETS"} <= names
+    assert (folder / "board.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_backtest_refits_before_every_cutoff_when_told(folder, shell):

@@ -225,8 +225,11 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
     interval = f"95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %"
     said, better = backtest.verdict.split("; better than it: ")
     assert said == f"loses to seasonal naive: its WQL is {share:.1f} % higher ({interval})"
-    naive = 100 * (1 - backtest.scores["naive"]["WQL"] / mine["WQL"])
-    assert f"naive (WQL {naive:.1f} % lower)" in better
+    best = min(CHEAP_BASELINES[1:], key=lambda name: backtest.scores[name]["WQL"])
+    over = [100 * share for share in backtest.skill(best, MODEL)]
+    bounds = f"95 % interval {over[1]:.1f} to {over[2]:.1f} %"
+    assert better.startswith(f"{best} (WQL {over[0]:.1f} % lower, {bounds}), ")
+    assert over[0] == pytest.approx(100 * (1 - backtest.scores[best]["WQL"] / mine["WQL"]))
 
     def truthful(cutoff):
         forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
@@ -284,6 +287,32 @@ def test_a_win_that_may_be_chance_is_not_called_one_and_a_loss_is_called_a_loss(
 def test_baselines_that_are_better_than_the_model_are_named_best_first():
     said = _verdict(0.25, 0.1, 0.35, naive=0.5, drift=0.27, ridge=0.24)
     assert said.endswith("; better than it: ridge (WQL 20.0 % lower), drift (WQL 10.0 % lower)")
+    said = _verdict(0.25, 0.1, 0.35, naive=0.27, drift=0.28, ridge=0.24, ETS=0.29, experts=0.15)
+    assert said.endswith(
+        "experts (WQL 50.0 % lower), ridge (WQL 20.0 % lower), naive (WQL 10.0 % lower) and 2 more"
+    )
+
+
+@pytest.mark.parametrize(("cutoffs", "moved", "said"), [(34, 5, True), (33, 5, False), (34, 0, False)])
+def test_a_loss_to_naive_at_lead_1_is_said_where_enough_forecasts_show_it(cutoffs, moved, said):
+    table = tiny.plain()
+    panel = open_panel(table, DataConfig(), schema=tiny.plain_model().artifact.schema)
+    times = rolling_cutoffs(panel, cutoffs, 7, 1)
+    made = []
+    for one in Predictor(tiny.plain_model().artifact).forecasts_at(panel, times):
+        quantiles = np.repeat(one.actual[..., None], 9, axis=-1)
+        quantiles[:, 0] += moved
+        made.append({MODEL: replace(one, quantiles=quantiles)})
+    verdict = score_forecasts(made, CHEAP_BASELINES).verdict
+    sales = {(store, day): value for store, day, value in table.rows()}
+    missed = [
+        abs(value - sales[store, tiny.day((day - tiny.day(0)).days - 1)])
+        for (store, day), value in sales.items()
+        if tiny.day(100 - 7 - cutoffs) < day <= tiny.day(100 - 7)
+    ]
+    assert len(missed) == 3 * cutoffs and 0 < np.mean(missed) < 5
+    line = f"; at lead 1 naive is better: MAE {np.mean(missed):.4g} against 5"
+    assert verdict.endswith(line) if said else "lead 1" not in verdict
 
 
 def test_better_bands_do_not_hide_worse_medians():

@@ -1,0 +1,114 @@
+"""Leaderboards: each row is what a fit of its own forecasts, all over the same cells, ranked and drawn."""
+
+from functools import cache
+from io import StringIO
+
+import numpy as np
+import polars as pl
+import pytest
+from forecast import tiny
+
+import forecaster as fc
+from forecaster.config import config_from
+from forecaster.evaluation.comparison import BASELINES, MODEL, NAIVE
+from forecaster.evaluation.report import render_report
+from forecaster.forecast.predictor import Predictor
+from forecaster.panel.build import open_panel
+from forecaster.runs.console import Screen
+from forecaster.runs.fit import resolve
+from forecaster.runs.pool import fit_experts
+
+CONFIG = tiny.config_with(experts=[])
+OTHER = tiny.config_with(experts=["naive"], quantile_levels=[0.5])
+PRESET = "preset other"
+
+
+@cache
+def _table():
+    gone = (pl.col("store") == "b") & pl.col("date").is_between(tiny.day(94), tiny.day(95))
+    return tiny.plain().filter(~gone)
+
+
+@cache
+def _board():
+    return fc.compare(_table(), 7, windows=2, config=CONFIG, presets={"other": OTHER}, quiet=True)
+
+
+def _forecasts(backtest, model, column="forecast"):
+    rows = backtest.frame.filter(model=model).sort("cutoff", "store", "lead")
+    return rows[column].to_numpy()
+
+
+def _alone(**options):
+    return fc.backtest(_table(), 7, windows=2, quiet=True, **{"config": CONFIG} | options)
+
+
+def test_settings_forecast_as_in_a_backtest_of_their_own():
+    board, alone = _board(), _alone()
+    for column in ("forecast", "q0.1", "q0.9"):
+        np.testing.assert_array_equal(
+            _forecasts(board, MODEL, column), _forecasts(alone, MODEL, column)
+        )
+    # All rows have the quantiles of the config.
+    alone = _alone(config=tiny.config_with(experts=["naive"]))
+    np.testing.assert_array_equal(_forecasts(board, PRESET, "q0.1"), _forecasts(alone, MODEL, "q0.1"))
+
+
+def test_experts_forecast_as_in_a_fit_of_their_own():
+    board = _board()
+    found = _forecasts(board, "expert theta")
+    np.testing.assert_allclose(found, _forecasts(_alone(experts="theta"), MODEL), rtol=1e-5)
+    config = config_from(None, 7, {})
+    panel = open_panel(_table(), config.data)
+    cutoffs = [int(one.cutoff[0]) for one in board.forecasts]
+    seen = panel.until(cutoffs[0])
+    plan, split = resolve(seen, config)
+    for only in (None, "seasonal_naive", "linear"):
+        predictor = Predictor(fit_experts(seen, plan, split, only))
+        for cutoff, beside in zip(cutoffs, board.baselines, strict=True):
+            found = beside[f"expert {only}" if only else "experts"]
+            np.testing.assert_allclose(found, predictor.forecast_at(panel, cutoff).quantiles, rtol=1e-6)
+
+
+def test_all_rows_are_scored_over_the_same_cells_and_ranked_by_wql():
+    board, table = _board(), _board().summary
+    experts = [name for name in board.scores if name.startswith("expert ")]
+    assert {"expert ets", "expert linear", "expert growing_season"} <= {*experts}
+    assert {*board.scores} == {MODEL, PRESET, "experts", *experts, *BASELINES}
+    assert (board.scored, board.unscored) == (2 * 3 * 7 - 2, 2)
+    for name, one in board.tallies.items():
+        cells = board.tallies[MODEL].windows["cells"]
+        np.testing.assert_array_equal(one.windows["cells"], cells, err_msg=name)
+    assert table.columns == ["model", "WQL", "MASE", "coverage_80", "seconds", "excess", "low", "high"]
+    assert table["model"].to_list() == sorted(board.scores, key=lambda name: board.scores[name]["WQL"])
+    wql = board.scores[MODEL]["WQL"]
+    for name, own, mase, inside, seconds, excess, low, high in table.iter_rows():
+        scores = board.scores[name]
+        assert (own, mase, inside) == (scores["WQL"], scores["MASE"], scores["coverage_80"])
+        assert seconds > 0 and low <= excess <= high and excess == pytest.approx(own / wql - 1)
+        gain, *bounds = board.skill(name, MODEL)
+        assert (excess, high, low) == pytest.approx((-gain, *(-bound for bound in bounds)))
+    seconds = dict(zip(table["model"], table["seconds"], strict=True))
+    assert seconds["expert naive"] > seconds["naive"]
+
+
+def test_a_leaderboard_fits_a_narrow_console_a_picture_and_a_page(undrawn):
+    board, console = _board(), Screen(width=80, file=StringIO())
+    console.print_summary(board)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].split() == board.summary.columns
+    for name, line in zip(board.excess, lines[1:], strict=False):
+        assert line.startswith(name) and len(line) <= 80 and "…" not in line
+    (axis,) = board.plot().axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(board.excess)
+    dots = axis.collections[1].get_offsets()[:, 0]
+    np.testing.assert_allclose(dots, [board.scores[name]["WQL"] for name in board.excess])
+    (axis,) = board.plot(only=NAIVE).axes
+    assert {label.get_text() for label in axis.get_yticklabels()} == {MODEL, NAIVE}
+    page = render_report(board)
+    assert "WQL of all models" in page and "expert seasonal_naive" in page
+
+
+def test_presets_of_one_name_are_refused():
+    with pytest.raises(fc.ConfigError, match=r"presets \['a/x.yaml', 'b/x.yaml'\]: expected a name"):
+        fc.compare(_table(), 7, config=CONFIG, presets=["a/x.yaml", "b/x.yaml"], quiet=True)
