@@ -2,7 +2,7 @@
 
     forecast − level, of the linear expert       × a number per lead ┐
     the last values of the channel, less level   × map               │
-    level, less the mean of the training rows    × map               │  + linear forecast
+    level, less the mean of the training rows; 1 × map               │  + linear forecast
     chosen columns at chosen lags (drivers),     × map               ┘
     or their squares
 
@@ -45,7 +45,7 @@ class ArxForecast(nn.Module):
         channels, columns = shape.channels + 1, len(config.drivers)
         self.absolute = config.driver_units == "training"
         self.tail = min(TAIL, config.memory)
-        count = self.tail + 1 + MOST_DRIVERS + 1
+        count = self.tail + 2 + MOST_DRIVERS + 1
         self.maps: Tensor
         """[EARLY or ALL, C + 1, N, H]; code 0 has none. The last row is the number per lead."""
         self.register_buffer("maps", torch.zeros(2, channels, count, shape.horizon))
@@ -120,8 +120,9 @@ class ArxForecast(nn.Module):
         last = torch.stack([filled[:, end - s - self.tail : end - s] for s in shifts], dim=1)
         level = last.mean(dim=-1, keepdim=True)
         apart = (scale.level + scale.loc - scaler.loc[inputs.channel]) / scale.scale
-        apart = apart.flatten().float()[:, None, None] + level
-        above = apart if self.absolute else torch.zeros_like(level)
+        above = torch.stack([apart, scaler.scale[inputs.channel] / scale.scale], dim=-1)
+        above = above.flatten(0, 1).float()[:, None].expand(-1, len(shifts), -1)
+        above = torch.cat([above[..., :1] + level, above[..., 1:]], dim=-1) * self.absolute
         return torch.cat([last - level, above], dim=-1), level
 
     def drivers(

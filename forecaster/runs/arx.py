@@ -36,7 +36,7 @@ _WORTH = 0.98  # the held-out error with drivers, relative to without
 _FARTHEST = 10.0  # spreads of the context: a target further off is not learned from
 _LARGEST = 1e3  # the same, of its own values
 _BATCH = 256
-_TINY = 1e-9
+_TINY, _LEAST_OWN = 1e-9, 1e-6  # of a candidate's square: what nothing before it explains
 Floats = NDArray[np.float64]
 
 
@@ -54,13 +54,19 @@ class Rows(NamedTuple):
     quarter: Floats
     """[N]"""
 
-    def read(self, chosen: Int64) -> Floats:
-        """[N, F] what maps of these candidates read."""
-        return np.concatenate([self.own, self.candidates[:, chosen]], axis=1)
+    def only(self, keep: NDArray[np.bool_], chosen: Int64 | None = None) -> Rows:
+        """Returns some windows, and of the candidates the chosen ones or all."""
+        candidates = self.candidates[keep] if chosen is None else self.candidates[np.ix_(keep, chosen)]
+        return Rows(candidates, *(cells[keep] for cells in self[1:]))
 
-    def sums(self, chosen: Int64) -> Sums:
-        """Returns what the maps of these candidates are solved from."""
-        return Sums.of(self.read(chosen), self.forecast, self.missed)
+    def read(self) -> Floats:
+        """[N, F] what maps of all these candidates read."""
+        return np.concatenate([self.own, self.candidates], axis=1)
+
+    def sums(self, keep: NDArray[np.bool_], chosen: Int64) -> Sums:
+        """Returns what the maps of chosen candidates are solved from."""
+        rows = self.only(keep, chosen)
+        return Sums.of(rows.read(), rows.forecast, rows.missed)
 
 
 def solve_arx(
@@ -138,28 +144,55 @@ def _rows(
     return Rows(*(part[near] for part in read))
 
 
-def _selected(rows: Rows, allowed: NDArray[np.bool_]) -> Int64:
-    """Candidates in the order in which they are read; what maps read of the channel comes before all."""
-    basis = np.linalg.qr(rows.own)[0]
-    missed = rows.missed - basis @ (basis.T @ rows.missed)
-    apart = rows.candidates - basis @ (basis.T @ rows.candidates)
-    size = (apart**2).sum(axis=0)
-    allowed = allowed & (size > _TINY * (rows.candidates**2).sum(axis=0)) & (size > _TINY)
-    score = ((apart.T @ missed) ** 2).sum(axis=1) / np.where(allowed, size, np.inf)
+class Products(NamedTuple):
+    """Products over windows from which candidates are screened."""
+
+    own: Floats
+    """[F, F]"""
+    mixed: Floats
+    """[F, M]"""
+    explained: Floats
+    """[F, H] of what maps read of the channel itself and what is missed."""
+    cross: Floats
+    """[M, H] of candidates and what is missed."""
+    square: Floats
+    """[M]"""
+
+    @classmethod
+    def of(cls, rows: Rows) -> Products:
+        """Returns the products of some windows."""
+        own, x, missed = rows.own, rows.candidates, rows.missed
+        return cls(own.T @ own, own.T @ x, own.T @ missed, x.T @ missed, np.einsum("nm,nm->m", x, x))
+
+
+def _selected(
+    rows: Rows, keep: NDArray[np.bool_], products: Products, allowed: NDArray[np.bool_]
+) -> Int64:
+    """Candidates in the order in which they are read; what maps read of the channel comes before all.
+
+    `keep`: windows to choose on; `products` are theirs.
+    """
+    held = products.own + _TINY * np.eye(len(products.own)) * max(1.0, products.own.trace())
+    through = np.linalg.solve(held, products.mixed)  # [F, M]
+    cross = products.cross - through.T @ products.explained
+    size = products.square - (products.mixed * through).sum(axis=0)
+    allowed = allowed & (size > _LEAST_OWN * products.square) & (size > _TINY)
+    score = (cross**2).sum(axis=1) / np.where(allowed, size, np.inf)
     near = np.argsort(-score, kind="stable")[: min(_SCREENED, int(allowed.sum()))]
-    apart = apart[:, near]
-    products, shared = apart.T @ apart, apart.T @ missed
-    least = _TINY * products.diagonal()
+    x = rows.candidates[np.ix_(keep, near)]
+    gram = x.T @ x - products.mixed[:, near].T @ through[:, near]
+    shared = cross[near]
+    least = _LEAST_OWN * gram.diagonal()
     left, chosen = np.ones(len(near), bool), []
     for _ in range(min(MOST_DRIVERS, len(near))):
-        size = products.diagonal()
+        size = gram.diagonal()
         left &= size > least
         if not left.any():
             break
         best = int(np.argmax((shared**2).sum(axis=1) / np.where(left, size, np.inf)))
-        along, length = products[:, best].copy(), size[best]
+        along, length = gram[:, best].copy(), size[best]
         shared = shared - np.outer(along, shared[best]) / length
-        products = products - np.outer(along, along) / length
+        gram = gram - np.outer(along, along) / length
         left[best] = False
         chosen.append(int(near[best]))
     return np.array(chosen, np.int64)
@@ -173,25 +206,28 @@ def _solved(
     None: drivers chosen without a quarter are worth nothing there.
     """
     inside = [rows.quarter == block for block in range(blocks - 1)]
+    each = [Products.of(rows.only(part)) for part in inside]
+    total = Products(*(np.sum(parts, axis=0) for parts in zip(*each, strict=True)))
     errors: dict[tuple[int, float], float] = {}
-    for part in inside:
+    for part, products in zip(inside, each, strict=True):
         if not part.any() or part.all():
             continue
-        others, held_out = (Rows(*(cells[which] for cells in rows)) for which in (~part, part))
-        order = _selected(others, allowed)
-        sums, read = others.sums(order), held_out.read(order)
+        others = Products(*(a - b for a, b in zip(total, products, strict=True)))
+        order = _selected(rows, ~part, others, allowed)
+        sums, held_out = rows.sums(~part, order), rows.only(part, order)
         for count in _COUNTS if len(order) else ():
             for penalty in _PENALTIES:
                 found = sums.solution(rows.own.shape[1] + count, penalty)
-                missed = held_out.missed - read[:, : len(found) - 1] @ found[:-1]
+                missed = held_out.missed - held_out.read()[:, : len(found) - 1] @ found[:-1]
                 error = np.abs(missed - held_out.forecast * found[-1]).sum()
                 errors[count, penalty] = errors.get((count, penalty), 0.0) + float(error)
     if not errors or min(errors.values()) > _WORTH * np.abs(rows.missed).sum():
         return None
     count, penalty = min(errors, key=errors.__getitem__)
-    chosen = _selected(rows, allowed)[:count]
-    without = [Rows(*(cells[~part] for cells in rows)).sums(chosen) for part in inside]
-    maps = [own.solution(len(own.gram), penalty) for own in (*without, rows.sums(chosen))]
+    every = np.ones(len(rows.quarter), bool)
+    chosen = _selected(rows, every, total, allowed)[:count]
+    sums_of = [rows.sums(keep, chosen) for keep in (*(~part for part in inside), every)]
+    maps = [own.solution(len(own.gram), penalty) for own in sums_of]
     return chosen, np.stack(maps).astype(np.float32)
 
 

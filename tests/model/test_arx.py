@@ -10,7 +10,7 @@ from small_networks import HORIZON, Shape, make_inputs, make_network
 
 import forecaster as fc
 from forecaster.model.experts import CUTOFFS
-from forecaster.runs.arx import Rows, Sums, _selected, _solved
+from forecaster.runs.arx import Products, Rows, Sums, _selected, _solved
 
 SHAPE = Shape(horizon=HORIZON, channels=2, past=1, known=1)
 ARX = {
@@ -49,7 +49,8 @@ def test_forecasts_equal_a_slow_loop(units):
             level = last.mean()
             where = float((scale.level + scale.loc)[window, channel]) + level * spread
             above = (where - float(network.scaler.loc[code])) / spread if units == "training" else 0.0
-            read = [*(last - level), above]
+            one = float(network.scaler.scale[code]) / spread if units == "training" else 0.0
+            read = [*(last - level), above, one]
             for number, lag in zip(arx.column[code].tolist(), arx.lag[code].tolist(), strict=True):
                 squared, column = divmod(number, 4)
                 own = inputs.drivers[window, :, column].numpy()
@@ -93,7 +94,7 @@ def planted(count: int = 400, candidates: int = 12) -> Rows:
 def test_selection_is_that_of_least_squares_fitted_again_at_each_step():
     rows = planted()
     allowed = np.arange(12) != 2
-    order = list(_selected(rows, allowed))
+    order = list(_selected(rows, np.ones(400, bool), Products.of(rows), allowed))
     assert sorted(order) == [n for n in range(12) if n != 2] and set(order[:2]) == {3, 5}
     for taken in range(4):
         error = {}
@@ -119,10 +120,8 @@ def test_drivers_are_kept_where_held_out_quarters_are_forecast_better():
     chosen, maps = _solved(rows, np.ones(12, bool), 5)
     assert maps.shape == (5, 3 + len(chosen) + 1, 2) and set(chosen[:2]) == {3, 5}
     for block in range(5):
-        out = Rows(*(cells[rows.quarter != block] for cells in rows))
-        own = [
-            np.abs(out.missed - out.read(chosen) @ m[:-1] - out.forecast * m[-1]).sum() for m in maps
-        ]
+        out = rows.only(rows.quarter != block, chosen)
+        own = [np.abs(out.missed - out.read() @ m[:-1] - out.forecast * m[-1]).sum() for m in maps]
         assert own[block] == pytest.approx(min(own), rel=1e-2)
     for seed in range(20):  # what is chosen with a quarter's own windows would seem better there
         noise = rows._replace(missed=np.random.default_rng(seed).standard_normal(rows.missed.shape))
