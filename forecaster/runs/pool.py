@@ -31,7 +31,7 @@ from forecaster.panel.arrays import blocks, owners
 from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
-from forecaster.runs.arx import solve_arx
+from forecaster.runs.drivers import solve_arx
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.ridge import solve_linear
 from forecaster.runs.versions import versions

@@ -10,7 +10,7 @@ from small_networks import HORIZON, Shape, make_inputs, make_network
 
 import forecaster as fc
 from forecaster.model.experts import CUTOFFS
-from forecaster.runs.arx import Products, Rows, Sums, _selected, _solved
+from forecaster.runs.drivers import DriverRows, MapSums, Products, _selected, _solved
 
 SHAPE = Shape(horizon=HORIZON, channels=2, past=1, known=1)
 ARX = {
@@ -79,14 +79,14 @@ def test_a_channel_without_drivers_has_no_such_forecast():
     assert not torch.equal(before[:, :, 0], after[:, :, 0])
 
 
-def planted(count: int = 400, candidates: int = 12) -> Rows:
+def planted(count: int = 400, candidates: int = 12) -> DriverRows:
     draw = np.random.default_rng(0)
     x, own = draw.standard_normal((count, candidates)), draw.standard_normal((count, 3))
     forecast = draw.standard_normal((count, 2))
     x[:, 7] += 0.9 * x[:, 3]
     missed = np.stack([2 * x[:, 3] - x[:, 5], 0.5 * own[:, 1] + x[:, 5]], axis=1) - 0.3 * forecast
     quarter = np.arange(count) * 4 // count
-    return Rows(
+    return DriverRows(
         x, own, forecast, missed + 0.1 * draw.standard_normal((count, 2)), quarter.astype(float)
     )
 
@@ -107,7 +107,7 @@ def test_selection_is_that_of_least_squares_fitted_again_at_each_step():
 
 def test_a_map_is_the_ridge_solution_of_each_lead():
     rows = planted(40)
-    sums = Sums.of(rows.candidates, rows.forecast, rows.missed)
+    sums = MapSums.of(rows.candidates, rows.forecast, rows.missed)
     found = sums.solution(5, 0.01)
     for lead in range(2):
         read = np.concatenate([rows.candidates[:, :5], rows.forecast[:, lead : lead + 1]], axis=1)

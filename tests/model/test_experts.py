@@ -20,14 +20,14 @@ from small_networks import (
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import DAMPED, ETS, Experts
-from forecaster.model.scaling import Scale
+from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.runs.fit import resolve
 from forecaster.runs.pool import bare_network, solve_experts
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import training_store
 
-ALL = tuple(name for name in get_args(Expert) if name != "linear")
+ALL = tuple(name for name in get_args(Expert) if name not in ("linear", "arx"))
 SEASON, SECOND, MEMORY, SPACING, HORIZON = 4, 12, 24, 2, 15
 HISTORY = 3 * SECOND + 8 * SPACING
 
@@ -69,9 +69,10 @@ def pool_of(experts, rows):
         channel=torch.ones(count, 1, dtype=torch.int64),
         history=history,
         history_observed=observed,
+        drivers=empty,
     )
     zero = torch.zeros(count, 1, dtype=torch.float64)
-    return experts(inputs, Scale(zero, zero, zero + 1), empty)
+    return experts(inputs, Scale(zero, zero, zero + 1), ContextScaler(1), empty)
 
 
 def histories(seed=0, length=HISTORY):

@@ -20,6 +20,7 @@ from forecaster.windows.split import split_panel
 from forecaster.windows.store import WindowStore
 
 L, H, T = 9, 4, 14
+DRIVERS = 2  # the last columns
 NAMES = [field.name for field in fields(Inputs)]
 
 
@@ -33,7 +34,8 @@ def cutoffs(panel, horizon=H):
 
 
 def store_of(panel, length=L, horizon=H, history=T):
-    plan = ModelPlan(context_length=length, history_length=history, patch=1, decoder_patch=1)
+    drivers = {"drivers": panel.schema.columns[-DRIVERS:], "driver_length": history + 3}
+    plan = ModelPlan(context_length=length, history_length=history, patch=1, decoder_patch=1, **drivers)
     return WindowStore(panel, plan, horizon, np.arange(1, panel.n_channels + 1))
 
 
@@ -69,6 +71,9 @@ def slow_window(panel, series, channel, cutoff, length=L, horizon=H, history=T):
     so_far = np.full((history, len(targets[0])), np.nan)
     own = panel.values[max(begin, cutoff + 1 - history) : cutoff + 1, list(channels)]
     so_far[history - len(own) :] = own
+    drivers = np.full((history + 3, len(schema.columns[-DRIVERS:])), np.nan)
+    own = panel.values[max(begin, cutoff + 1 - len(drivers)) : cutoff + 1, -DRIVERS:]
+    drivers[len(drivers) - len(own) :] = own
     return {
         "context": targets[:length],
         "observed": ~np.isnan(targets[:length]),
@@ -85,6 +90,7 @@ def slow_window(panel, series, channel, cutoff, length=L, horizon=H, history=T):
         "channel": np.array(channels) + 1,
         "history": so_far,
         "history_observed": ~np.isnan(so_far),
+        "drivers": drivers,
         "target": targets[length:],
         "series": series,
         "cutoff": cutoff,

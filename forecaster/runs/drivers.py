@@ -40,7 +40,7 @@ _TINY, _LEAST_OWN = 1e-9, 1e-6  # of a candidate's square: what nothing before i
 Floats = NDArray[np.float64]
 
 
-class Rows(NamedTuple):
+class DriverRows(NamedTuple):
     """Training windows of one channel, scaled units."""
 
     candidates: Floats
@@ -54,19 +54,19 @@ class Rows(NamedTuple):
     quarter: Floats
     """[N]"""
 
-    def only(self, keep: NDArray[np.bool_], chosen: Int64 | None = None) -> Rows:
+    def only(self, keep: NDArray[np.bool_], chosen: Int64 | None = None) -> DriverRows:
         """Returns some windows, and of the candidates the chosen ones or all."""
         candidates = self.candidates[keep] if chosen is None else self.candidates[np.ix_(keep, chosen)]
-        return Rows(candidates, *(cells[keep] for cells in self[1:]))
+        return DriverRows(candidates, *(cells[keep] for cells in self[1:]))
 
     def read(self) -> Floats:
         """[N, F] what maps of all these candidates read."""
         return np.concatenate([self.own, self.candidates], axis=1)
 
-    def sums(self, keep: NDArray[np.bool_], chosen: Int64) -> Sums:
+    def sums(self, keep: NDArray[np.bool_], chosen: Int64) -> MapSums:
         """Returns what the maps of chosen candidates are solved from."""
         rows = self.only(keep, chosen)
-        return Sums.of(rows.read(), rows.forecast, rows.missed)
+        return MapSums.of(rows.read(), rows.forecast, rows.missed)
 
 
 def solve_arx(
@@ -114,7 +114,7 @@ def solve_arx(
 @torch.no_grad()
 def _rows(
     network: Network, experts: Experts, store: WindowStore, series: Int64, channel: int, cutoff: Int64
-) -> Rows:
+) -> DriverRows:
     """Reads the windows of one channel; those whose target is far off are left out."""
     arx, linear = experts.arx, experts.linear
     assert arx is not None and linear is not None
@@ -141,7 +141,7 @@ def _rows(
         )
     read = [torch.cat(part).double().numpy() for part in zip(*parts, strict=True)]
     near = (np.abs(read[3]) <= _FARTHEST).all(axis=1) & (np.abs(read[1]) < _LARGEST).all(axis=1)
-    return Rows(*(part[near] for part in read))
+    return DriverRows(*(part[near] for part in read))
 
 
 class Products(NamedTuple):
@@ -159,14 +159,14 @@ class Products(NamedTuple):
     """[M]"""
 
     @classmethod
-    def of(cls, rows: Rows) -> Products:
+    def of(cls, rows: DriverRows) -> Products:
         """Returns the products of some windows."""
         own, x, missed = rows.own, rows.candidates, rows.missed
         return cls(own.T @ own, own.T @ x, own.T @ missed, x.T @ missed, np.einsum("nm,nm->m", x, x))
 
 
 def _selected(
-    rows: Rows, keep: NDArray[np.bool_], products: Products, allowed: NDArray[np.bool_]
+    rows: DriverRows, keep: NDArray[np.bool_], products: Products, allowed: NDArray[np.bool_]
 ) -> Int64:
     """Candidates in the order in which they are read; what maps read of the channel comes before all.
 
@@ -199,7 +199,7 @@ def _selected(
 
 
 def _solved(
-    rows: Rows, allowed: NDArray[np.bool_], blocks: int
+    rows: DriverRows, allowed: NDArray[np.bool_], blocks: int
 ) -> tuple[Int64, NDArray[np.float32]] | None:
     """Drivers and their maps [block, F + 1, H], without each quarter and without none.
 
@@ -231,7 +231,7 @@ def _solved(
     return chosen, np.stack(maps).astype(np.float32)
 
 
-class Sums(NamedTuple):
+class MapSums(NamedTuple):
     """Products of what maps read and should forecast, over windows."""
 
     windows: Floats
@@ -248,7 +248,7 @@ class Sums(NamedTuple):
     """[H] of the linear forecast and what is missed."""
 
     @classmethod
-    def of(cls, read: Floats, forecast: Floats, missed: Floats) -> Sums:
+    def of(cls, read: Floats, forecast: Floats, missed: Floats) -> MapSums:
         """Returns the sums of some windows."""
         return cls(
             np.array(float(len(read))),
