@@ -199,9 +199,8 @@ def explain(
         # An autoregressive decoder reads its own values: here the median of all paths.
         own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None
         recorded = record_attention(network, batch.inputs, own)
-        variants = hide_each(
-            batch.inputs, panel, place if model.channel_attention else None, network.config.patch
-        )
+        together = model.channel_attention or bool({*model.drivers} & {*panel.schema.target})
+        variants = hide_each(batch.inputs, panel, place if together else None, network.config.patch)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
         importance = importance_of(ensemble, batch.inputs, variants, place, batch.target, key)
     maps = tuple(_map(one, model, panel.schema, place) for one in recorded)
@@ -323,8 +322,8 @@ def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> 
     Args:
         inputs: one window.
         panel: for the names of covariates, cycles and channels.
-        channel: the forecast channel where channels attend to each other (the others are hidden in
-            turn); else None.
+        channel: the forecast channel where channels read each other (the others are hidden in turn);
+            else None.
         patch: steps per token; blocks are whole tokens.
     """
     schema = panel.schema
@@ -338,8 +337,11 @@ def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> 
         "phase": (panel.calendar.cycles, "calendar"),
         "context": (() if channel is None else schema.target, "channel"),
     }
+    drivers = schema.columns[len(schema.columns) - inputs.drivers.shape[2] :]
     variants = [
-        Variant(name, kind, _without(inputs, part, place))
+        Variant(
+            name, kind, _without(inputs, part, place, drivers.index(name) if name in drivers else None)
+        )
         for part, (names, kind) in columns.items()
         for place, name in enumerate(names)
         if part != "context" or place != channel
@@ -347,8 +349,8 @@ def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> 
     return [*variants, *_without_blocks(inputs, patch)]
 
 
-def _without(inputs: Inputs, part: str, column: int) -> Inputs:
-    """Returns inputs with one column of a field missing; of the context, in the history too."""
+def _without(inputs: Inputs, part: str, column: int, driver: int | None) -> Inputs:
+    """Returns inputs with one column of a field missing; of the context in the history, and as a driver."""
     hidden = {}
     for name in ("context", "history") if part == "context" else (part,):
         values = getattr(inputs, name).clone()
@@ -357,6 +359,9 @@ def _without(inputs: Inputs, part: str, column: int) -> Inputs:
         mask = "observed" if name == "context" else f"{name}_observed"
         if hasattr(inputs, mask):
             hidden[mask] = ~values.isnan()
+    if driver is not None:
+        hidden["drivers"] = inputs.drivers.clone()
+        hidden["drivers"][..., driver] = torch.nan
     return replace(inputs, **hidden)
 
 
@@ -410,6 +415,8 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
         left = inputs.observed & ~cells
         steps = inputs.history.shape[1]
         earlier = torch.cat([step.new_zeros(max(0, steps - length)), step])[None, -steps:, None]
+        steps = inputs.drivers.shape[1]
+        driven = torch.cat([step.new_zeros(max(0, steps - length)), step])[None, -steps:, None]
         # A block that was never observed hides nothing; one that holds all leaves nothing to forecast.
         if left.any() and (inputs.observed & cells).any():
             rest = replace(
@@ -418,6 +425,7 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
                 observed=left,
                 history=inputs.history.masked_fill(earlier, torch.nan),
                 history_observed=inputs.history_observed & ~earlier,
+                drivers=inputs.drivers.masked_fill(driven, torch.nan),
                 past=inputs.past.masked_fill(cells, torch.nan),
                 past_observed=inputs.past_observed & ~cells,
                 past_category=inputs.past_category.masked_fill(cells, 0),

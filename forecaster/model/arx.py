@@ -102,8 +102,8 @@ class ArxForecast(nn.Module):
             count = self.held_out.shape[1]
             maps, group = self.held_out.flatten(0, 1), block * count + code[:, None]
         maps, group = maps[..., leads], group.flatten()
-        missed = mapped(read.flatten(0, 1), maps[:, :-1], group).unflatten(0, linear.shape[:2])
-        along = maps[group, -1].unflatten(0, linear.shape[:2])
+        missed = mapped(read.flatten(0, 1), maps[:, :-1], group).unflatten(0, (-1, len(shifts)))
+        along = maps[group, -1].unflatten(0, (-1, len(shifts)))
         forecast: Tensor = linear + missed + (linear - level) * along
         return forecast
 
@@ -137,7 +137,7 @@ class ArxForecast(nn.Module):
         values = self.standardised(inputs, scale, scaler)
         back = torch.tensor(shifts, device=code.device)[:, None] + self.lag[code][:, None]
         at = (values.shape[1] - 1 - back).clamp(0, values.shape[1] - 1)  # [R, J, F]
-        row = torch.arange(len(code), device=code.device)[:, None, None]
+        row = torch.arange(code.shape[0], device=code.device)[:, None, None]
         found: Tensor = values[row, at, self.column[code][:, None]]
         return found
 

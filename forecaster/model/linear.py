@@ -76,7 +76,7 @@ class LinearForecast(nn.Module):
         spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
         # Too many features to solve for: means over a horizon patch, then none at all.
         self._pooled = next(
-            (n for n in (1, config.decoder_patch) if per_step * _pools(spans, n) <= _MOST_KNOWN), 0
+            (n for n in (1, config.decoder_patch) if 0 < per_step * _pools(spans, n) <= _MOST_KNOWN), 0
         )
         size = per_step if self._pooled else 0
         before = size * _pools(spans[:-1], self._pooled or 1)
@@ -130,10 +130,10 @@ class LinearForecast(nn.Module):
         channels, count = inputs.context.shape[2], len(shifts)
         back = [shifted(inputs, shift) for shift in shifts]
         group = torch.stack([self.place(own) for own in back], dim=1).flatten()
-        others = torch.stack(
-            [self.others(own, known[:, : own.elapsed.shape[1]]) for own in back], dim=1
-        )
-        others = repeat_channels(others, channels).flatten(0, 1)
+        others = None
+        if self._cycles or self._pooled:
+            read = [self.others(own, known[:, : own.elapsed.shape[1]]) for own in back]
+            others = repeat_channels(torch.stack(read, dim=1), channels).flatten(0, 1)
         observed = fold(inputs.observed)[..., 0]
         values = torch.where(observed, fold(scale.apply(inputs.context))[..., 0], 0.0)
         spans: Sequence[HeldOut | None] = [None] if time is None else self.held_out or [None]
@@ -155,7 +155,9 @@ class LinearForecast(nn.Module):
                     maps, own = span.maps[number].flatten(0, 1), group + span.block(at) * self.places
                 maps = maps[..., leads]
                 # (cells − level) · map, without a copy of the cells.
-                ahead = mapped(cells, maps[:, :lookback], own) + mapped(others, maps[:, lookback:], own)
+                ahead = mapped(cells, maps[:, :lookback], own)
+                if others is not None:
+                    ahead = ahead + mapped(others, maps[:, lookback:], own)
                 forecasts.append(level + ahead - level * mapped(there, maps[:, :lookback], own))
         center: Tensor = torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
         return center

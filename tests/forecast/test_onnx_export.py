@@ -33,6 +33,7 @@ EXPERTS = {
     "seasons": (4, 6),
     "lookbacks": (9,),
     "linear_lags": (3,),
+    "driver_length": 11,
 }
 RICH = {"targets": 2, "past": 1, "known": 1, "categories": True, "static": True, "missing": 0.2}
 
@@ -108,8 +109,24 @@ def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artif
 
 @pytest.mark.slow
 def test_experts_and_their_linear_maps_are_inside_the_file(make_artifact, tmp_path):
-    panel, artifact = make_artifact(model=EXPERTS | {"linear_units": 4, "linear_phases": 3}, **RICH)
-    artifact.ensemble.members[0].network_weight.fill_(0.5)
+    settings = {"linear_units": 4, "linear_phases": 3, "drivers": ("p0", "k0")}
+    panel, artifact = make_artifact(model=EXPERTS | settings, **RICH)
+    (member,) = artifact.ensemble.members
+    member.network_weight.fill_(0.5)
+    arx = member.experts.arx
+    arx.maps.normal_(std=0.1)
+    arx.used[1] = True
+    for indices, count in ((arx.column, 4), (arx.lag, 3)):
+        indices.copy_(torch.randint(count, indices.shape))
+    write_onnx(artifact, tmp_path / "model.onnx")
+    _assert_equal(panel, artifact, tmp_path / "model.onnx")
+
+
+@pytest.mark.slow
+def test_experts_of_a_table_without_covariates_are_inside_the_file(make_artifact, tmp_path):
+    names = ("naive", "linear")
+    panel, artifact = make_artifact(model=EXPERTS | {"experts": names, "driver_length": 1})
+    artifact.ensemble.members[0].network_weight.fill_(0.0)
     write_onnx(artifact, tmp_path / "model.onnx")
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
 
