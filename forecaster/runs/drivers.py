@@ -28,7 +28,7 @@ from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.store import WindowStore
 
 _ROWS = 4096  # windows of a channel
-_CELLS = 1 << 24  # of all channels
+_CELLS = 1 << 23  # windows times candidates
 _SCREENED = 128
 _COUNTS = (1, 2, 4, 8, 16, 32, MOST_DRIVERS)
 _PENALTIES = (1e-4, 1e-2, 1.0)
@@ -91,7 +91,7 @@ def solve_arx(
     apart = np.where(seen > 0, values - mean, 0.0)
     spread = np.sqrt((apart**2).sum(axis=0) / np.maximum(seen.sum(axis=0), 1))
     arx.loc.copy_(torch.from_numpy(mean))
-    arx.spread.copy_(torch.from_numpy(np.where(spread > ROUNDING * np.abs(mean), spread, np.inf)))
+    arx.spread.copy_(torch.from_numpy(np.where(spread > ROUNDING * np.abs(mean), spread, 1.0)))
     blocks = len(experts.linear.held_out[0].maps[0])
     held_out = arx.maps.new_zeros(blocks, *arx.maps.shape[1:])
     for channel in range(panel.n_channels):
