@@ -183,6 +183,7 @@ def metadata(artifact: Artifact) -> dict[str, str]:
         "channels": schema.target,
         "past": schema.past_numeric,
         "known": schema.known_numeric,
+        "drivers": artifact.plan.model.drivers,
         "static": schema.static_numeric,
         "past_category": schema.past_category,
         "known_category": schema.known_category,
