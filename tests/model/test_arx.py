@@ -167,3 +167,6 @@ def test_a_relation_between_columns_is_found_and_keeps_after_saving(roles, tmp_p
     )
     truth = frame["B"].to_numpy()[-3:]
     assert np.abs(values["q0.5"].to_numpy() - truth).max() < 0.5  # spread of B: 6.7
+    if "past" in roles:
+        change = {one.name: one.change for one in model.explain(frame.head(497)).importance}
+        assert change["A"] > 0.1 and change["C"] == 0
