@@ -93,10 +93,8 @@ class ArxForecast(nn.Module):
         own, level = self.own(filled, inputs, scale, scaler, shifts)
         read = torch.cat([own, self.drivers(inputs, scale, scaler, shifts, code)], dim=-1)
         if block is None:
-            maps, group = (
-                self.maps[EARLY if any(shifts) else ALL],
-                code[:, None].expand(-1, len(shifts)),
-            )
+            maps = self.maps[EARLY if any(shifts) else ALL]
+            group = code[:, None].expand(-1, len(shifts))
         else:
             assert self.held_out is not None
             count = self.held_out.shape[1]

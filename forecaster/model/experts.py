@@ -203,7 +203,7 @@ class Experts(nn.Module):
         scored = leads[self._scored]
         before = self._stacked(inputs, scale, filled, own, shifts, scored)
         if self.linear is not None:
-            every = torch.arange(self.horizon).tolist()
+            every = [*range(self.horizon)]
             for back, at, found in (([0], every, now[:, None]), (shifts, self._scored, before)):
                 mapped = self._mapped(inputs, scale, scaler, known, filled, back, at, time)
                 for name, forecast in mapped.items():

@@ -22,8 +22,8 @@ from forecaster.model.arx import MOST_DRIVERS
 from forecaster.model.experts import Experts
 from forecaster.model.linear import relative
 from forecaster.model.network import Network
-from forecaster.model.scaling import ROUNDING
 from forecaster.panel.panel import Panel
+from forecaster.runs.moments import moments
 from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.store import WindowStore
 
@@ -85,13 +85,9 @@ def solve_arx(
     most = min(_ROWS, _CELLS // (2 * lags * len(columns)))
     found, _, rows = index.locate(even_draw(len(index), most))
     series, cutoff = np.unique(np.stack([found, rows]), axis=1)
-    values = panel.values[cutoff][:, columns]
-    seen = np.where(np.isnan(values), 0.0, 1.0)
-    mean = np.nansum(values, axis=0) / np.maximum(seen.sum(axis=0), 1)
-    apart = np.where(seen > 0, values - mean, 0.0)
-    spread = np.sqrt((apart**2).sum(axis=0) / np.maximum(seen.sum(axis=0), 1))
+    mean, spread = moments(lambda: [panel.values[cutoff][:, columns]], len(columns)).scales()
     arx.loc.copy_(torch.from_numpy(mean))
-    arx.spread.copy_(torch.from_numpy(np.where(spread > ROUNDING * np.abs(mean), spread, 1.0)))
+    arx.spread.copy_(torch.from_numpy(spread))
     blocks = len(experts.linear.held_out[0].maps[0])
     held_out = arx.maps.new_zeros(blocks, *arx.maps.shape[1:])
     for channel in range(panel.n_channels):
