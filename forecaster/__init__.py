@@ -20,7 +20,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecaster.api import Forecaster, Study, backtest, check, compare, convert, fit, load, tune
+    from forecaster.api import (
+        Classifier,
+        Forecaster,
+        Study,
+        backtest,
+        check,
+        compare,
+        convert,
+        fit,
+        load,
+        tune,
+    )
     from forecaster.config import Config, load_config
     from forecaster.errors import (
         ArtifactError,
@@ -37,7 +48,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "api": ("Forecaster", "Study", "backtest", "check", "compare", "convert", "fit", "load", "tune"),
+    "api": (
+        "Classifier",
+        "Forecaster",
+        "Study",
+        "backtest",
+        "check",
+        "compare",
+        "convert",
+        "fit",
+        "load",
+        "tune",
+    ),
     "config": ("Config", "load_config"),
     "errors": (
         "ArtifactError",
@@ -55,6 +77,7 @@ _MODULES = {
 __all__ = [
     "ArtifactError",
     "Backtest",
+    "Classifier",
     "Config",
     "ConfigError",
     "DataError",

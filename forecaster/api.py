@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from forecaster.errors import ConfigError, DataError, check_count
 
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 
     from forecaster.config import Config, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.label_backtest import LabelBacktest
     from forecaster.evaluation.leaderboard import Leaderboard
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.detect import Labels
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.labelling import LabelExplanation, Labelling
     from forecaster.forecast.predictor import ForecastWindow, Progress
+    from forecaster.model.ensemble import Ensemble
+    from forecaster.model.label_network import LabelEnsemble
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
     from forecaster.runs.batch_predict import BatchResult, Engine
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 
 _DEVICE = 'Literal["cpu", "cuda"] | None'
 Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = TypeVar("Kind", "Ensemble", "LabelEnsemble")
 
 _COMMON = {
     "data": "CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.",
@@ -146,6 +151,16 @@ def _on_device(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
+@overload
+def fit(
+    data: object = None, horizon: int | None = None, *, label: None = None, **options: Any
+) -> Forecaster: ...
+
+
+@overload
+def fit(data: object = None, *, label: str, **options: Any) -> Classifier: ...
+
+
 @_described
 @_on_device
 def fit(
@@ -176,8 +191,8 @@ def fit(
     name: str | None = None,
     quiet: bool = False,
     **data_options: Any,
-) -> Forecaster:
-    """Returns a model fitted to a table.
+) -> Forecaster | Classifier:
+    """Returns a model fitted to a table; a `Classifier` where a column of labels is declared.
 
     Args:
         out: Folder for the model.
@@ -229,11 +244,15 @@ def fit(
     if out is not None:
         check_target(Path(out), overwrite or resume is not None)
     page = _checked_page(report, data, overwrite)
+    labels = settings.data.label
+    if labels is not None:
+        given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
+        _refuse(given, f"a fit to labels (--label {labels})")
     if resume is None:
         check_paths(data, future, covariates)
         if isinstance(warm_start, str | Path):
             _check_model(warm_start)
-        elif warm_start is None:
+        elif warm_start is None and labels is None:
             required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
@@ -271,7 +290,7 @@ def fit(
         )
         command = "fc.fit(...)" if folder is None else request.command(folder)
         artifact = run_fit(panel, settings, folder, console, start, run, context, page, name, command)
-        return Forecaster(artifact, settings.tracking)
+        return _model_of(artifact, settings.tracking)
 
 
 @_described
@@ -345,7 +364,8 @@ def tune(
     if folder is not None:
         check_target(folder, overwrite)
     settings = _tracked(config_from(config, horizon, data_options), tracking)
-    required_horizon(settings)
+    if settings.data.label is None:
+        required_horizon(settings)
     check_paths(data, future, covariates)
 
     from forecaster.panel.timestamps import date_text
@@ -459,6 +479,11 @@ def backtest(
 
     settings = _with_experts(config_from(config, horizon, data_options), experts)
     settings = _tracked(settings, tracking)
+    if settings.data.label is not None:
+        raise ConfigError(
+            "label: expected a saved model and a table with labels to score it on, found settings: fit "
+            "first (its scores are of held-out series), then backtest the model on another table"
+        )
     required_horizon(settings)
     check_paths(data, covariates)
 
@@ -576,8 +601,10 @@ class TableCheck(list["Finding"]):
         return {column: role for column, role, *_ in self.panel.schema.rows()}
 
 
-def load(path: str | Path) -> Forecaster:
+def load(path: str | Path) -> Forecaster | Classifier:
     """Returns the model saved in a folder, or registered in MLflow; runs no code from there.
+
+    A model that was fitted to labels is a `Classifier`.
 
     Args:
         path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
@@ -591,10 +618,24 @@ def load(path: str | Path) -> Forecaster:
         from forecaster.config import TrackingConfig
         from forecaster.runs.registry import load_registered
 
-        return Forecaster(load_registered(str(path), TrackingConfig()))
-    from forecaster.forecast.artifact import load_artifact
+        return _model_of(load_registered(str(path), TrackingConfig()))
+    from forecaster.forecast.artifact import load_any_artifact
 
-    return Forecaster(load_artifact(path))
+    return _model_of(load_any_artifact(path))
+
+
+def _model_of(
+    artifact: Artifact[Any], tracking: TrackingConfig | None = None
+) -> Forecaster | Classifier:
+    from forecaster.forecast.artifact import is_forecaster
+
+    return Forecaster(artifact, tracking) if is_forecaster(artifact) else Classifier(artifact, tracking)
+
+
+def _refuse(given: Mapping[str, object], task: str) -> None:
+    """Raises a ConfigError for options that a task does not have."""
+    if odd := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
+        raise ConfigError(f"{', '.join(odd)}: {task} has no such option; leave it out")
 
 
 def _check_model(path: str | Path) -> bool:
@@ -657,33 +698,84 @@ def _artifact_of(model: object) -> Artifact | None:
     return None if model is None else model.artifact
 
 
-class Forecaster:
+class Model(Generic[Kind]):
+    """What all fitted models have.
+
+    Tables have the columns that the model was fitted to; `data_options` name columns that are called
+    otherwise, or another format.
+    """
+
+    def __init__(self, artifact: Artifact[Kind], tracking: TrackingConfig | None = None):
+        from forecaster.config import TrackingConfig
+
+        self.artifact: Artifact[Kind] = artifact
+        self.tracking = tracking or TrackingConfig()
+        """Where its runs are recorded."""
+
+    @property
+    def config(self) -> Config:
+        """The settings it was fitted with, all chosen."""
+        config: Config = self.artifact.plan.as_config(self.tracking)
+        return config
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Validation scores of the model and the baselines, and the loss curves."""
+        found: dict[str, Any] = self.artifact.metrics
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model to a folder, whole or not at all.
+
+        Raises:
+            OutputError: the folder cannot be written, or holds something else.
+        """
+        self.artifact.save(path)
+
+    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
+        """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
+
+        Args:
+            name: Name of the registered model. A version with a lower WQL on its champion's validation
+                windows (log loss, of labels) becomes the champion.
+            tracking: MLflow store. None = the one of the fit.
+
+        Raises:
+            ConfigError: the store is away, or refuses the name.
+
+        Example:
+            >>> model.export("sales").address  # doctest: +SKIP
+            'models:/sales@champion'
+        """
+        from forecaster.runs.registry import publish
+
+        return publish(self.artifact, name, tracking or self.tracking)
+
+    def export_onnx(self, path: str | Path) -> str:
+        """Writes the model as an ONNX file, for other languages; returns a summary of its content.
+
+        Raises:
+            ConfigError: this kind of model has no such form, or the extra `onnx` is not installed.
+            OutputError: the file cannot be written.
+
+        Example:
+            >>> model.export_onnx("sales.onnx")  # doctest: +SKIP
+        """
+        from forecaster.forecast.onnx_export import write_onnx
+
+        return write_onnx(self.artifact, Path(path))
+
+
+class Forecaster(Model["Ensemble"]):
     """A fitted model: predict, backtest, detect, explain, save, export.
 
     Tables have the columns that the model was fitted to; `data_options` name columns that are called
     otherwise, or another format.
     """
 
-    def __init__(self, artifact: Artifact, tracking: TrackingConfig | None = None):
-        from forecaster.config import TrackingConfig
-
-        self.artifact = artifact
-        self.tracking = tracking or TrackingConfig()
-        """Where its runs are recorded."""
-
     def __repr__(self) -> str:
         schema = self.artifact.schema
         return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
-
-    @property
-    def config(self) -> Config:
-        """The settings it was fitted with, all chosen."""
-        return self.artifact.plan.as_config(self.tracking)
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Validation scores of the model and the baselines, and the loss curves."""
-        return self.artifact.metrics
 
     @_described
     def open(
@@ -899,47 +991,6 @@ class Forecaster:
         panel = self.open(data, future, covariates, **data_options)
         return explain(self.artifact, panel, only, channel, start)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the model to a folder, whole or not at all.
-
-        Raises:
-            OutputError: the folder cannot be written, or holds something else.
-        """
-        self.artifact.save(path)
-
-    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
-        """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
-
-        Args:
-            name: Name of the registered model. A version with a lower WQL on its champion's validation
-                windows becomes the champion.
-            tracking: MLflow store. None = the one of the fit.
-
-        Raises:
-            ConfigError: the store is away, or refuses the name.
-
-        Example:
-            >>> model.export("sales").address  # doctest: +SKIP
-            'models:/sales@champion'
-        """
-        from forecaster.runs.registry import publish
-
-        return publish(self.artifact, name, tracking or self.tracking)
-
-    def export_onnx(self, path: str | Path) -> str:
-        """Writes the model as an ONNX file, for other languages; returns a summary of its content.
-
-        Raises:
-            ConfigError: this kind of model has no such form, or the extra `onnx` is not installed.
-            OutputError: the file cannot be written.
-
-        Example:
-            >>> model.export_onnx("sales.onnx")  # doctest: +SKIP
-        """
-        from forecaster.forecast.onnx_export import write_onnx
-
-        return write_onnx(self.artifact, Path(path))
-
     @_described
     def onnx_inputs(
         self,
@@ -969,6 +1020,133 @@ class Forecaster:
 
         panel = self.open(data, future, covariates, **data_options)
         return onnx_inputs(self.artifact, panel, date_text(cutoff, "cutoff"))
+
+
+class Classifier(Model["LabelEnsemble"]):
+    """A fitted model of labels: predict, backtest, explain, embed, save, export."""
+
+    def __repr__(self) -> str:
+        schema = self.artifact.schema
+        return f"Classifier({schema.label}: {', '.join(self.classes)})"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels in words, in the order of the probabilities."""
+        words: tuple[str, ...] = self.artifact.classes
+        return words
+
+    @_described
+    @_on_device
+    def predict(
+        self,
+        data: object,
+        covariates: object = None,
+        progress: Progress | None = None,
+        only: str | Sequence[str] | None = None,
+        **data_options: Any,
+    ) -> Labelling:
+        """Returns the label of every series in a table, or of every step, with probabilities.
+
+        A column of labels in the table is not read.
+
+        Args:
+            data_options: fields of `DataConfig`.
+
+        Raises:
+            DataError: the table does not fit the model.
+        """
+        from forecaster.forecast.labelling import Labeller
+
+        panel = self._open(data, covariates, data_options).only(only)
+        return Labeller(self.artifact).label(panel, progress)
+
+    @_described
+    @_on_device
+    def backtest(
+        self,
+        data: object,
+        covariates: object = None,
+        only: str | Sequence[str] | None = None,
+        tracking: bool = True,
+        name: str | None = None,
+        **data_options: Any,
+    ) -> LabelBacktest:
+        """Returns labels of a table with the true ones beside them, and scores.
+
+        Args:
+            data: Table with labels, of series that the fit has not seen.
+            data_options: fields of `DataConfig`.
+
+        Raises:
+            DataError: the table does not fit the model, or has no labels.
+            ConfigError: the table is that of the fit.
+        """
+        from forecaster.config import TrackingConfig
+        from forecaster.runs.label_scoring import backtest_labels
+
+        panel = self._open(data, covariates, data_options, labels=True).only(only)
+        store = self.tracking if tracking else TrackingConfig(enabled=False)
+        return backtest_labels(self.artifact, panel, store, name)
+
+    @_described
+    @_on_device
+    def embed(
+        self,
+        data: object,
+        covariates: object = None,
+        only: str | Sequence[str] | None = None,
+        **data_options: Any,
+    ) -> Any:
+        """Returns one vector per series, as the kind of frame of the input: keys, v_0, v_1, …
+
+        Near vectors belong to series that look alike to the encoder.
+
+        Args:
+            data_options: fields of `DataConfig`.
+
+        Raises:
+            DataError: the table does not fit the model.
+        """
+        from forecaster.forecast.labelling import Labeller
+        from forecaster.panel.frames import to_kind
+
+        panel = self._open(data, covariates, data_options).only(only)
+        vectors = Labeller(self.artifact).vectors(panel)
+        columns = {f"v_{place}": column for place, column in enumerate(vectors.T)}
+        return to_kind(panel.series_frame(**columns), panel.kind)
+
+    @_described
+    def explain(
+        self,
+        data: object,
+        only: str | None = None,
+        covariates: object = None,
+        **data_options: Any,
+    ) -> LabelExplanation:
+        """Returns how much each step of a series adds to the probability of its label.
+
+        Args:
+            only: Label of the series, of several key columns joined with /. None = the only one.
+            data_options: fields of `DataConfig`.
+
+        Raises:
+            DataError: the table does not fit the model, or has no such series.
+
+        Example:
+            >>> model.explain("gestures.csv", only="T3").write("steps.png")  # doctest: +SKIP
+        """
+        from forecaster.forecast.labelling import explain_label
+
+        return explain_label(self.artifact, self._open(data, covariates, data_options), only)
+
+    def _open(
+        self, data: object, covariates: object, options: Mapping[str, Any], labels: bool = False
+    ) -> Panel:
+        """Returns a table opened with this model's roles, its labels too where they are wanted."""
+        from forecaster.forecast.parts import Source
+
+        source = Source(data, None, covariates, options)
+        return source.panel(self.artifact if labels else self.artifact.without_label())
 
 
 class Study:

@@ -77,6 +77,8 @@ class DataConfig(Section):
     """Columns that together identify a series. Null = inferred."""
     target: tuple[str, ...] | None = None
     """Columns to forecast, the channels. Null = inferred."""
+    label: str | None = None
+    """Column of labels to learn in the place of a forecast: one per series, or one per step. Null = forecast."""
     known: tuple[str, ...] = ()
     """Covariates known in advance. Never inferred: declared here, or columns of the future table."""
     past: tuple[str, ...] | None = None
@@ -373,6 +375,10 @@ class ModelPlan(ModelConfig):
     patch: int = Field(ge=1, le=LONGEST)
     decoder_patch: int = Field(ge=1, le=LONGEST)
     """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
+    head: Literal["quantile", "student_t", "binned", "classes", "step_classes"] = "quantile"  # type: ignore[assignment]
+    """That of the request; with labels: classes of a series, or of each step."""
+    label_units: Literal["training", "window"] = "training"
+    """Spread that values are labelled in: of the channel's training rows, or of the window."""
     experts: tuple[Expert, ...] = ()
     history_length: int = Field(ge=1, le=LONGEST)
     """Steps before the cutoff that experts read."""
@@ -434,8 +440,8 @@ class FitPlan(FitConfig):
 class Plan(Section):
     """A request with all numbers settled, as an artifact keeps it."""
 
-    horizon: int = Field(ge=1, le=LONGEST)
-    """Steps to forecast after the cutoff."""
+    horizon: int = Field(ge=0, le=LONGEST)
+    """Steps to forecast after the cutoff; 0 = labels are learned."""
     data: DataConfig
     """Roles of the columns."""
     target: TargetConfig
@@ -449,8 +455,10 @@ class Plan(Section):
         """Returns the settings that give this plan again."""
         model = {name: getattr(self.model, name) for name in ModelConfig.model_fields}
         model["context_length"] = self.model.attention_length or self.model.context_length
+        if not self.horizon:  # the head follows from the labels
+            del model["head"]
         return Config(
-            horizon=self.horizon,
+            horizon=self.horizon or None,
             data=self.data,
             target=self.target,
             model=ModelConfig(**model),

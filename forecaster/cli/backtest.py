@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,10 @@ from forecaster.cli import options, results
 from forecaster.errors import ConfigError
 from forecaster.forecast.model_folder import CONTRACT
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
+
+if TYPE_CHECKING:
+    from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.label_backtest import LabelBacktest
 
 
 @options.flags_of(api.Forecaster.backtest, "command")
@@ -64,11 +68,19 @@ def backtest(
     from forecaster.runs.console import Screen
 
     given["command"] = shlex.join(["forecaster", *sys.argv[1:]])
-    if data is None:
+    result: Backtest | LabelBacktest
+    loaded = None if data is None else api.load(model)
+    if isinstance(loaded, api.Classifier):
+        del given["command"]
+        options_of = ("covariates", "only", "tracking", "name")
+        result = loaded.backtest(table, **results.refuse_options(given, "backtest", *options_of))
+        Screen().print_label_summary(result)
+    elif loaded is not None:
+        result = loaded.backtest(table, **given)
+        Screen().print_summary(result)
+    else:
         settings = load_config(config, sets or ())
         result = api.backtest(table, config=settings, presets=further, **given)
-    else:
-        result = api.load(model).backtest(table, **given)
-    Screen().print_summary(result)
+        Screen().print_summary(result)
     page = None if report is None else (report, lambda: result.report(report))
     results.put(result, out, plot, page)

@@ -25,6 +25,6 @@ def detect(
     outputs = {ROWS: out, PICTURES: plot}
     results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
     with results.progress("labelling") as update:
-        labels = api.load(model).detect(progress=update, **given)
+        labels = results.forecaster_of(model, "detect").detect(progress=update, **given)
     typer.echo(visible(labels.report))
     results.put(labels, out, plot)

@@ -27,7 +27,10 @@ def explain(
     """
     tables = (given["data"], given["future"], given["covariates"])
     results.check_files({PAGES + PICTURES: out}, tables, overwrite)
-    explanation = api.load(model).explain(**given)
+    loaded = api.load(model)
+    if isinstance(loaded, api.Classifier):
+        given = results.refuse_options(given, "explain", "data", "covariates", "only")
+    explanation = loaded.explain(**given)
     explanation.write(out)
     typer.echo(visible(explanation.report))
     typer.echo(f"wrote {out}")

@@ -14,6 +14,7 @@ from forecaster.forecast.writer import PICTURES, ROWS, folder_of
 
 if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.labelling import Labelling
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
@@ -41,14 +42,20 @@ def predict(
     """
     tables, overwrite = (given["data"], given["future"], given["covariates"]), given.pop("overwrite")
     results.check_files({PICTURES: plot}, tables, overwrite)
+    loaded = api.load(model)
+    if isinstance(loaded, api.Classifier):
+        if engine or address:
+            raise ConfigError("--engine, --address: a model of labels has no such option; leave it out")
+        results.check_files({ROWS: out}, tables, overwrite)
+        _label(loaded, out, plot, given)
+        return
     if out is None:
         batch = {name: given.pop(name) for name in ("parts", "devices", "restart", "shard")}
-        _print_first(model, plot, given, batch | {"engine": engine, "address": address})
+        _print_first(loaded, plot, given, batch | {"engine": engine, "address": address})
         return
     resumes = given["parts"] or folder_of(out).exists()
     results.check_files({ROWS: out}, tables, overwrite or resumes)
     elsewhere = _engine(engine, address, given["devices"])
-    loaded = api.load(model)
     with results.progress("forecasting") as update:
         done = loaded.predict_to(out, engine=elsewhere, overwrite=overwrite, progress=update, **given)
     _print_outcome(done)
@@ -57,13 +64,27 @@ def predict(
         results.put(done.first(), None, plot)
 
 
-def _print_first(model: Path, plot: Path | None, given: dict[str, Any], batch: dict[str, Any]) -> None:
+def _label(model: api.Classifier, out: Path | None, plot: Path | None, given: dict[str, Any]) -> None:
+    """Labels series or steps; prints the first rows where no file is wanted."""
+    from forecaster.runs.console import Screen
+
+    given = results.refuse_options(given, "predict_to", "data", "covariates", "only")
+    with results.progress("labelling") as update:
+        labels = model.predict(progress=update, **given)
+    if out is None:
+        Screen().print_rows(labels.rows)
+    _print_outcome(labels)
+    results.put(labels, out, plot)
+
+
+def _print_first(
+    loaded: api.Forecaster, plot: Path | None, given: dict[str, Any], batch: dict[str, Any]
+) -> None:
     """Forecasts, and prints the first rows in the place of a file."""
     if needless := [f"--{name}" for name, value in batch.items() if value]:
         raise ConfigError(f"{', '.join(needless)}: give --out, a file for the forecasts")
     from forecaster.runs.console import Screen
 
-    loaded = api.load(model)
     with results.progress("forecasting") as update:
         forecast = loaded.predict(progress=update, **given)
     Screen().print_rows(forecast.rows if forecast.paths is None else forecast.sample_rows)
@@ -71,7 +92,7 @@ def _print_first(model: Path, plot: Path | None, given: dict[str, Any], batch: d
     results.put(forecast, None, plot)
 
 
-def _print_outcome(done: BatchResult | Forecast) -> None:
+def _print_outcome(done: BatchResult | Forecast | Labelling) -> None:
     from forecaster.runs.console import Screen
 
     said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]

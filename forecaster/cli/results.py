@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from forecaster.errors import OutputError
+from forecaster import api
+from forecaster.errors import ConfigError, OutputError
 from forecaster.forecast.writer import check_suffix, write_figure
 
 if TYPE_CHECKING:
+    from forecaster.api import Forecaster
     from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.label_backtest import LabelBacktest
     from forecaster.forecast.detect import Labels
     from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.labelling import Labelling
 
 
 def check_files(
@@ -39,7 +44,7 @@ def check_files(
 
 
 def put(
-    result: Forecast | Backtest | Labels,
+    result: Forecast | Backtest | Labels | Labelling | LabelBacktest,
     rows: Path | None,
     picture: Path | None,
     page: tuple[Path, Callable[[], None]] | None = None,
@@ -56,6 +61,30 @@ def put(
     for path, draw in drawings:
         if Screen(stderr=True).attempt(str(path), draw, "all else is complete", OutputError):
             typer.echo(f"{'wrote' if page and path == page[0] else 'drew'} {path}")
+
+
+def forecaster_of(model: str | Path, verb: str) -> Forecaster:
+    """Returns a model that forecasts; refuses one of labels, which has no such verb."""
+    loaded = api.load(model)
+    if not isinstance(loaded, api.Forecaster):
+        raise ConfigError(
+            f"{model}: forecaster {verb} expects a model that forecasts, found one of labels, which has "
+            "predict, backtest, explain and export"
+        )
+    return loaded
+
+
+def refuse_options(given: Mapping[str, object], verb: str, *allowed: str) -> dict[str, Any]:
+    """Returns the options of a verb for a model of labels; refuses those that only forecasts have."""
+    known = {*allowed, *api.data_options()}
+    usual = {
+        name: part.default for name, part in signature(getattr(api.Forecaster, verb)).parameters.items()
+    }
+    odd = [name for name, value in given.items() if name not in known and value != usual.get(name)]
+    if odd:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in odd)
+        raise ConfigError(f"{flags}: a model of labels has no such option; leave it out")
+    return {name: value for name, value in given.items() if name in known}
 
 
 @contextmanager

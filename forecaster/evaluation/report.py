@@ -7,7 +7,7 @@ not grow with the number of series.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -33,7 +33,7 @@ from forecaster.evaluation.report_data import (
 )
 from forecaster.forecast.artifact import calibration_line, network_line
 from forecaster.forecast.plots import plot_curves
-from forecaster.forecast.writer import html_page
+from forecaster.forecast.writer import html_page, html_table
 from forecaster.panel.findings import listing
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _series(data: ReportData, ranking: Ranking) -> str:
         ]
         parts += [
             f"<h3>Worst {len(ranking.listed)} of all {ranking.kinds}</h3>",
-            _table([ranking.kinds, "MASE", "WQL", "skill"], rows, f"Worst {ranking.kinds}"),
+            html_table([ranking.kinds, "MASE", "WQL", "skill"], rows, f"Worst {ranking.kinds}"),
             charts.skill_figure(ranking),
         ]
     return "".join(parts)
@@ -284,7 +284,7 @@ def _calibration(data: ReportData, context: ReportContext | None) -> str:
             nominal = levels[high] - levels[low]
             off = f"{100 * (inside - nominal):+.1f}".replace("-", "−")
             rows.append([percent(nominal, 0), percent(inside), off])
-    table = _table(["band", "holds", "off by, points"], rows, "Central bands")
+    table = html_table(["band", "holds", "off by, points"], rows, "Central bands")
     fitted = escape(calibration_line(context.artifact)) if context is not None else ""
     return (
         f"{table}<p><small>An actual on the edge of a band counts as inside. {fitted}</small></p>"
@@ -315,7 +315,7 @@ def _model(data: ReportData, context: ReportContext) -> str:
             for place, one in enumerate(members, start=1)
         ]
         head = ["member", "weight", "network weight", "best step"]
-        parts.append(f"<h3>Ensemble members</h3>{_table(head, rows, 'Ensemble')}")
+        parts.append(f"<h3>Ensemble members</h3>{html_table(head, rows, 'Ensemble')}")
     # The curves of further members have a path for a name, and look alike.
     every = metrics.get("curves", {})
     curves = {name: every[name] for name in ("train_loss", "validation_loss") if every.get(name)}
@@ -365,19 +365,6 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in facts.items())}</dl>"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
-    """A table that scrolls in its own box; head is plain text, cells are HTML, the first a row heading."""
-    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
-        for first, *rest in rows
-    )
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
 def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
     """A row per metric and a column per model, the best of each row marked; then the definitions."""
     names = list(dict.fromkeys(name for one in scores.values() for name in one))
@@ -401,7 +388,7 @@ def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
         for name in names
         if (text := describe(name))
     )
-    table = _table(["metric", *scores], rows, "Scores by model")
+    table = html_table(["metric", *scores], rows, "Scores by model")
     return f"{table}<details><summary>What the metrics mean</summary><dl>{meanings}</dl></details>"
 
 

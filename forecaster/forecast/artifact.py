@@ -16,17 +16,18 @@ import json
 import math
 import reprlib
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeGuard
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError, number_of
@@ -34,6 +35,7 @@ from forecaster.files import atomic_folder
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.calendar import Calendar
@@ -52,9 +54,12 @@ _Number = StrictFloat | StrictInt
 _NAMED = 3  # of the experts, by weight
 
 
+Kind = TypeVar("Kind", Ensemble, LabelEnsemble, default=Ensemble)
+
+
 @dataclass(frozen=True, repr=False)
-class Artifact:
-    """A trained ensemble and what is needed to use it."""
+class Artifact(Generic[Kind]):
+    """A trained ensemble and what is needed to use it; `Artifact[LabelEnsemble]` of a model of labels."""
 
     schema: Schema
     """Columns, categories and frequency of the training table."""
@@ -62,8 +67,8 @@ class Artifact:
     """The resolved settings."""
     shape: Shape
     """Counts the networks were built for."""
-    ensemble: Ensemble
-    """Inputs → quantiles."""
+    ensemble: Kind
+    """Inputs → quantiles, or probabilities of labels."""
     trained_until: int
     """Time of the last target that weights, scalers or early stopping have seen."""
     data: str
@@ -94,6 +99,15 @@ class Artifact:
         """Steps before the cutoff that a forecast reads."""
         return self.plan.model.context_length
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels in words, in the order of the probabilities; none where values are forecast."""
+        return self.schema.categories.get(self.schema.label or "", ())
+
+    def without_label(self) -> Artifact[Kind]:
+        """Returns the artifact with a schema that reads no column of labels."""
+        return replace(self, schema=replace(self.schema, label=None))
+
     def save(self, path: str | Path) -> None:
         """Writes the folder, whole or not at all; replaces an artifact that is there.
 
@@ -101,17 +115,22 @@ class Artifact:
             OutputError: the folder cannot be written, or holds something else.
         """
         with atomic_folder(Path(path), replaces=CONTRACT, holds=FILES) as folder:
-            members = [
+            members: Iterable[nn.Module] = [self.ensemble]
+            weights: tuple[float, ...] = (1.0,)
+            factors = None
+            if isinstance(self.ensemble, Ensemble):
+                members, weights = self.ensemble.members, self.ensemble.weights
+                factors = self.ensemble.conformal_factors
+            files = [
                 _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
-                for number, member in enumerate(self.ensemble.members)
+                for number, member in enumerate(members)
             ]
-            factors = self.ensemble.conformal_factors
             contract = {
                 "format": FORMAT,
                 "columns": self.schema.to_dict(),
                 "shape": asdict(self.shape),
-                "members": members,
-                "weights": list(self.ensemble.weights),
+                "members": files,
+                "weights": list(weights),
                 "calibration": None
                 if factors is None
                 else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
@@ -122,15 +141,34 @@ class Artifact:
                 "parent": self.parent,
                 "request": self.request and self.request.model_dump(mode="json", exclude={"tracking"}),
             }
-            files = {CONTRACT: contract, PLAN: self.plan.model_dump(mode="json"), METRICS: self.metrics}
-            for name, content in files.items():
+            parts = {CONTRACT: contract, PLAN: self.plan.model_dump(mode="json"), METRICS: self.metrics}
+            for name, content in parts.items():
                 text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
                 (folder / name).write_text(text, encoding="utf-8")
             (folder / "card.md").write_text(model_card(self), encoding="utf-8")
 
 
 def load_artifact(path: str | Path) -> Artifact:
-    """Returns the artifact of a folder.
+    """Returns the artifact of a folder that holds a model that forecasts.
+
+    Raises:
+        ArtifactError: there is none, it is damaged, its format is another, or it learned labels.
+    """
+    found = load_any_artifact(path)
+    if not is_forecaster(found):
+        raise ArtifactError(f"{path}: expected a model that forecasts, found one that labels series")
+    return found
+
+
+def is_forecaster(
+    artifact: Artifact[Ensemble] | Artifact[LabelEnsemble],
+) -> TypeGuard[Artifact[Ensemble]]:
+    """Whether a model forecasts; else it labels."""
+    return artifact.shape.classes == 0
+
+
+def load_any_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemble]:
+    """Returns the artifact of a folder, of a model that forecasts or of one that labels.
 
     Raises:
         ArtifactError: there is none, it is damaged, or its format is another.
@@ -155,26 +193,31 @@ def load_artifact(path: str | Path) -> Artifact:
         raise ArtifactError(str(error)) from error
     except (KeyError, TypeError, ValueError, DataError) as error:
         raise ArtifactError(f"{file}: damaged ({_first_fault(error)}); save it again") from error
-    members = [_load_member(folder, entry, plan, shape) for entry in contract.members]
+    facts: dict[str, Any] = {
+        "schema": schema,
+        "plan": plan,
+        "shape": shape,
+        "trained_until": contract.trained_until,
+        "data": contract.data,
+        "fingerprint": contract.fingerprint,
+        "metrics": metrics,
+        "versions": contract.versions,
+        "parent": stored.get("parent"),
+        "request": request,
+    }
+    modules = [_load_member(folder, entry, plan, shape) for entry in contract.members]
+    # Neither training nor gradients, as in the fit: torch picks some products by whether weights learn.
+    for module in modules:
+        module.eval().requires_grad_(False)
+    if isinstance(modules[0], LabelEnsemble):
+        return Artifact[LabelEnsemble](ensemble=modules[0], **facts)
+    members = [module for module in modules if isinstance(module, Network)]
     factors = None
     if contract.calibration is not None:
         factors = _load_factors(folder, contract.calibration, plan, shape)
     weights = contract.weights or [1 / len(members)] * len(members)
-    # Neither training nor gradients, as in the fit: torch picks some products by whether weights learn.
     ensemble = Ensemble(members, weights, factors, plan.target).eval().requires_grad_(False)
-    return Artifact(
-        schema=schema,
-        plan=plan,
-        shape=shape,
-        ensemble=ensemble,
-        trained_until=contract.trained_until,
-        data=contract.data,
-        fingerprint=contract.fingerprint,
-        metrics=metrics,
-        versions=contract.versions,
-        parent=stored.get("parent"),
-        request=request,
-    )
+    return Artifact[Ensemble](ensemble=ensemble, **facts)
 
 
 def shape_of(panel: Panel, horizon: int) -> Shape:
@@ -197,6 +240,7 @@ def _shape(schema: Schema, calendar: Calendar, horizon: int) -> Shape:
         static_categories=sizes(schema.static_category),
         cycles=len(calendar.cycles),
         regular=schema.regular,
+        classes=sum(sizes(schema.label_columns)),
     )
 
 
@@ -326,11 +370,18 @@ def _first_fault(error: Exception) -> str:
     return " ".join(text.split())[:300]
 
 
-def _load_member(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Network:
-    size = count_parameters(plan.model, shape)
+def _load_member(
+    folder: Path, stored: _TensorFile, plan: Plan, shape: Shape
+) -> Network | LabelEnsemble:
+    size = count_parameters(plan.model, shape, plan.fit.ensemble_size)
     weights = _read_tensors(folder, stored, size, "a network of this plan", "weights")
+    network: Network | LabelEnsemble
     try:
-        network = Network(plan.model, shape)
+        if shape.classes:
+            folds = range(plan.fit.ensemble_size)
+            network = LabelEnsemble([LabelNetwork(plan.model, shape) for _ in folds])
+        else:
+            network = Network(plan.model, shape)
         network.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
@@ -378,8 +429,10 @@ def _read_tensors(
         raise ArtifactError(f"{file}: does not fit its contract ({reason})") from error
 
 
-def model_card(artifact: Artifact) -> str:
+def model_card(artifact: Artifact[Any]) -> str:
     """Returns the text of card.md."""
+    if not is_forecaster(artifact):
+        return _label_card(artifact)
     schema, model = artifact.schema, artifact.plan.model
     patch = model.decoder_patch if model.decoder == "autoregressive" else 1
     read = max(model.context_length, model.history_length if model.experts else 0)
@@ -407,15 +460,39 @@ def model_card(artifact: Artifact) -> str:
     ]
     if line := calibration_line(artifact):
         lines += [line, ""]
-    scores = artifact.metrics.get("validation", {}).get("scores", {})
-    if scores:
-        lines += [f"| | {' | '.join(scores)} |", "|---" * (1 + len(scores)) + "|"]
-        for name in next(iter(scores.values())):
-            values = (f"{own.get(name, math.nan):.4g}" for own in scores.values())
-            lines.append(f"| {name} | {' | '.join(values)} |")
-    else:
-        lines.append("No rows were set aside for validation: no scores.")
+    lines += _score_lines(artifact) or ["No rows were set aside for validation: no scores."]
     return "\n".join(lines) + "\n"
+
+
+def _label_card(artifact: Artifact[LabelEnsemble]) -> str:
+    schema, model = artifact.schema, artifact.plan.model
+    each = "step" if artifact.ensemble.per_step else "series"
+    lines = [
+        "# Model of labels",
+        "",
+        f"Labels each {each} with {schema.label}: {', '.join(schema.categories[schema.label or ''])}.",
+        "",
+        f"- reads {', '.join(schema.target)} over {model.context_length} steps of {schema.freq}",
+        f"- networks: {len(artifact.ensemble.networks)}, network weight "
+        f"{100 * float(artifact.ensemble.network_weight):.0f} %, the rest random kernels",
+        f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
+        "",
+        "## Held-out series",
+        "",
+    ]
+    return "\n".join([*lines, *_score_lines(artifact)]) + "\n"
+
+
+def _score_lines(artifact: Artifact[Any]) -> list[str]:
+    """Returns a table of validation scores; none without validation."""
+    scores = artifact.metrics.get("validation", {}).get("scores", {})
+    if not scores:
+        return []
+    lines = [f"| | {' | '.join(scores)} |", "|---" * (1 + len(scores)) + "|"]
+    for name in next(iter(scores.values())):
+        values = (f"{own.get(name, math.nan):.4g}" for own in scores.values())
+        lines.append(f"| {name} | {' | '.join(values)} |")
+    return lines
 
 
 def calibration_line(artifact: Artifact) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,4 +86,17 @@ def html_page(title: str, body: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body>{body}</body></html>\n"
+    )
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
+    """Returns a table that scrolls in its own box; head is plain text, cells are HTML, the first a row heading."""
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
     )

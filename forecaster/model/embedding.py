@@ -41,7 +41,7 @@ class Shape:
     """Sizes of the axes of `Inputs`, which an artifact keeps beside its weights."""
 
     horizon: int
-    """H."""
+    """H; 0 = labels are learned in the place of a forecast."""
     channels: int
     """Targets."""
     past: int = 0
@@ -60,6 +60,8 @@ class Shape:
     """Calendar cycles."""
     regular: bool = True
     """False: the time between cells enters the patches."""
+    classes: int = 0
+    """Labels; 0 = values are forecast."""
 
     @property
     def embeds_channels(self) -> bool:
@@ -93,8 +95,10 @@ class Embedding(nn.Module):
         cells = (0 if tokenized else 2) + future + (0 if apart else sum(past))
         patch, decoder_patch = config.patch, config.decoder_patch
         self.context_patch = nn.Linear(patch * cells, width) if cells else None
-        self.horizon_patch = nn.Linear(decoder_patch * future, width) if future else None
-        self.horizon_token = None if autoregressive else nn.Parameter(torch.zeros(width))
+        reads_ahead = future and shape.horizon
+        self.horizon_patch = nn.Linear(decoder_patch * future, width) if reads_ahead else None
+        needs_token = shape.horizon > 0 and not autoregressive
+        self.horizon_token = nn.Parameter(torch.zeros(width)) if needs_token else None
         self.static = nn.Linear(static, width) if static else None
         self.attention_length = config.attention_length or config.context_length
         self.context_tokens = -(-self.attention_length // patch)
@@ -103,7 +107,8 @@ class Embedding(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.stem = ConvStem(width, config.conv_kernel) if config.conv_kernel else None
         self.context_covariates = CovariateChannels(known + past if apart else [], patch, width)
-        self.horizon_covariates = CovariateChannels(known if apart else [], decoder_patch, width)
+        ahead = known if apart and shape.horizon else []
+        self.horizon_covariates = CovariateChannels(ahead, decoder_patch, width)
         reads_values = autoregressive and not tokenized
         self.previous_patch = nn.Linear(2 * decoder_patch, width) if reads_values else None
         self.vocabulary = Vocabulary()

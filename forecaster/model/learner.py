@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
+from forecaster.model.label_network import LabelNetwork
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
@@ -37,7 +38,7 @@ class Learner(pl.LightningModule):
 
     def __init__(
         self,
-        network: Network,
+        network: Network | LabelNetwork,
         config: FitPlan,
         series: Sequence[str],
         name: str = "",

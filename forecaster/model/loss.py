@@ -16,12 +16,13 @@ from torch import Tensor
 
 from forecaster.model.embedding import previous_values
 from forecaster.model.heads import QuantileHead
+from forecaster.model.label_network import LabelNetwork
 from forecaster.model.network import Network
 from forecaster.windows.batch import Batch
 
 
 def window_losses(
-    network: Network,
+    network: Network | LabelNetwork,
     batch: Batch,
     bf16: bool = False,
     loss: Literal["pinball", "mae", "huber"] = "pinball",
@@ -31,6 +32,9 @@ def window_losses(
     `bf16`: multiply matrices in bfloat16. `loss`: of the median of a quantile head.
     """
     inputs, target = batch.inputs, batch.target
+    if isinstance(network, LabelNetwork):
+        with torch.autocast(target.device.type, torch.bfloat16, enabled=bf16):
+            return network.losses(batch)
     with torch.autocast(target.device.type, torch.bfloat16, enabled=bf16):
         memory = network.encode(inputs)
         previous = None

@@ -59,29 +59,11 @@ class Network(nn.Module):
             self.settled: tuple[float, float] | None = None
             """Smallest and largest network weight where they may not be read from the tensor: in a graph."""
         if not self.output.weight.is_meta:  # counting parameters needs no values
-            self._initialise()
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=0.1)
-                with torch.no_grad():
-                    module.weight[0] = 0  # unknown: adds nothing
-        embedding = self.embedding
-        if embedding.horizon_token is not None:
-            nn.init.normal_(embedding.horizon_token, std=0.02)
-        if embedding.values is not None:
-            nn.init.normal_(embedding.values.weight, std=self.config.width**-0.5)
-        if embedding.time.learned is not None:
-            nn.init.normal_(embedding.time.learned, std=0.02)
-        # The first forecast is the context's own mean and spread, whatever the tokens.
-        nn.init.zeros_(self.output.weight)
-        with torch.no_grad():
-            self.output.bias.copy_(self.head.initial_bias().repeat(self.config.decoder_patch))
+            initialise(self)
+            # The first forecast is the context's own mean and spread, whatever the tokens.
+            nn.init.zeros_(self.output.weight)
+            with torch.no_grad():
+                self.output.bias.copy_(self.head.initial_bias().repeat(config.decoder_patch))
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
         """Returns quantiles in data units; `key` seeds the sample paths of each window."""
@@ -233,3 +215,24 @@ class Network(nn.Module):
         raw = raw.unflatten(-1, (self.config.decoder_patch, -1)).flatten(1, 2)
         unfolded: Tensor = raw.unflatten(0, (-1, targets))
         return unfolded.transpose(1, 2)
+
+
+def initialise(network: nn.Module) -> None:
+    """Draws the weights of a network with an `Embedding`, in place."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=0.1)
+            with torch.no_grad():
+                module.weight[0] = 0  # unknown: adds nothing
+    embedding = network.embedding
+    assert isinstance(embedding, Embedding)
+    if embedding.horizon_token is not None:
+        nn.init.normal_(embedding.horizon_token, std=0.02)
+    if embedding.values is not None:
+        nn.init.normal_(embedding.values.weight, std=embedding.config.width**-0.5)
+    if embedding.time.learned is not None:
+        nn.init.normal_(embedding.time.learned, std=0.02)

@@ -10,11 +10,13 @@ from typing import Any
 
 import psutil
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.model.embedding import Shape
+from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.linear import LinearForecast
 from forecaster.model.network import Network
 from forecaster.model.sampling import NUM_SAMPLES
@@ -31,20 +33,30 @@ _SUMS, _DOUBLE = 6, 8
 """Gram matrices of the ridge: each quarter of the windows, all of them, and a factor."""
 
 
-def count_parameters(config: ModelPlan, shape: Shape) -> int:
-    """Returns the number of values in the state of a network."""
+def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
+    """Returns the number of values in the state of a network; of all of a `LabelEnsemble` of some."""
     # All layers of a kind are alike, and a thousand take seconds to build.
     few = {
         name: min(getattr(config, name), _COUNTED_LAYERS)
         for name in ("encoder_layers", "decoder_layers")
     }
+    small = config.model_copy(update=few)
     with torch.device("meta"), _Undrawn():
-        network = Network(config.model_copy(update=few), shape)
-    count: int = sum(tensor.numel() for tensor in network.state_dict().values())
-    for name, layers in (("encoder_layers", network.encoder), ("decoder_layers", network.decoder)):
-        per_layer = sum(tensor.numel() for tensor in layers[-1].state_dict().values())
-        count += (getattr(config, name) - few[name]) * per_layer
-    return count
+        if shape.classes:
+            labels = LabelNetwork(small, shape)
+            count, shared = _numbers(labels), _numbers(LabelEnsemble([labels])) - _numbers(labels)
+            stacks = {"encoder_layers": labels.encoder}
+        else:
+            network = Network(small, shape)
+            count, shared, networks = _numbers(network), 0, 1
+            stacks = {"encoder_layers": network.encoder, "decoder_layers": network.decoder}
+    for name, layers in stacks.items():
+        count += (getattr(config, name) - few[name]) * _numbers(layers[-1])
+    return shared + networks * count
+
+
+def _numbers(module: nn.Module) -> int:
+    return sum(tensor.numel() for tensor in module.state_dict().values())
 
 
 def check_work(

@@ -199,10 +199,11 @@ def check_panel(
         target: bounds that forecasts are held to already.
     """
     facts, found = facts_of(panel, horizon, target or TargetConfig()), [*panel.notes]
-    for rule in TARGET_RULES:
+    labelled = panel.schema.label is not None
+    for rule in () if labelled else TARGET_RULES:
         for channel, name in enumerate(panel.schema.target):
             found += rule(facts, channel, name)
-    for table_rule in TABLE_RULES:
+    for table_rule in LABEL_RULES if labelled else TABLE_RULES:
         found += table_rule(facts)
     return worst_first(found)
 
@@ -734,3 +735,5 @@ TABLE_RULES = (
     _unobserved, _short, _ends, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,
     _unknown_categories,
 )  # fmt: skip
+LABEL_RULES = (_unobserved, _empty, _twins, _unknown_categories)
+"""Of a table with labels, in the place of both: what concerns forecasts is left out."""

@@ -353,6 +353,8 @@ def _unmet(
 
 def _without_lead_in(panel: Panel) -> Panel:
     """Drops the rows before a series' first observed target: nothing can be learned from them."""
+    if panel.schema.label is not None:  # each row has a label
+        return panel
     starts = panel.indptr[:-1][np.diff(panel.indptr) > 0]
     if not np.isnan(panel.values[starts, : panel.n_channels]).all(axis=1).any():
         return panel

@@ -257,6 +257,7 @@ class _Conversion:
         """Writes rows to one folder per part, in the order of series, and returns the folders."""
         scan, keys = self.scan, list(schema.series)
         roles = (schema.time, *keys, *schema.target, *schema.past, *schema.known, *schema.static)
+        roles += schema.label_columns
         columns = [name for name in scan.frame.collect_schema() if name in roles]
         # Categories as text: their codes differ from file to file, and series are sorted by text.
         plain = scan.frame.select(columns)

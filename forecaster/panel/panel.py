@@ -335,6 +335,21 @@ class Panel:
         made += split_times(stamps, self.schema.time_parts) if self.schema.time_parts else [stamps]
         if self.schema.melted:
             columns.pop("channel", None)
+        return self._with_results(made, columns)
+
+    def series_frame(self, **columns: Any) -> pl.DataFrame:
+        """Returns a row per series, keyed in the caller's own names, ids and dtypes.
+
+        Args:
+            columns: arrays [series] in order. NaN becomes null.
+
+        Raises:
+            DataError: a column's name is already a key's.
+        """
+        return self._with_results([*self.keys], columns)
+
+    def _with_results(self, keys: list[pl.Series], columns: Mapping[str, Any]) -> pl.DataFrame:
+        made = [*keys]
         for name, values in columns.items():
             if name in {column.name for column in made}:
                 raise DataError(f"{self.name}: column '{name}' is also a result's; rename it")

@@ -74,6 +74,7 @@ def infer_schema(
     pool, timeless = _gather(table, covariates, time, data)
     _check_declared(data, list(pool), table, time)
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
+    declared |= set() if data.label is None else {data.label}
     time_dtype, time_format = _time_facts(table, time, data)
     if time_format is not None:
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
@@ -94,17 +95,18 @@ def infer_schema(
         if name not in series and name not in declared:
             pool.pop(name)
             reasons[name] = "ignored: dates, and time is another column"
-    free = [name for name in pool if name not in series]
+    free = [name for name in pool if name not in series and name != data.label]
     known = _find_known(free, data, future)
     numeric = [name for name in free if name in table.frame.columns and name not in known]
     numeric = [name for name in numeric if name not in declared or name in (data.target or ())]
     constant = _constant_columns(table.frame, series, numeric)
     target, reason = data.target, "declared"
     if target is None:
-        target, reason = _find_target(table, numeric, series, constant)
+        target, reason = _find_target(table, numeric, series, constant, data.label)
     left = {name: pool[name] for name in free if name not in target and name not in known}
     static, past, ignored = _find_unknown(left, data, constant | set(timeless))
     reasons |= dict.fromkeys(target, reason) | known | static | past | ignored
+    reasons |= {} if data.label is None else {data.label: "declared"}
     counts = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
         counts |= dict.fromkeys(static, table.frame.select(series).n_unique())
@@ -118,6 +120,7 @@ def infer_schema(
         time_format=time_format,
         series=("channel",) if melted else series,
         target=("value",) if melted else target,
+        label=data.label,
         known=tuple(known),
         past=tuple(past),
         static=tuple(static),
@@ -316,13 +319,17 @@ def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) 
     return set(constant(frame, constant(first.collect(), left))) if left else set()
 
 
-def _find_target(table: Table, free: list[str], series: Names, constant: set[str]) -> tuple[Names, str]:
-    """Returns the columns to forecast and the reason."""
+def _find_target(
+    table: Table, free: list[str], series: Names, constant: set[str], label: str | None
+) -> tuple[Names, str]:
+    """Returns the columns to forecast, or the channels that are labelled, and the reason."""
     numbers = [name for name in free if is_number(table.frame[name])]
+    if label is not None:
+        numbers = [name for name in numbers if name not in constant]
     named = [name for name in numbers if name.lower() in (LONG_TARGETS if series else WIDE_TARGETS)]
-    if named:
+    if named and label is None:
         return (named[0],), "by its name"
-    if numbers and not series:
+    if numbers and (label is not None or not series):
         return tuple(numbers), "every column of numbers is a channel"
     varying = [name for name in numbers if name not in constant]
     if varying:
@@ -366,14 +373,17 @@ def _check_declared(data: DataConfig, names: list[str], table: Table, time: str 
     """Raises a DataError for declared columns that do not exist or have two roles."""
     owner: dict[str, str] = {time: "--time"} if time is not None else {}
     found: list[Finding] = []
-    for role in ("series", "target", "known", "past", "static"):
-        flag, group = f"--{role}", getattr(data, role) or ()
+    roles = {
+        role: getattr(data, role) or () for role in ("series", "target", "known", "past", "static")
+    }
+    for role, group in (roles | {"label": () if data.label is None else (data.label,)}).items():
+        flag = f"--{role}"
         for name in group:
             if name in owner:
                 text = f"{table.name}: column '{name}' is declared twice, by {owner[name]} and {flag}"
                 found.append(Finding("error", "two-roles", text, "keep one of them", where=name))
             owner[name] = flag
-        allowed = table.frame.columns if role in ("series", "target") else names
+        allowed = table.frame.columns if role in ("series", "target", "label") else names
         found += missing_columns(group, allowed, table.name, flag)
     refuse_errors(found)
 

@@ -85,6 +85,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
         DataError: keys or times are missing or unreadable, or numbers are text: all such faults.
     """
     wanted = (*(schema.melted or schema.target), *schema.past, *schema.known, *schema.static)
+    wanted += schema.label_columns
     keys = [] if schema.melted else list(schema.series)
     columns, faults = [], Faults()
     table, schema, notes = _with_numbers(table, schema, data)
@@ -100,6 +101,8 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
             with faults:
                 columns.append(_read_values(table, name, schema))
     faults.refuse()
+    if schema.label is not None and schema.label not in table.frame.columns:
+        columns.append(pl.Series(schema.label, [None] * table.frame.height, dtype=pl.String))
     frame = pl.DataFrame([*(table.frame[key] for key in keys), times, *columns])
     if schema.melted:
         frame, keys = _melted(frame, schema.melted, table), ["channel"]
@@ -118,7 +121,8 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
         source = _RowSource(table, schema.time, order.keys, schema.target)
         frame, found = _without_repeats(frame, order, source, data.on_duplicates)
         frame, notes = frame.drop(_ROW, strict=False), notes + found
-    dtypes = {name: str(table.frame[name].dtype) for name in keys if not schema.melted}
+    named = (*keys, *schema.label_columns)
+    dtypes = {n: str(table.frame[n].dtype) for n in named if n in table.frame and not schema.melted}
     return Rows(frame, order.keys, replace(schema, dtypes=dtypes), tuple(notes))
 
 
@@ -140,7 +144,7 @@ def _with_numbers(
 def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
     """Returns a column as Float64, or as text where it is a category."""
     column, where = table.frame[name], f"{table.name}: column '{name}'"
-    if name in schema.categorical:
+    if name in schema.categorical or name == schema.label:
         text = column.cast(pl.String)
         if column.dtype.is_float():
             # A gap makes a frame's whole numbers floats; 3.0 and 3 are one category.

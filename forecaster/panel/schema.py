@@ -62,6 +62,8 @@ class Schema:
     """Columns that together name a series."""
     target: Names = ()
     """Columns to forecast, the channels."""
+    label: str | None = None
+    """Column of labels, which a model learns in the place of a forecast; None = it forecasts."""
     known: Names = ()
     """Covariates known in advance."""
     past: Names = ()
@@ -122,7 +124,12 @@ class Schema:
     @property
     def code_columns(self) -> Names:
         """Columns of `Panel.codes`, in order."""
-        return self.past_category + self.known_category
+        return self.past_category + self.known_category + self.label_columns
+
+    @property
+    def label_columns(self) -> Names:
+        """The column of labels, if any."""
+        return () if self.label is None else (self.label,)
 
     @property
     def numbers(self) -> Names:
@@ -208,6 +215,8 @@ class Schema:
         new: dict[str, Any] = {}
         for role in COLUMN_LISTS:
             new[role] = tuple(names.get(name, name) for name in getattr(self, role))
+        if self.label is not None and data.label is not None:
+            names[self.label] = new["label"] = data.label
         for facts in ("decimal", "dtypes", "categories"):
             new[facts] = {names.get(name, name): fact for name, fact in getattr(self, facts).items()}
         return replace(self, time=data.time if data.time not in (None, "row") else self.time, **new)
@@ -216,11 +225,13 @@ class Schema:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
         known, targets = (*self.known, *holiday_columns(self.holidays)), self.melted or self.target
         roles = {"target": targets, "known": known, "past": self.past, "static": self.static}
+        roles = {"label": self.label_columns} | roles
         found = [] if self.time is None else [(self.time, "time", self.time_dtype)]
         keys = () if self.melted else self.series
         found += [(name, "series", self.dtypes.get(name, "")) for name in keys]
         for role, names in roles.items():
-            kinds = ("category" if name in self.categorical else "number" for name in names)
+            codes = (*self.categorical, *self.label_columns)
+            kinds = ("category" if name in codes else "number" for name in names)
             found += [(name, role, kind) for name, kind in zip(names, kinds, strict=True)]
         seen = {row[0] for row in found}
         found += [(name, "ignored", "") for name in self.reasons if name not in seen]
@@ -229,7 +240,7 @@ class Schema:
 
 def _check_sound(schema: Schema) -> None:
     """Raises a ValueError for a stored schema that contradicts itself."""
-    names = schema.target + schema.known + schema.past + schema.static
+    names = schema.target + schema.known + schema.past + schema.static + schema.label_columns
     if (
         not schema.target
         or len(set(names)) < len(names)
@@ -242,8 +253,8 @@ def _check_sound(schema: Schema) -> None:
         raise ValueError(f"time_parts holds {odd_parts[0]}")
     if any("\0" in name for name in (*names, *schema.series)):
         raise ValueError("a column's name holds a NUL")
-    odd = set(schema.categorical) - set(names[len(schema.target) :])
-    lacking = set(schema.categorical) - set(schema.categories)
+    odd = set(schema.categorical) - {*schema.known, *schema.past, *schema.static}
+    lacking = {*schema.categorical, *schema.label_columns} - set(schema.categories)
     if odd or lacking:
         raise ValueError(f"categories of unknown columns, or none: {', '.join(odd | lacking)[:200]}")
     twice = [name for name, words in schema.categories.items() if len(set(words)) < len(words)]

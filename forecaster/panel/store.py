@@ -317,7 +317,7 @@ def _converted(source: str | Path) -> DataConfig:
 
 def _roles(schema: Schema) -> dict[str, Any]:
     """Returns the settings that are part of a schema."""
-    names = ("series", "target", "known", "past", "static", "categorical", "holidays", "layout", "freq")
+    names = (*COLUMN_LISTS, "label", "holidays", "layout", "freq")
     return {"time": schema.time or "row"} | {name: getattr(schema, name) for name in names}
 
 

@@ -59,7 +59,18 @@ _ROW_PER_SERIES = 4
 """Factor of tables with one row per series: each cell becomes a row."""
 _FREE_SHARE = 0.5
 """Of the free memory that a table may need."""
-_ROLES = ("time", "series", "target", "known", "past", "static", "categorical", "freq", "layout")
+_ROLES = (
+    "time",
+    "series",
+    "target",
+    "label",
+    "known",
+    "past",
+    "static",
+    "categorical",
+    "freq",
+    "layout",
+)
 """Fields of the schema that a conversion needs."""
 
 

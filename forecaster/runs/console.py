@@ -24,8 +24,10 @@ from forecaster.panel.periods import find_periods
 if TYPE_CHECKING:
     from forecaster.config import Plan
     from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.label_backtest import LabelBacktest
     from forecaster.forecast.artifact import Artifact
     from forecaster.model.transfer import Part
+    from forecaster.runs.labels import Folds
     from forecaster.runs.tracking import TrackedRun
     from forecaster.windows.split import Split
 
@@ -187,6 +189,39 @@ class Screen(Console):
                 "validation, so all steps are run and the last weights kept"
             )
 
+    def print_label_plan(self, plan: Plan, folds: Folds) -> None:
+        """Prints what will be trained on what, of a fit to labels."""
+        model, schema = plan.model, folds.panel.schema
+        classes = schema.categories[schema.label or ""]
+        each = "step" if model.head == "step_classes" else "series"
+        self.print_line(
+            f"a label per {each} · {len(classes)} classes: {listing(classes)} · windows of "
+            f"{model.context_length} steps · patches of {model.patch} · width {model.width} · "
+            f"{model.encoder_layers} layers"
+        )
+        labelled = int((folds.code > 0).sum())
+        unit = number_of(
+            labelled, "window" if each == "step" else "series", "" if each == "step" else "series"
+        )
+        by = f"{folds.count} folds, a network each" if folds.count > 1 else "one network"
+        self.print_line(f"trains on {unit}: {by}; scores are of what a network has not seen")
+
+    def print_label_scores(self, artifact: Artifact[Any]) -> None:
+        """Prints how the labels of held-out series were predicted."""
+        from forecaster.evaluation.comparison import MODEL
+
+        found = artifact.metrics
+        scores = found["validation"]["scores"]
+        mine = scores[MODEL]
+        others = ", ".join(
+            f"{name} {own['accuracy']:.4f}" for name, own in scores.items() if name != MODEL
+        )
+        self.print_line(
+            f"{found['steps']} steps · held-out accuracy {mine['accuracy']:.4f} ({others}) · log loss "
+            f"{mine['log_loss']:.4f} · macro F1 {mine['macro_F1']:.4f} · network weight "
+            f"{100 * found['network_weight']:.0f} %"
+        )
+
     def print_start(self, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
         """Prints what of an artifact's weights is carried over, and what its past means for the scores."""
         from forecaster.runs.warm_start import ancestry, comparable
@@ -227,8 +262,13 @@ class Screen(Console):
             style="yellow",
         )
 
-    def print_scores(self, artifact: Artifact) -> None:
+    def print_scores(self, artifact: Artifact[Any]) -> None:
         """Prints how the validation went, losses as plainly as wins."""
+        from forecaster.forecast.artifact import is_forecaster
+
+        if not is_forecaster(artifact):
+            self.print_label_scores(artifact)
+            return
         from forecaster.evaluation.comparison import MODEL, NAIVE, compare
         from forecaster.forecast.artifact import calibration_line, network_line
 
@@ -295,6 +335,20 @@ class Screen(Console):
             f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
             f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
         )
+
+    def print_label_summary(self, backtest: LabelBacktest) -> None:
+        """Prints the scores of labels, and which are taken for which."""
+        for columns in (backtest.summary_columns, backtest.confusion_columns):
+            table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+            for name in columns:
+                table.add_column(cell(name), justify="right" if table.columns else "left", no_wrap=True)
+            for row in zip(*columns.values(), strict=True):
+                table.add_row(
+                    *(f"{one:.4g}" if isinstance(one, float) else cell(str(one)) for one in row)
+                )
+            if columns:
+                self.print(table)
+        self.print_line(backtest.verdict)
 
     def print_notice(self, text: str) -> None:
         """Prints a notice."""

@@ -191,7 +191,7 @@ def fit_panel(
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]
                 artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
-                found["curves"] |= curves_of(members)
+                found["curves"] |= curves_of((one.name, one.curves) for one in members)
             elif experts_alone(networks):
                 trainings.solve_again(plan, networks)  # in seconds; a network takes another training
     return replace(artifact, metrics=found)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,6 +55,10 @@ _ENOUGH = 0.25  # of the steps; a budget for fewer is a warning
 MEASURED_STEPS, _WARM = 20, 5  # the first few are not counted: caches fill, kernels are chosen
 
 
+Curves = Mapping[str, Sequence[tuple[int, float]]]
+"""Losses and rates by name: step and value."""
+
+
 @dataclass(frozen=True)
 class Trained:
     """One network, and how it came about."""
@@ -67,7 +71,7 @@ class Trained:
     """Taken."""
     best_step: int
     """After which the kept weights were validated; `steps` where nothing was."""
-    curves: dict[str, list[tuple[int, float]]]
+    curves: Curves
     """Losses and rates by step."""
     ended: bool
     """Whether a callback has ended it."""
@@ -190,11 +194,13 @@ class Trainings:
         context = replace(self._context, checkpoints=files and files.within(name))
         self._hand(Training(learner, split, plan, name))
         best = train(learner, self.store, split, plan, context)
-        merge(learner.average)
-        _forget_held_out(learner.average)
+        network = learner.average
+        assert isinstance(network, Network)
+        merge(network)
+        _forget_held_out(network)
         return Trained(
             name=name,
-            network=learner.average,
+            network=network,
             seed=plan.fit.seed,
             steps=learner.global_step,
             best_step=best.step if best.weights is not None else learner.global_step,
@@ -237,7 +243,7 @@ def member_metrics(members: Sequence[Trained], weights: Sequence[float]) -> dict
     return {
         "steps": first.steps,
         "best_step": first.best_step,
-        "curves": curves_of(members),
+        "curves": curves_of((member.name, member.curves) for member in members),
         "members": rows,
     }
 
@@ -247,12 +253,12 @@ def mean_weight(network: Network) -> float:
     return 1.0 if network.experts is None else float(network.network_weight[1:].mean())
 
 
-def curves_of(members: Sequence[Trained]) -> dict[str, list[list[float]]]:
-    """Returns the curves of trainings by name; those of the first training have their bare names."""
+def curves_of(trained: Iterable[tuple[str, Curves]]) -> dict[str, list[list[float]]]:
+    """Returns the curves of named trainings; those of the first training have their bare names."""
     return {
-        f"{member.name}/{name}" if member.name else name: [list(point) for point in curve]
-        for member in members
-        for name, curve in member.curves.items()
+        f"{training}/{name}" if training else name: [list(point) for point in curve]
+        for training, curves in trained
+        for name, curve in curves.items()
     }
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from forecaster.model.label_network import LabelNetwork
 from forecaster.model.network import Network
-from forecaster.model.scaling import ROUNDING, Standardizer
+from forecaster.model.scaling import ROUNDING, ContextScaler, Standardizer
 from forecaster.panel.arrays import blocks, owners
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64
@@ -62,7 +63,7 @@ def moments(blocks: Callable[[], Iterable[Floats]], columns: int) -> Moments:
     return Moments(count, mean, squares)
 
 
-def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
+def learn_scales(network: Network | LabelNetwork, panel: Panel, end: Int64) -> None:
     """Fills a network's scalers from the training rows.
 
     Args:
@@ -78,13 +79,7 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
 
     targets, past = panel.n_channels, len(panel.schema.past_numeric)
     found = moments(training_rows, panel.values.shape[1])
-    loc, scale = found[:targets].scales()
-    # Code 0 is a channel not seen in training: the moments of all channels together.
-    pooled_loc, pooled_scale = found[:targets].pooled().scales()
-    unseen = found.count[:targets] == 0  # as code 0
-    loc[unseen], scale[unseen] = pooled_loc, pooled_scale
-    network.scaler.loc.copy_(torch.from_numpy(np.concatenate([pooled_loc, loc])))
-    network.scaler.scale.copy_(torch.from_numpy(np.concatenate([pooled_scale, scale])))
+    _fill_channels(network.scaler, found[:targets])
     experts = network.experts
     if experts is not None and experts.linear is not None and experts.linear.spread is not None:
         experts.linear.spread.copy_(network.scaler.scale)
@@ -92,6 +87,21 @@ def learn_scales(network: Network, panel: Panel, end: Int64) -> None:
     _fill(network.embedding.past_scaler, found[targets : targets + past])
     _fill(network.embedding.known_scaler, found[targets + past :])
     _fill(network.embedding.static_scaler, moments(lambda: [static], static.shape[1]))
+
+
+def learn_channel_scales(scaler: ContextScaler, panel: Panel) -> None:
+    """Fills a scaler of channels from all rows."""
+    _fill_channels(scaler, moments(lambda: [panel.values[:, : panel.n_channels]], panel.n_channels))
+
+
+def _fill_channels(scaler: ContextScaler, found: Moments) -> None:
+    loc, scale = found.scales()
+    # Code 0 is a channel not seen in training: the moments of all channels together.
+    pooled_loc, pooled_scale = found.pooled().scales()
+    unseen = found.count == 0  # as code 0
+    loc[unseen], scale[unseen] = pooled_loc, pooled_scale
+    scaler.loc.copy_(torch.from_numpy(np.concatenate([pooled_loc, loc])))
+    scaler.scale.copy_(torch.from_numpy(np.concatenate([pooled_scale, scale])))
 
 
 def _fill(scaler: Standardizer, found: Moments) -> None:

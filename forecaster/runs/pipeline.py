@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from forecaster.config import (
     Config,
@@ -29,7 +29,7 @@ from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
-from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
@@ -44,6 +44,7 @@ from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.distributed import windows_per_step
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
+from forecaster.runs.labels import fit_labels, resolve_labels
 from forecaster.runs.pool import fit_experts
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
@@ -91,7 +92,7 @@ def run_fit(
     name: str | None = None,
     command: str = "fc.fit(...)",
     introduced: bool = False,
-) -> Artifact:
+) -> Artifact[Any]:
     """Returns the fitted artifact, saved and tracked.
 
     Args:
@@ -122,13 +123,20 @@ def run_fit(
     if not introduced:
         console.print_roles(panel)
         console.print_findings(findings)
-    with console.stage("choosing experts and their settings"):
-        plan, split = resolve(panel, config, start)
+    learn: Callable[[TrainingContext], Artifact[Any]]
+    if config.data.label is not None:
+        plan, folds = resolve_labels(panel, config)
+        console.print_label_plan(plan, folds)
+        learn = partial(fit_labels, panel, plan, folds)
+    else:
+        with console.stage("choosing experts and their settings"):
+            plan, split = resolve(panel, config, start)
+        console.print_plan(panel, plan, split)
+        first = None
+        if start is not None:
+            first = Start(start, partial(console.print_start, panel, split, start))
+        learn = partial(fit_panel, panel, plan, split, start=first)
     windows_per_step(plan, panel.n_channels, distributed)
-    console.print_plan(panel, plan, split)
-    first = None
-    if start is not None:
-        first = Start(start, partial(console.print_start, panel, split, start))
     name = name or (out.name if out else Path(panel.name).stem)
     validated: list[Backtest] = []
     tracking = config.tracking.model_copy(
@@ -149,7 +157,7 @@ def run_fit(
             run, context = stack.enter_context(opening)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
-        artifact = fit_panel(panel, plan, split, context, start=first)
+        artifact = learn(context)
         artifact = replace(artifact, request=requested(config, artifact.plan, start))
         console.print_scores(artifact)
         saves = out is not None or run.recorded
@@ -159,9 +167,10 @@ def run_fit(
             drawings: dict[str, Callable[[], None]] = {}
             if saves:
                 drawings[LOSSES] = partial(_draw_losses, artifact, folder / LOSSES)
-                drawings[FORECAST] = partial(_draw_forecast, artifact, panel, folder / FORECAST)
+                if is_forecaster(artifact):
+                    drawings[FORECAST] = partial(_draw_forecast, artifact, panel, folder / FORECAST)
             page = folder / REPORT
-            if validated:
+            if validated and is_forecaster(artifact):
                 # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
                 fitted = (artifact, command, panel.fingerprint(), tuple(findings))
                 report_context = ReportContext(*fitted, validation=True, date=None)
@@ -410,7 +419,7 @@ def _coded(panel: Panel, model: Artifact) -> Panel:
     return recoded(panel, model.schema.categories).with_cycles(*cycles)
 
 
-def _draw_losses(artifact: Artifact, path: Path) -> None:
+def _draw_losses(artifact: Artifact[Any], path: Path) -> None:
     curves = artifact.metrics["curves"]
     losses = {name: curve for name, curve in curves.items() if name.endswith("_loss")}
     write_figure(plot_curves(losses), path)

@@ -404,7 +404,7 @@ def open_run(
     run.close()
 
 
-def log_artifact(run: TrackedRun, artifact: Artifact, folder: Path) -> None:
+def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path) -> None:
     """Logs config, dataset, versions, scores and the saved files of a fitted model."""
     run.log_params(artifact.plan.model_dump(mode="json"))
     run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")

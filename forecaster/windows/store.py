@@ -94,7 +94,9 @@ class WindowStore:
         )
         past = (slice(None), slice(length), slice(len(self._schema.past_numeric)))
         known = (..., slice(len(self._schema.past_numeric), None))
-        past_codes = len(self._schema.past_category)
+        past_codes, known_codes = (
+            len(names) for names in (self._schema.past_category, self._schema.known_category)
+        )
         place = start + self._phase_offset.index_select(0, which)
         history = self._history_of(which, channel, at)
         inputs = Inputs(
@@ -107,7 +109,7 @@ class WindowStore:
             static=self._static.index_select(0, which),
             static_category=self._static_codes.index_select(0, which),
             past_category=codes[:, :length, :past_codes],
-            known_category=codes[..., past_codes:],
+            known_category=codes[..., past_codes : past_codes + known_codes],
             phase=_windows(self._phase, self._width).index_select(0, place),
             elapsed=self._elapsed_of(at, start, edge),
             channel=self._channel.expand(len(which), -1)
@@ -117,7 +119,8 @@ class WindowStore:
             history_observed=_observed(history),
             drivers=self._drivers_of(which, at),
         )
-        return Batch(inputs, targets[:, length:], which, at, self._time[at, 0])
+        truth = targets[:, length:] if self._schema.label is None else codes[:, :length, -1]
+        return Batch(inputs, truth, which, at, self._time[at, 0])
 
     def _edge(self, which: Tensor, start: Tensor, width: int) -> _Edge | None:
         """Returns what is special about windows that reach outside their series; None = no window."""

@@ -1,0 +1,161 @@
+"""A model of labels scored on a table with the truth, beside its parts and the majority class.
+
+Axes: N labelled series or step · G class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from forecaster.evaluation.comparison import MODEL
+from forecaster.evaluation.label_scores import LABEL_METRICS, confusion, label_scores, reliability
+from forecaster.evaluation.metrics import Scores
+from forecaster.forecast.label_plots import plot_scores
+from forecaster.forecast.labelling import Labelling
+from forecaster.forecast.plots import figure_svg
+from forecaster.forecast.writer import html_page, html_table, write_page, write_rows
+from forecaster.panel.frames import frame_of, to_kind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHOWN = 12
+"""Classes up to which the confusion is printed."""
+
+
+@dataclass(frozen=True, repr=False)
+class LabelBacktest:
+    """Probabilities of labels with the truth beside them, and scores."""
+
+    labellings: Mapping[str, Labelling]
+    """By model; "forecaster" first. All of the same table."""
+    actual: Sequence[Any]
+    """[N] true labels as the table has them; None = no label."""
+    code: NDArray[np.int64]
+    """[N] true class from 1; 0 = one that the model has not learned; −1 = no label."""
+    unmet: tuple[str, ...]
+    """Labels of the table that the model has not learned."""
+
+    def __repr__(self) -> str:
+        return f"LabelBacktest({self.verdict})"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """[G] labels in words."""
+        return self.labellings[MODEL].classes
+
+    @property
+    def scored(self) -> NDArray[np.bool_]:
+        """[N] whether there is a label and a value; only these are scored."""
+        return (self.code >= 0) & self.labellings[MODEL].known
+
+    @cached_property
+    def scores(self) -> dict[str, Scores]:
+        """By model: accuracy, balanced accuracy, log loss, macro F1, calibration error."""
+        some = self.scored
+        return {
+            name: label_scores(own.probabilities[some], self.code[some])
+            for name, own in self.labellings.items()
+        }
+
+    @property
+    def confusion(self) -> NDArray[np.int64]:
+        """[G + 1, G] counts of true class (labels not learned first) and predicted class."""
+        some = self.scored
+        return confusion(self.labellings[MODEL].probabilities[some], self.code[some])
+
+    @property
+    def summary_columns(self) -> dict[str, list[Any]]:
+        """The columns of `summary`, those that the shell prints."""
+        columns: dict[str, list[Any]] = {"model": [*self.scores]}
+        return columns | {name: [own[name] for own in self.scores.values()] for name in LABEL_METRICS}
+
+    @property
+    def summary(self) -> Any:
+        """A row of scores per model, as the kind of frame of the input."""
+        return to_kind(frame_of(self.summary_columns), self.labellings[MODEL].panel.kind)
+
+    @property
+    def confusion_columns(self) -> dict[str, list[Any]]:
+        """True label, then a column of counts per predicted label; empty where classes are many."""
+        if len(self.classes) > _SHOWN:
+            return {}
+        counts = self.confusion
+        begin = 0 if counts[0].any() else 1
+        names = ["other", *self.classes][begin:]
+        return {"true label": names} | {
+            f"→ {word}": counts[begin:, k].tolist() for k, word in enumerate(self.classes)
+        }
+
+    @property
+    def verdict(self) -> str:
+        """One line: accuracy beside the majority class, and whether a part alone is better."""
+        mine, *others = self.scores.items()
+        some = int(self.scored.sum())
+        line = f"{some:,} labels scored · accuracy {mine[1]['accuracy']:.4f}"
+        for name, own in others:
+            line += f", {name} {own['accuracy']:.4f}"
+        better = [name for name, own in others if own["log_loss"] < mine[1]["log_loss"]]
+        if better:
+            line += f"; {' and '.join(better)} alone has a lower log loss"
+        if self.unmet:
+            line += f"; labels the model has not learned count as errors: {', '.join(self.unmet[:5])}"
+        return line
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """A polars frame: those of `Labelling.rows` with the truth as `actual`, beside `model`."""
+        return pl.concat(
+            one.rows.with_columns(pl.Series("actual", self.actual), pl.lit(name).alias("model"))
+            for name, one in self.labellings.items()
+        )
+
+    @property
+    def frame(self) -> Any:
+        """The rows as the kind of frame of the input (a file gives polars)."""
+        return to_kind(self.rows, self.labellings[MODEL].panel.kind)
+
+    def write(self, path: str | Path) -> None:
+        """Writes the rows to a .csv or .parquet file, whole or not at all.
+
+        Raises:
+            OutputError: the suffix is neither, or the file cannot be written.
+        """
+        write_rows(self.rows, Path(path), self.labellings[MODEL].panel.as_text)
+
+    def plot(self) -> Figure:
+        """Returns a figure of the confusion and of the reliability of the probabilities."""
+        some = self.scored
+        own = self.labellings[MODEL].probabilities[some]
+        return plot_scores(self.classes, self.confusion, reliability(own, self.code[some]))
+
+    def report(self, path: str | Path) -> None:
+        """Writes a page with the scores, the confusion and the reliability.
+
+        Raises:
+            OutputError: the suffix is not .html, or the file cannot be written.
+        """
+        tables = (self.summary_columns, self.confusion_columns)
+        body = "".join(
+            html_table([*one], zip(*map(_cells, one.values()), strict=True), "labels")
+            for one in tables
+            if one
+        )
+        picture = figure_svg(self.plot(), "confusion and reliability")
+        write_page(
+            html_page("Labels", f"<h1>Labels</h1><p>{escape(self.verdict)}</p>{body}{picture}"),
+            Path(path),
+        )
+
+
+def _cells(column: Sequence[Any]) -> list[str]:
+    return [f"{one:.4g}" if isinstance(one, float) else escape(str(one)) for one in column]

@@ -1,0 +1,74 @@
+"""Scores of labels: how often they are right, and how well their probabilities are calibrated.
+
+Axes: N labelled series or step · G class · K bin.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.evaluation.metrics import Scores
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KERNELS, NETWORK, MAJORITY = "random kernels", "network", "majority class"
+BINS = 10
+_LEAST = 1e-6  # probability: a class that was held impossible has a finite loss
+LABEL_METRICS = {
+    "accuracy": "share of labels that are right",
+    "balanced_accuracy": "mean over classes of the share of their labels that are right",
+    "log_loss": "mean −log of the probability of the true class: small is good",
+    "macro_F1": "mean over classes of the harmonic mean of precision and recall",
+    "calibration_error": "mean distance between the probability of a label and how often it is right",
+}
+
+
+def label_scores(probabilities: Floats, code: Ints) -> Scores:
+    """Returns accuracy, balanced accuracy, log loss, macro F1 and expected calibration error.
+
+    Means over classes are over those that occur. Source of the calibration error, over ten bins of equal
+    width: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks" (2017).
+
+    Args:
+        probabilities: [N, G].
+        code: [N] true class from 1; 0 = none of those the model knows, which is an error.
+    """
+    if not len(code):
+        return dict.fromkeys(LABEL_METRICS, float("nan"))
+    right = confusion(probabilities, code).astype(np.float64)
+    hits, truths, guesses = np.diag(right[1:]), right.sum(axis=1), right.sum(axis=0)
+    occurs = truths[1:] > 0
+    known = np.where(code > 0, probabilities[np.arange(len(code)), np.maximum(code - 1, 0)], 0.0)
+    share, confidence, count = reliability(probabilities, code)
+    both = truths[1:] + guesses
+    recall = hits[occurs] / truths[1:][occurs]
+    return {
+        "accuracy": float(hits.sum() / len(code)),
+        "balanced_accuracy": float(recall.mean()) if occurs.any() else 0.0,
+        "log_loss": float(-np.log(np.maximum(known, _LEAST)).mean()),
+        "macro_F1": float((2 * hits[occurs] / both[occurs]).mean()) if occurs.any() else 0.0,
+        "calibration_error": float((np.abs(share - confidence) * count).sum() / len(code)),
+    }
+
+
+def confusion(probabilities: Floats, code: Ints) -> Ints:
+    """Returns counts [G + 1, G] of true class, 0 = unknown first, and predicted class."""
+    classes = probabilities.shape[1]
+    cells = code * classes + probabilities.argmax(axis=1)
+    return np.bincount(cells, minlength=(classes + 1) * classes).reshape(classes + 1, classes)
+
+
+def reliability(probabilities: Floats, code: Ints) -> tuple[Floats, Floats, Ints]:
+    """Returns, per bin of the probability of the predicted class, how often it is right, its mean, the count.
+
+    [K] each; 0 where a bin is empty.
+    """
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) + 1 == code
+    place = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    count = np.bincount(place, minlength=BINS)
+    sums = (np.bincount(place, weights=one, minlength=BINS) for one in (right, confidence))
+    share, mean = (one / np.maximum(count, 1) for one in sums)
+    return share, mean, count

@@ -1,0 +1,128 @@
+"""Figures of labels: series with their labels, the steps that mattered, confusion and reliability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.forecast.plots import (
+    BAND,
+    PANELS,
+    TRUTH,
+    VALUES,
+    axis_times,
+    panel_grid,
+    shared_legend,
+    tidy,
+)
+from forecaster.panel.panel import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from forecaster.forecast.labelling import Labelling
+
+_STEPS = 400  # of a series in a picture, the last ones: more are a black bar
+_CHANNELS = 6  # drawn of a series
+_CELLS = 15  # classes up to which a confusion has its counts written in
+
+
+def plot_labels(labelling: Labelling) -> Figure:
+    """Returns the first few series with their label, or with the label of each step as a coloured line."""
+    panel = labelling.panel
+    some = panel.numbers()[:PANELS].tolist()
+    figure, axes = panel_grid(len(some))
+    rows = labelling.rows["label"].to_list()
+    for axis, number in zip(axes, some, strict=False):
+        end = int(panel.indptr[number + 1])
+        shown = slice(max(int(panel.indptr[number]), end - _STEPS), end)
+        time = _draw_values(axis, panel, shown)
+        title = panel.labels[number]
+        if labelling.per_step:
+            _draw_classes(axis, time, rows[shown], labelling.classes)
+        else:
+            best = np.nan_to_num(labelling.probabilities[number]).max()
+            title += f": {rows[number]} ({100 * best:.0f} %)" if rows[number] is not None else ": none"
+        axis.set_title(title, fontsize=10, loc="left")
+    if labelling.per_step:
+        shared_legend(figure, axes[0])
+    return figure
+
+
+def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], title: str) -> Figure:
+    """Returns one series, and under it what each step adds to the log-probability of its label.
+
+    Args:
+        effect: of the last steps of the series.
+    """
+    figure, (upper, lower) = panel_grid(2, columns=1)
+    end = int(panel.indptr[series + 1])
+    time = _draw_values(upper, panel, slice(end - len(effect), end))
+    upper.set_title(title, fontsize=10, loc="left")
+    lower.bar(range(len(effect)) if panel.calendar.integer else time, effect, width=1.0, color=BAND)
+    if panel.calendar.integer:
+        lower.set_xticks([])
+    lower.set_ylabel("log-probability per step", fontsize=9)
+    lower.set_title("what the label loses where these steps are hidden", fontsize=10, loc="left")
+    tidy(lower)
+    return figure
+
+
+def plot_scores(
+    classes: Sequence[str], counts: NDArray[np.int64], bins: tuple[NDArray[Any], ...]
+) -> Figure:
+    """Returns the confusion of classes, and how often labels are right at each probability.
+
+    Args:
+        classes: [G] in words.
+        counts: [G + 1, G] of `label_scores.confusion`.
+        bins: of `label_scores.reliability`.
+    """
+    figure, (left, right) = panel_grid(2)
+    figure.set_size_inches(figure.get_figwidth(), 4.6)
+    shown = counts if counts[0].any() else counts[1:]
+    names = (["other"] if counts[0].any() else []) + [*classes]
+    shares = shown / np.maximum(shown.sum(axis=1, keepdims=True), 1)
+    left.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    if len(classes) <= _CELLS:
+        for row, column in np.ndindex(*shown.shape):
+            dark = shares[row, column] > 0.5
+            text = f"{shown[row, column]:,}"
+            left.text(column, row, text, ha="center", va="center", fontsize=8,
+                      color="white" if dark else VALUES)  # fmt: skip
+    left.set_title("true label (rows), predicted label (columns)", fontsize=10, loc="left")
+    tidy(left)
+    left.grid(visible=False)
+    left.set_xticks(range(len(classes)), classes)
+    left.set_yticks(range(len(names)), names)
+    share, mean, count = bins
+    some = count > 0
+    right.plot([0, 1], [0, 1], color=VALUES, linewidth=0.8, linestyle="--")
+    right.plot(mean[some], share[some], color=BAND, marker="o", markersize=4, linewidth=1.4)
+    right.set_xlabel("probability of the label", fontsize=9)
+    right.set_title("share of labels that are right", fontsize=10, loc="left")
+    tidy(right)
+    return figure
+
+
+def _draw_values(axis: Axes, panel: Panel, rows: slice) -> NDArray[Any]:
+    time = axis_times(panel, panel.time[rows])
+    colors = (VALUES, BAND, TRUTH, "#6b8e4e", "#8a5fa8", "#b08d3c")
+    for channel, color in zip(range(panel.n_channels), colors[:_CHANNELS], strict=False):
+        axis.plot(time, panel.values[rows, channel], color=color, linewidth=1.0)
+    tidy(axis, dates=not panel.calendar.integer)
+    return time
+
+
+def _draw_classes(axis: Axes, time: NDArray[Any], labels: list[Any], classes: Sequence[str]) -> None:
+    """Draws a dot per step, at the foot of the axis, in the colour of its class."""
+    colors = ("#c9ccd1", TRUTH, BAND, "#6b8e4e", "#8a5fa8", "#b08d3c")
+    foot = axis.get_ylim()[0]
+    for place, word in enumerate(classes):
+        at = [k for k, label in enumerate(labels) if str(label) == word]
+        color = colors[place % len(colors)]
+        axis.scatter(time[at], [foot] * len(at), color=color, s=12, marker="s", label=word)

@@ -1,0 +1,369 @@
+"""Artifact + panel → labels of series or of steps, vectors of series, and the steps that mattered.
+
+Long series are read in windows that overlap by half; the probabilities of a step are the mean over its
+windows, those in whose middle it lies counting most.
+
+Axes: N series · R row of the panel · L context · G class · D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from forecaster.errors import DataError, number_of
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.plots import figure_svg
+from forecaster.forecast.writer import (
+    PAGES,
+    PICTURES,
+    check_suffix,
+    html_page,
+    write_figure,
+    write_page,
+    write_rows,
+)
+from forecaster.model.hardware import cores, device, run_parallel
+from forecaster.model.label_network import LabelEnsemble
+from forecaster.panel.audit import check_panel
+from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.frames import to_kind
+from forecaster.panel.panel import Panel
+from forecaster.windows.batch import Inputs
+from forecaster.windows.index import Int64
+from forecaster.windows.store import WindowStore
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+LabelArtifact = Artifact[LabelEnsemble]
+OK, NO_VALUE = "ok", "no value observed"
+_BATCH, _CELLS = 256, 1 << 18  # windows at a time, and cells of them
+_HIDDEN = 10
+"""Stretches of a window that are hidden one by one to see what mattered."""
+
+
+@dataclass(frozen=True, repr=False)
+class Labelling:
+    """Probabilities of the classes of each series, or of each of its steps."""
+
+    panel: Panel
+    """The table; its rows are keys of the result."""
+    classes: tuple[str, ...]
+    """[G] labels in words."""
+    dtype: str
+    """Of the labels of the training table."""
+    probabilities: Floats
+    """[N, G] of series, or [R, G] of steps; NaN where there is nothing to label."""
+    per_step: bool
+    """Whether each step has a label."""
+    findings: tuple[Finding, ...] = ()
+    """What the audit of the table found, worst first."""
+
+    def __repr__(self) -> str:
+        return f"Labelling({self.report})"
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """[N] or [R] whether there is a label."""
+        found: NDArray[np.bool_] = ~np.isnan(self.probabilities[:, 0])
+        return found
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """A polars frame: keys, [time], label, p_<class> for each class, status."""
+        panel, known = self.panel, self.known
+        code = np.where(known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
+        made = {
+            "label": words_of(self.classes, code, self.dtype),
+            **{f"p_{word}": self.probabilities[:, k] for k, word in enumerate(self.classes)},
+            "status": np.where(known, OK, NO_VALUE),
+        }
+        if self.per_step:
+            owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
+            return panel.frame(owner, panel.time, **made)
+        return panel.series_frame(**made)
+
+    @property
+    def frame(self) -> Any:
+        """The rows as the kind of frame of the input (a file gives polars)."""
+        return to_kind(self.rows, self.panel.kind)
+
+    @property
+    def report(self) -> str:
+        """One line: how many series or steps have each label."""
+        known = self.known
+        code = np.nan_to_num(self.probabilities[known]).argmax(axis=1)
+        count = np.bincount(code, minlength=len(self.classes)).tolist()
+        named = (f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n)
+        line = (
+            f"{number_of(self.panel.n_series, 'series', 'series')}, {number_of(len(known), 'label')}: "
+        )
+        line += ", ".join(named) or "none"
+        lost = int((~known).sum())
+        return line + (f"; {lost:,} without a label: {NO_VALUE}" if lost else "")
+
+    def write(self, path: str | Path) -> None:
+        """Writes the rows to a .csv or .parquet file, whole or not at all.
+
+        Raises:
+            OutputError: the suffix is neither, or the file cannot be written.
+        """
+        write_rows(self.rows, Path(path), self.panel.as_text)
+
+    def plot(self) -> Figure:
+        """Returns a figure of the first few series, with their labels or the label of each step."""
+        from forecaster.forecast.label_plots import plot_labels
+
+        return plot_labels(self)
+
+
+def words_of(classes: Sequence[str], code: Int64, dtype: str) -> pl.Series:
+    """Returns the words of classes from 0, −1 = none, in the dtype of the training table."""
+    found = pl.Series(np.array([*classes, None], dtype=object)[code].tolist(), dtype=pl.String)
+    if dtype.startswith(("Int", "UInt")):
+        return found.cast(pl.Int64)
+    return found == "true" if dtype == "Boolean" else found
+
+
+class Labeller:
+    """Labels series with one artifact."""
+
+    def __init__(self, artifact: LabelArtifact, on: str | None = None):
+        """Moves the model to a device; None = a GPU if there is one."""
+        self.artifact, self._device = artifact, on or device()
+        own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
+        self._ensemble = own.eval().to(self._device)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels in words."""
+        schema = self.artifact.schema
+        return schema.categories[schema.label or ""]
+
+    def label(self, panel: Panel, progress: Callable[[int, int], None] | None = None) -> Labelling:
+        """Returns the labels of all series of a panel.
+
+        Raises:
+            DataError: the audit finds errors.
+        """
+        found = check_panel(panel)
+        refuse_errors(found)
+        schema, parts = self.artifact.schema, []
+        for first, part in panel.parts():
+            parts.append(self._steps(part) if self._ensemble.per_step else self._series(part))
+            if progress is not None:
+                progress(first + part.n_series, panel.n_series)
+        probabilities = np.concatenate(parts) if parts else np.zeros((0, len(self.classes)))
+        dtype = schema.dtypes.get(schema.label or "", "String")
+        return Labelling(
+            panel, self.classes, dtype, probabilities, self._ensemble.per_step, tuple(found)
+        )
+
+    def vectors(self, panel: Panel) -> Floats:
+        """Returns [N, D] a vector of each series, of its last `context_length` steps; NaN without a value."""
+        refuse_errors(check_panel(panel))
+        return self._of_series(panel, lambda inputs: self._ensemble.embed(inputs).double())
+
+    def importance(self, panel: Panel, series: int) -> tuple[Floats, Floats]:
+        """Returns what each step adds to the log-probability of a series' label, and its probabilities.
+
+        A stretch of steps is hidden at a time; steps that are hidden together share the difference.
+
+        Returns:
+            [L] of the last steps of the series, NaN before its first; [G].
+        """
+        store, end = self._store(panel), panel.indptr[series + 1] - 1
+        inputs = store.batch(np.array([series]), None, np.array([end])).inputs
+        length = inputs.context.shape[1]
+        own = int(min(length, end + 1 - panel.indptr[series]))
+        size = max(1, -(-own // _HIDDEN))
+        edges = np.arange(length - own, length, size)
+        hidden = torch.zeros((len(edges) + 1, length), dtype=torch.bool)
+        for row, begin in enumerate(edges, start=1):
+            hidden[row, begin : begin + size] = True
+        found = self._run(hide(inputs, hidden))
+        if self._ensemble.per_step:
+            found = found[:, -own:].mean(dim=1)
+        label = int(found[0].argmax())
+        logs = found[:, label].clamp(min=1e-9).log()
+        effect = np.full(length, np.nan)
+        for row, begin in enumerate(edges, start=1):
+            stop = min(int(begin) + size, length)
+            effect[begin:stop] = float(logs[0] - logs[row]) / (stop - int(begin))
+        return effect, found[0].numpy()
+
+    def _series(self, panel: Panel) -> Floats:
+        return self._of_series(panel, lambda inputs: self._ensemble(inputs).double())
+
+    def _of_series(self, panel: Panel, compute: Callable[[Inputs], Tensor]) -> Floats:
+        """Returns what is computed of the last window of each series: [N, _]; NaN without a value."""
+        usable = panel.last_observed >= 0
+        chosen = np.flatnonzero(usable)
+        windows = (chosen, panel.indptr[chosen + 1] - 1)
+        found = np.concatenate([*self._computed(panel, *windows, compute)])
+        whole = np.full((panel.n_series, found.shape[1]), np.nan)
+        whole[chosen] = found
+        return whole
+
+    def _steps(self, panel: Panel) -> Floats:
+        """Returns [R, G]; NaN in series without a value."""
+        length = self.artifact.context_length
+        chosen = np.flatnonzero(panel.last_observed >= 0)
+        rows = np.diff(panel.indptr)[chosen]
+        every = max(1, length // 2)
+        each = np.maximum(1, 1 + -(-(rows - length) // every))
+        owner = np.repeat(chosen, each)
+        back = np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each)
+        end = panel.indptr[owner + 1] - 1 - back * every
+        middle = np.minimum(np.arange(length), np.arange(length)[::-1]) + 1.0
+        total, weight = np.zeros((panel.n_rows, len(self.classes))), np.zeros(panel.n_rows)
+        done = 0
+        for found in self._computed(panel, owner, end, lambda inputs: self._ensemble(inputs).double()):
+            here = slice(done, done + len(found))
+            at = end[here, None] + np.arange(1 - length, 1)
+            inside = at >= panel.indptr[owner[here], None]
+            shares = np.broadcast_to(middle, at.shape)[inside]
+            np.add.at(total, at[inside], found[inside] * shares[:, None])
+            np.add.at(weight, at[inside], shares)
+            done += len(found)
+        with np.errstate(invalid="ignore"):
+            return total / weight[:, None]
+
+    def _computed(
+        self, panel: Panel, series: Int64, end: Int64, compute: Callable[[Inputs], Tensor]
+    ) -> Iterator[Floats]:
+        """Yields what is computed of windows, some at a time; at least once."""
+        store = self._store(panel)
+        cells = panel.n_channels * self.artifact.context_length
+        size = max(1, min(_BATCH, _CELLS // cells))
+
+        def of_batch(start: int) -> Floats:
+            part = slice(start, start + size)
+            inputs = store.batch(series[part], None, end[part]).inputs.to(self._device)
+            found: Floats = compute(inputs).cpu().numpy()
+            return found
+
+        lanes = cores() if self._device == "cpu" else 1
+        yield from run_parallel(of_batch, range(0, max(1, len(series)), size), lanes)
+
+    @torch.inference_mode()
+    def _run(self, inputs: Inputs) -> Tensor:
+        found: Tensor = self._ensemble(inputs.to(self._device)).double().cpu()
+        return found
+
+    def _store(self, panel: Panel) -> WindowStore:
+        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
+        return WindowStore(panel, self.artifact.plan.model, 0, codes)
+
+
+def hide(inputs: Inputs, hidden: Tensor) -> Inputs:
+    """Returns one window many times, without the values of targets and past covariates at hidden steps.
+
+    Args:
+        inputs: of one window.
+        hidden: bool [B, L].
+    """
+    count = len(hidden)
+    repeated = {
+        name: value.expand(count, *value.shape[1:]).clone() for name, value in vars(inputs).items()
+    }
+    cells = hidden[..., None]
+    changes = {
+        "observed": repeated["observed"] & ~cells,
+        "past_observed": repeated["past_observed"] & ~cells,
+        "past_category": repeated["past_category"].masked_fill(cells, 0),
+    }
+    return replace(inputs, **(repeated | changes))
+
+
+@dataclass(frozen=True, repr=False)
+class LabelExplanation:
+    """What each step of a series adds to the log-probability of its label."""
+
+    panel: Panel
+    series: int
+    """Number of the series in the panel."""
+    label: str
+    probability: float
+    effect: Floats
+    """[steps] of the last steps of the series; negative where the label is likelier without them."""
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """A polars frame: keys, time, effect."""
+        end = int(self.panel.indptr[self.series + 1])
+        owner = np.full(len(self.effect), self.series)
+        return self.panel.frame(
+            owner, self.panel.time[end - len(self.effect) : end], effect=self.effect
+        )
+
+    @property
+    def frame(self) -> Any:
+        """The rows as the kind of frame of the input (a file gives polars)."""
+        return to_kind(self.rows, self.panel.kind)
+
+    @property
+    def report(self) -> str:
+        """One line: the label, its probability, and the steps that matter most."""
+        end = int(self.panel.indptr[self.series + 1])
+        place = int(np.nanargmax(self.effect))
+        alike = np.flatnonzero(self.effect == self.effect[place])
+        times = self.panel.time[end - len(self.effect) + alike[[0, -1]]]
+        first, last = (self.panel.calendar.text(int(time)) for time in times)
+        return (
+            f"{self.panel.labels[self.series]}: {self.label}, probability {self.probability:.3f}; the "
+            f"steps from {first} to {last} matter most"
+        )
+
+    def write(self, path: str | Path) -> None:
+        """Writes a page (.html) or a picture (.png, .svg, .pdf).
+
+        Raises:
+            OutputError: the suffix is another, or the file cannot be written.
+        """
+        check_suffix(Path(path), PAGES + PICTURES)
+        if Path(path).suffix.lower() in PICTURES:
+            write_figure(self.plot(), Path(path))
+            return
+        picture = figure_svg(self.plot(), "the series, and what each step adds to its label")
+        body = f"<h1>{escape(self.label)}</h1><p>{escape(self.report)}</p>{picture}"
+        write_page(html_page("Label", body), Path(path))
+
+    def plot(self) -> Figure:
+        """Returns a figure of the series and of the effect of its steps."""
+        from forecaster.forecast.label_plots import plot_importance
+
+        title = f"{self.panel.labels[self.series]}: {self.label} ({100 * self.probability:.0f} %)"
+        return plot_importance(self.panel, self.series, self.effect, title)
+
+
+def explain_label(artifact: LabelArtifact, panel: Panel, only: str | None) -> LabelExplanation:
+    """Returns which steps of a series mattered; see `Classifier.explain`.
+
+    Raises:
+        DataError: there is no such series, or several and none is named; or it has no value.
+    """
+    if only is None and panel.n_series > 1:
+        raise DataError(
+            f"{panel.name}: {panel.n_series:,} series: name one, as only='{panel.labels[0]}' (--only)"
+        )
+    series = 0 if only is None else panel.series_named(only)
+    if panel.last_observed[series] < 0:
+        raise DataError(f"{panel.name}: series '{panel.labels[series]}': {NO_VALUE}")
+    labeller = Labeller(artifact)
+    effect, probabilities = labeller.importance(panel, series)
+    best = int(probabilities.argmax())
+    word = labeller.classes[best]
+    return LabelExplanation(panel, series, word, float(probabilities[best]), effect[~np.isnan(effect)])

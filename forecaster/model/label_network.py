@@ -1,0 +1,217 @@
+"""Networks that label series or steps: the encoder of the forecasts, and a head of classes.
+
+    context ─▶ scale ─▶ patches + time encodings ─▶ ENCODER ─┬─▶ attention of one query ─▶ a label per series
+                                                             └─▶ mean over channels ─────▶ a label per step
+    context ─▶ random convolution kernels + ridge ─▶ labels of either kind
+    probability = network weight · mean of the networks + rest · random kernels, each with its temperature
+
+Axes: B window · L context · C channel · M token · D width · G class.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from forecaster.config import ModelPlan
+from forecaster.model.attention import MultiHeadAttention
+from forecaster.model.embedding import Embedding, Shape
+from forecaster.model.layers import Dropout, EncoderLayer
+from forecaster.model.network import initialise
+from forecaster.model.random_kernels import RandomKernels
+from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.windows.batch import Batch, Inputs
+
+_STRETCH, _SHIFT, _GROW, _NOISE, _HIDDEN = 0.1, 0.05, 0.1, 0.05, 0.1
+"""Augmentation: relative change of length, of place and of size, noise in spreads, share of steps hidden."""
+
+
+class LabelScaler(nn.Module):
+    """Scales channels by their training rows, or each window by itself."""
+
+    def __init__(self, config: ModelPlan, shape: Shape):
+        super().__init__()
+        self.units = config.label_units
+        self.scaler = ContextScaler(shape.channels)
+
+    def forward(self, inputs: Inputs) -> Scale:
+        """Returns the scale of each window."""
+        if self.units == "window":
+            own: Scale = self.scaler(
+                inputs.context, inputs.observed, inputs.channel, inputs.history, inputs.history_observed
+            )
+            return own
+        loc, scale = self.scaler.loc[inputs.channel], self.scaler.scale[inputs.channel]
+        return Scale(loc, torch.zeros_like(loc), scale)
+
+    def standardised(self, inputs: Inputs) -> Float[Tensor, "B L C"]:
+        """Returns scaled values, 0 where missing."""
+        return torch.where(inputs.observed, self(inputs).apply(inputs.context), 0.0)
+
+
+class LabelNetwork(nn.Module):
+    """Encoder with a head of classes; learns the label of a window, or of each of its steps."""
+
+    experts: None = None
+
+    def __init__(self, config: ModelPlan, shape: Shape):
+        super().__init__()
+        self.config, self.shape = config, shape
+        self.per_step = config.head == "step_classes"
+        self.scale = LabelScaler(config, shape)
+        self.embedding = Embedding(config, shape)
+        tokens = self.embedding.context_tokens
+        self.encoder = nn.ModuleList(EncoderLayer(config, tokens) for _ in range(config.encoder_layers))
+        self.encoder_norm = nn.LayerNorm(config.width)
+        self.query = None if self.per_step else nn.Parameter(torch.zeros(config.width))
+        self.pool = None if self.per_step else MultiHeadAttention(config.width, config.heads)
+        self.dropout = Dropout(config.dropout)
+        steps = config.patch if self.per_step else 1
+        channels = shape.channels + len(self.embedding.context_covariates)
+        self.output = nn.Linear(channels * config.width, steps * shape.classes)
+        self.class_weights: Tensor
+        """[G] of the loss; what they add to rare classes is taken off the probabilities."""
+        self.register_buffer("class_weights", torch.ones(shape.classes))
+        if not self.output.weight.is_meta:
+            initialise(self)
+            if self.query is not None:
+                nn.init.normal_(self.query, std=0.02)
+            nn.init.zeros_(self.output.weight)
+
+    @property
+    def scaler(self) -> ContextScaler:
+        """Scaler of the channels."""
+        return self.scale.scaler
+
+    def forward(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
+        """Returns logits of the classes of each window, or [B, L, G] of each of its steps."""
+        if self.per_step:
+            tokens, _ = self.encode(inputs)
+            logits: Tensor = self.output(self.dropout(tokens.transpose(1, 2).flatten(2)))
+            logits = logits.unflatten(-1, (self.config.patch, -1)).flatten(1, 2)
+            return logits[:, -self.config.context_length :] - self.class_weights.log()
+        found: Tensor = self.output(self.dropout(self.embed(inputs)))
+        return found - self.class_weights.log()
+
+    def encode(self, inputs: Inputs) -> tuple[Float[Tensor, "B C M D"], Bool[Tensor, "B C M"]]:
+        """Returns encoded tokens of each channel, covariates among them, and where one holds an observation."""
+        embedding = self.embedding
+        tokens, seen = embedding.embed_context(inputs, self.scale(inputs))
+        tokens = embedding.dropout(tokens + embedding.embed_static(inputs))
+        channels = tokens.shape[0] // inputs.elapsed.shape[0]
+        for layer in self.encoder:
+            tokens = layer(tokens, seen, channels)
+        windows = (-1, channels)
+        return self.encoder_norm(tokens).unflatten(0, windows), seen.unflatten(0, windows)
+
+    def embed(self, inputs: Inputs) -> Float[Tensor, "B CD"]:
+        """Returns a vector per window: of each channel, what one query attends to."""
+        tokens, seen = self.encode(inputs)
+        if self.pool is None or self.query is None:
+            real = seen[..., None].float()
+            mean: Tensor = (tokens * real).sum(dim=2) / real.sum(dim=2).clamp(min=1)
+            return mean.flatten(1)
+        query = self.query.expand(tokens.shape[0] * tokens.shape[1], 1, -1)
+        pooled: Tensor = self.pool(query, tokens.flatten(0, 1), seen.flatten(0, 1))
+        return pooled.unflatten(0, tokens.shape[:2]).flatten(1)
+
+    def losses(self, batch: Batch) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+        """Returns the weighted sum of cross-entropies of each window, and the sum of weights.
+
+        While training, windows are augmented.
+        """
+        inputs = batch.inputs
+        if self.training:
+            inputs = augmented(inputs, self.scaler.scale[inputs.channel], moves=not self.per_step)
+        code = batch.target if self.per_step else batch.target.amax(dim=1)
+        logits = self(inputs).float() + self.class_weights.log()
+        weight = torch.where(code > 0, self.class_weights[(code - 1).clamp(min=0)], 0.0)
+        loss = weight * F.cross_entropy(
+            logits.flatten(0, -2), (code.flatten() - 1).clamp(min=0), reduction="none"
+        ).view(code.shape)
+        return (loss.sum(dim=1), weight.sum(dim=1)) if self.per_step else (loss, weight)
+
+
+def augmented(inputs: Inputs, spread: Float[Tensor, "B C"], moves: bool) -> Inputs:
+    """Returns windows changed as series may differ by chance.
+
+    Args:
+        inputs: of training windows.
+        spread: of each channel, data units.
+        moves: also stretch and shift time, which labels of steps do not allow.
+    """
+    context, observed = inputs.context, inputs.observed
+    windows, length, channels = context.shape
+    if moves:
+        stretch = 1 + _STRETCH * (2 * torch.rand(windows, 1) - 1)
+        shift = _SHIFT * length * (2 * torch.rand(windows, 1) - 1)
+        steps = torch.arange(length, dtype=torch.float32)
+        middle = (length - 1) / 2
+        source = ((steps - middle) * stretch + middle + shift).round().long()
+        source = source.clamp(0, length - 1)[..., None].expand(-1, -1, channels).to(context.device)
+        context, observed = context.gather(1, source), observed.gather(1, source)
+    hidden_length = max(1, round(_HIDDEN * length))
+    begin = torch.randint(0, length, (windows, 1))
+    steps = torch.arange(length)
+    hidden = (steps >= begin) & (steps < begin + hidden_length) & (length > 2)
+    observed = observed & ~hidden[..., None].to(observed.device)
+    size = 1 + _GROW * torch.randn(windows, 1, channels, dtype=context.dtype).to(context.device)
+    noise = _NOISE * torch.randn(context.shape, dtype=context.dtype).to(context.device)
+    return replace(inputs, context=context * size + noise * spread[:, None], observed=observed)
+
+
+class LabelEnsemble(nn.Module):
+    """Probabilities of classes: networks of several folds, and random kernels."""
+
+    def __init__(self, networks: Sequence[LabelNetwork]):
+        """Takes networks of the same plan and shape."""
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        config, shape = networks[0].config, networks[0].shape
+        self.per_step = networks[0].per_step
+        self.scale = LabelScaler(config, shape)
+        self.kernels = RandomKernels(
+            shape.channels, config.context_length, shape.classes, self.per_step
+        )
+        self.temperatures: Tensor
+        """Of the networks and of the kernels: what their logits are divided by."""
+        self.register_buffer("temperatures", torch.ones(2))
+        self.network_weight: Tensor
+        self.register_buffer("network_weight", torch.ones(()))
+        self.class_share: Tensor
+        """[G] of the training labels."""
+        self.register_buffer("class_share", torch.full((shape.classes,), 1 / shape.classes))
+
+    def forward(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
+        """Returns probabilities of the classes of each window, or [B, L, G] of each of its steps."""
+        logits = torch.stack([network(inputs) for network in self.networks])
+        found = (logits / self.temperatures[0]).softmax(dim=-1).mean(dim=0)
+        other = (self.kernels(*self.series(inputs)) / self.temperatures[1]).softmax(dim=-1)
+        return torch.lerp(other, found, self.network_weight)
+
+    def weighted(self, network_weight: float) -> LabelEnsemble:
+        """Returns a copy with another weight of the networks."""
+        other = copy.deepcopy(self)
+        other.network_weight.fill_(network_weight)
+        return other
+
+    def series(self, inputs: Inputs) -> tuple[Float[Tensor, "B L C"], Bool[Tensor, "B L"]]:
+        """Returns what random kernels read: scaled values, and True inside the series."""
+        seen = inputs.observed.any(dim=-1)
+        inside = seen.cumsum(dim=1) > 0
+        return self.scale.standardised(inputs), inside & (seen.flip(1).cumsum(dim=1).flip(1) > 0)
+
+    def embed(self, inputs: Inputs) -> Float[Tensor, "B D"]:
+        """Returns a vector per window: those of the networks beside each other."""
+        return torch.cat([network.embed(inputs) for network in self.networks], dim=-1)  # type: ignore[operator]
+
+
+def classes_of(probabilities: Float[Tensor, "*B G"]) -> Int[Tensor, "*B"]:
+    """Returns the code, from 1, of the most likely class."""
+    return probabilities.argmax(dim=-1) + 1
