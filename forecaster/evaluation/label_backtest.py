@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.evaluation.comparison import MODEL
@@ -112,12 +111,13 @@ class LabelBacktest:
         return line
 
     @property
-    def rows(self) -> pl.DataFrame:
-        """A polars frame: those of `Labelling.rows` with the truth as `actual`, beside `model`."""
-        return pl.concat(
-            one.rows.with_columns(pl.Series("actual", self.actual), pl.lit(name).alias("model"))
+    def rows(self) -> Any:
+        """A polars frame: those of `Labelling.rows` of each model, with its name and the true label."""
+        parts = [
+            one.rows_with(actual=self.actual, model=[name] * len(self.actual))
             for name, one in self.labellings.items()
-        )
+        ]
+        return reduce(lambda above, below: above.vstack(below), parts)
 
     @property
     def frame(self) -> Any:

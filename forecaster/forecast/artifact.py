@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeGuard
+from typing import Annotated, Any, Generic, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
-from typing_extensions import TypeVar
+from typing_extensions import TypeIs, TypeVar
 
 from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError, number_of
@@ -162,7 +162,7 @@ def load_artifact(path: str | Path) -> Artifact:
 
 def is_forecaster(
     artifact: Artifact[Ensemble] | Artifact[LabelEnsemble],
-) -> TypeGuard[Artifact[Ensemble]]:
+) -> TypeIs[Artifact[Ensemble]]:
     """Whether a model forecasts; else it labels."""
     return artifact.shape.classes == 0
 

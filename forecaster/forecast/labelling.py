@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -81,11 +80,16 @@ class Labelling:
         return found
 
     @property
-    def rows(self) -> pl.DataFrame:
+    def rows(self) -> Any:
         """A polars frame: keys, [time], label, p_<class> for each class, status."""
+        return self.rows_with()
+
+    def rows_with(self, **more: Sequence[Any]) -> Any:
+        """Returns the rows with further columns before the label."""
         panel, known = self.panel, self.known
         code = np.where(known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
         made = {
+            **more,
             "label": words_of(self.classes, code, self.dtype),
             **{f"p_{word}": self.probabilities[:, k] for k, word in enumerate(self.classes)},
             "status": np.where(known, OK, NO_VALUE),
@@ -129,12 +133,14 @@ class Labelling:
         return plot_labels(self)
 
 
-def words_of(classes: Sequence[str], code: Int64, dtype: str) -> pl.Series:
-    """Returns the words of classes from 0, −1 = none, in the dtype of the training table."""
-    found = pl.Series(np.array([*classes, None], dtype=object)[code].tolist(), dtype=pl.String)
+def words_of(classes: Sequence[str], code: Int64, dtype: str) -> list[Any]:
+    """Returns the words of classes from 0, −1 = none, as values of the dtype of the training table."""
+    values: list[Any] = [*classes]
     if dtype.startswith(("Int", "UInt")):
-        return found.cast(pl.Int64)
-    return found == "true" if dtype == "Boolean" else found
+        values = [int(word) if word.lstrip("-").isdecimal() else None for word in classes]
+    elif dtype == "Boolean":
+        values = [word == "true" for word in classes]
+    return [None if one < 0 else values[one] for one in code.tolist()]
 
 
 class Labeller:
@@ -145,12 +151,6 @@ class Labeller:
         self.artifact, self._device = artifact, on or device()
         own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
         self._ensemble = own.eval().to(self._device)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Labels in words."""
-        schema = self.artifact.schema
-        return schema.categories[schema.label or ""]
 
     def label(self, panel: Panel, progress: Callable[[int, int], None] | None = None) -> Labelling:
         """Returns the labels of all series of a panel.
@@ -165,10 +165,10 @@ class Labeller:
             parts.append(self._steps(part) if self._ensemble.per_step else self._series(part))
             if progress is not None:
                 progress(first + part.n_series, panel.n_series)
-        probabilities = np.concatenate(parts) if parts else np.zeros((0, len(self.classes)))
+        probabilities = np.concatenate(parts) if parts else np.zeros((0, len(self.artifact.classes)))
         dtype = schema.dtypes.get(schema.label or "", "String")
         return Labelling(
-            panel, self.classes, dtype, probabilities, self._ensemble.per_step, tuple(found)
+            panel, self.artifact.classes, dtype, probabilities, self._ensemble.per_step, tuple(found)
         )
 
     def vectors(self, panel: Panel) -> Floats:
@@ -228,7 +228,7 @@ class Labeller:
         back = np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each)
         end = panel.indptr[owner + 1] - 1 - back * every
         middle = np.minimum(np.arange(length), np.arange(length)[::-1]) + 1.0
-        total, weight = np.zeros((panel.n_rows, len(self.classes))), np.zeros(panel.n_rows)
+        total, weight = np.zeros((panel.n_rows, len(self.artifact.classes))), np.zeros(panel.n_rows)
         done = 0
         for found in self._computed(panel, owner, end, lambda inputs: self._ensemble(inputs).double()):
             here = slice(done, done + len(found))
@@ -301,7 +301,7 @@ class LabelExplanation:
     """[steps] of the last steps of the series; negative where the label is likelier without them."""
 
     @property
-    def rows(self) -> pl.DataFrame:
+    def rows(self) -> Any:
         """A polars frame: keys, time, effect."""
         end = int(self.panel.indptr[self.series + 1])
         owner = np.full(len(self.effect), self.series)
@@ -365,5 +365,5 @@ def explain_label(artifact: LabelArtifact, panel: Panel, only: str | None) -> La
     labeller = Labeller(artifact)
     effect, probabilities = labeller.importance(panel, series)
     best = int(probabilities.argmax())
-    word = labeller.classes[best]
+    word = artifact.classes[best]
     return LabelExplanation(panel, series, word, float(probabilities[best]), effect[~np.isnan(effect)])

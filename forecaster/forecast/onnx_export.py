@@ -27,9 +27,12 @@ from torch import Tensor, nn
 
 from forecaster.errors import ConfigError
 from forecaster.files import atomic_file, check_writable
-from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import check_suffix
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.label_network import LabelEnsemble
+from forecaster.model.scaling import ContextScaler
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 
@@ -41,22 +44,26 @@ _MASKS = {
     "history_observed": "history",
 }
 _TOLERANCE = 1e-4  # of the window's scale
+_APART = 1e-3  # of a probability: a result on a threshold of random kernels counts or not
 
 
 class OnnxGraph(nn.Module):
     """An ensemble whose inputs are single tensors: those that it reads."""
 
-    def __init__(self, artifact: Artifact):
+    def __init__(self, artifact: Artifact[Any]):
         super().__init__()
-        self.ensemble = copy.deepcopy(artifact.ensemble)
-        for member in self.ensemble.members:
-            if member.experts is not None:  # a graph cannot branch on a tensor
-                member.settled = member.network_weights()  # type: ignore[operator]
+        self.ensemble: Ensemble | LabelEnsemble = copy.deepcopy(artifact.ensemble)
+        if isinstance(self.ensemble, Ensemble):
+            for member in self.ensemble.members:
+                if member.experts is not None:  # a graph cannot branch on a tensor
+                    member.settled = member.network_weights()  # type: ignore[operator]
         self.shape, self.sizes = artifact.shape, _sizes(artifact)
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Returns quantiles, and the mean where there is one, of tensors in the order of `names`."""
+        """Returns quantiles, and the mean where there is one; or probabilities. Tensors are those of `names`."""
+        if isinstance(self.ensemble, LabelEnsemble):
+            return (self.ensemble(self.complete(given)),)
         quantiles, mean, _ = self.ensemble.predict(self.complete(given))
         return (quantiles,) if mean is None else (quantiles, mean)
 
@@ -72,7 +79,10 @@ class OnnxGraph(nn.Module):
     def random_inputs(self, count: int) -> tuple[Tensor, ...]:
         """Returns random inputs with missing cells, of the level of each channel in training."""
         random = torch.Generator().manual_seed(count)
-        shape, scaler = self.shape, self.ensemble.members[0].scaler
+        shape, ensemble = self.shape, self.ensemble
+        owner = ensemble.members[0] if isinstance(ensemble, Ensemble) else ensemble.scale
+        scaler = owner.scaler
+        assert isinstance(scaler, ContextScaler)
         made: dict[str, Tensor] = {}
         for name in self.names:
             size = (count, *self.sizes[name])
@@ -90,7 +100,7 @@ class OnnxGraph(nn.Module):
             else:
                 cells = torch.randn(size, generator=random, dtype=torch.float64)
                 if name == "context":
-                    cells = cells * scaler.scale[1:] + scaler.loc[1:]  # type: ignore[union-attr, index]
+                    cells = cells * scaler.scale[1:] + scaler.loc[1:]
                 cells = cells.masked_fill(torch.rand(size, generator=random) < 0.1, torch.nan)
             made[name] = cells.contiguous()
         return tuple(made.values())
@@ -112,7 +122,7 @@ def check_onnx(path: Path, overwrite: bool = True) -> None:
         )
 
 
-def write_onnx(artifact: Artifact, path: Path) -> str:
+def write_onnx(artifact: Artifact[Any], path: Path) -> str:
     """Writes the file, whole or not at all; returns its inputs and the comparison, in words.
 
     Raises:
@@ -123,13 +133,14 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
     _check_expressible(artifact)
     graph = OnnxGraph(artifact).eval()
     given = graph.random_inputs(3)
+    outputs = ["quantiles", "mean"] if is_forecaster(artifact) else ["probabilities"]
     with atomic_file(path) as partial:
         with _quiet():
             program = torch.onnx.export(
                 graph,
                 given,
                 input_names=graph.names,
-                output_names=["quantiles", "mean"][: len(graph(*given))],
+                output_names=outputs[: len(graph(*given))],
                 dynamic_shapes=(({0: torch.export.Dim("batch", min=1)},) * len(given),),
                 dynamo=True,
                 optimize=True,
@@ -142,7 +153,7 @@ def write_onnx(artifact: Artifact, path: Path) -> str:
             entry.key, entry.value = key, value
         partial.write_bytes(model.SerializeToString())
         compared = _compare(graph, partial)
-    return f"{', '.join(graph.names)} → quantiles; {compared}"
+    return f"{', '.join(graph.names)} → {outputs[0]}; {compared}"
 
 
 def onnx_inputs(
@@ -154,7 +165,7 @@ def onnx_inputs(
     return labels, {name: getattr(inputs, name).numpy() for name in names}
 
 
-def _sizes(artifact: Artifact) -> dict[str, tuple[int, ...]]:
+def _sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
     """Returns the fields of `Inputs` without the masks, with their axes after the batch."""
     shape = artifact.shape
     context, whole = artifact.context_length, artifact.context_length + shape.horizon
@@ -174,7 +185,7 @@ def _sizes(artifact: Artifact) -> dict[str, tuple[int, ...]]:
     }
 
 
-def metadata(artifact: Artifact) -> dict[str, str]:
+def metadata(artifact: Artifact[Any]) -> dict[str, str]:
     """Returns what a program needs to fill the inputs and read the outputs, as JSON by key."""
     schema, shape = artifact.schema, artifact.shape
     calendar = schema.calendar
@@ -189,6 +200,7 @@ def metadata(artifact: Artifact) -> dict[str, str]:
         "known_category": schema.known_category,
         "static_category": schema.static_category,
         "categories": {name: schema.categories[name] for name in schema.categorical},
+        "classes": artifact.classes,
         "cycles": calendar.cycles,
         "freq": schema.freq,
         "time_zone": schema.time_zone,
@@ -201,13 +213,12 @@ def metadata(artifact: Artifact) -> dict[str, str]:
     return {f"forecaster.{key}": json.dumps(value, ensure_ascii=False) for key, value in values.items()}
 
 
-def _check_expressible(artifact: Artifact) -> None:
+def _check_expressible(artifact: Artifact[Any]) -> None:
     model = artifact.plan.model
     reasons = {
         "decoder autoregressive draws sample paths, patch after patch": model.decoder
         == "autoregressive",
         "attention sparse selects queries by their values": model.attention == "sparse",
-        "channel_attention leaves out channels without observations": model.channel_attention,
     }
     for reason, found in reasons.items():
         if found:
@@ -230,17 +241,25 @@ def _compare(graph: OnnxGraph, file: Path) -> str:
         named = zip(graph.names, given, strict=True)
         found = session.run(None, {name: cells.numpy() for name, cells in named})
         with torch.inference_mode():
-            scale = graph.ensemble.scale(graph.complete(given)).scale
             wanted = graph(*given)
+            if isinstance(graph.ensemble, LabelEnsemble):
+                apart = (wanted[0] - torch.from_numpy(found[0])).abs()
+                worst, unit, most = max(worst, float(apart.max())), "in probability", _APART
+                continue
+            scale, unit, most = (
+                graph.ensemble.scale(graph.complete(given)).scale,
+                "of the scale",
+                _TOLERANCE,
+            )
         for mine, theirs in zip(wanted, found, strict=True):
             apart = (mine - torch.from_numpy(theirs)).abs().reshape(*mine.shape[:3], -1)
             worst = max(worst, float((apart.amax(dim=(1, 3)) / scale).max()))
-    if not worst <= _TOLERANCE:
+    if not worst <= most:
         raise ConfigError(
-            f"--onnx: onnxruntime is {worst:.1e} of the scale away from torch, expected at most "
-            f"{_TOLERANCE:.0e}; serve this model with --mlflow NAME"
+            f"--onnx: onnxruntime is {worst:.1e} {unit} away from torch, expected at most {most:.0e}; "
+            "serve this model with --mlflow NAME"
         )
-    return f"at most {worst:.1e} of the scale from torch in onnxruntime {onnxruntime.__version__}"
+    return f"at most {worst:.1e} {unit} from torch in onnxruntime {onnxruntime.__version__}"
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class Source:
         """All tables that are read."""
         return self.data, self.future, self.covariates
 
-    def panel(self, artifact: Artifact) -> Panel:
+    def panel(self, artifact: Artifact[Any]) -> Panel:
         """Returns the panel of all series with a model's roles, categories and frequency.
 
         It is in memory unless the table is a store.

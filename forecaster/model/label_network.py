@@ -119,7 +119,8 @@ class LabelNetwork(nn.Module):
             return mean.flatten(1)
         query = self.query.expand(tokens.shape[0] * tokens.shape[1], 1, -1)
         pooled: Tensor = self.pool(query, tokens.flatten(0, 1), seen.flatten(0, 1))
-        return pooled.unflatten(0, tokens.shape[:2]).flatten(1)
+        windows: Tensor = pooled.unflatten(0, tokens.shape[:2])
+        return windows.flatten(1)
 
     def losses(self, batch: Batch) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
         """Returns the weighted sum of cross-entropies of each window, and the sum of weights.

@@ -101,8 +101,11 @@ class RandomKernels(nn.Module):
             result = self._convolved(values, place).transpose(0, 1).flatten(1)[:, inside.flatten()]
             # A low-discrepancy sequence: neighbouring kernels have other levels.
             numbers = torch.arange(1, KERNELS * count + 1, dtype=torch.float64) * golden % 1
-            at = (numbers.unflatten(0, (KERNELS, count)) * (result.shape[1] - 1)).round().long()
-            self.thresholds[place] = result.sort(dim=1).values.gather(1, at)
+            at = (numbers.unflatten(0, (KERNELS, count)) * (result.shape[1] - 1)).long()
+            rising = result.sort(dim=1).values
+            # Between two results: rounding moves none of them across.
+            after = rising.gather(1, (at + 1).clamp(max=result.shape[1] - 1))
+            self.thresholds[place] = (rising.gather(1, at) + after) / 2
 
     def solve_series(
         self, features: Float[Tensor, "N F"], code: Int[Tensor, " N"]
@@ -131,7 +134,8 @@ class RandomKernels(nn.Module):
         _, penalty, scores = min(found, key=lambda one: one[0])
         factor = sizes / (sizes.square() + penalty * unit)
         self._keep(loc, right.T @ (factor[:, None] * (left.T @ apart)), bias)
-        return scores.float()
+        held_out: Tensor = scores.float()
+        return held_out
 
     def solve_folds(self, parts: Callable[[], Iterator[Part]], folds: int) -> Float[Tensor, "N G"]:
         """Sets the weights by a ridge; returns the scores of labels without their fold.

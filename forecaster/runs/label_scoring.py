@@ -48,7 +48,7 @@ def backtest_labels(
     words, unmet = artifact.schema.categories[label], panel.unmet.get(label, ())
     place = np.where(code > 0, code - 1, np.where(code == 0, len(words), -1))
     actual = words_of((*words, unmet[0] if len(unmet) == 1 else "other"), place, mine.dtype)
-    backtest = LabelBacktest(labellings, actual.to_list(), code, tuple(unmet))
+    backtest = LabelBacktest(labellings, actual, code, tuple(unmet))
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         if run.recorded:
             run.log_params(artifact.plan.model_dump(mode="json"))

@@ -207,6 +207,8 @@ def fit_labels(
         ensemble = LabelEnsemble(networks).eval().requires_grad_(False)
         with context.stage("random kernels, temperatures and network weight"):
             found = _settle(ensemble, store, folds, held_out)
+    # Folds follow from the table alone: models of the same one are compared on the same series.
+    found["validation"]["cutoffs"] = panel.fingerprint()[:16]
     found |= {
         "steps": plan.fit.steps,
         "best_step": steps[0],

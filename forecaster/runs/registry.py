@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError, ConfigError
 from forecaster.evaluation.comparison import MODEL
-from forecaster.forecast.artifact import Artifact, load_artifact, model_card
+from forecaster.forecast.artifact import Artifact, is_forecaster, load_any_artifact, model_card
 from forecaster.forecast.parts import digest_of
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CHAMPION = "champion"
 SCHEME = "models:/"
+_LABELLED = 12  # half the steps of an example of a model of labels
 _INSIDE = "artifacts/model"  # of the saved model in a version
 _CODE = Path(__file__).with_name("served.py")
 _PACKAGE = Path(__file__).parents[1]
@@ -55,10 +56,10 @@ class Published:
         return f"{SCHEME}{self.name}{f'@{CHAMPION}' if self.is_champion else f'/{self.version}'}"
 
 
-def publish(artifact: Artifact, name: str, tracking: TrackingConfig) -> Published:
-    """Registers a model, as the champion if there is none or if its WQL is lower.
+def publish(artifact: Artifact[Any], name: str, tracking: TrackingConfig) -> Published:
+    """Registers a model, as the champion if there is none or if its WQL, or log loss of labels, is lower.
 
-    The WQL is that of the validation; it counts only if both were validated on the same windows.
+    It is that of the validation; it counts only if both were validated on the same windows.
 
     Args:
         artifact: the model.
@@ -89,7 +90,7 @@ def publish(artifact: Artifact, name: str, tracking: TrackingConfig) -> Publishe
         return Published(name, version, wins, f"{became}: {reason}")
 
 
-def load_registered(address: str, tracking: TrackingConfig) -> Artifact:
+def load_registered(address: str, tracking: TrackingConfig) -> Artifact[Any]:
     """Returns a registered model; runs no code from there.
 
     Args:
@@ -115,7 +116,7 @@ def parse_address(address: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _load_version(client: MlflowClient, name: str, version: int, address: str) -> Artifact:
+def _load_version(client: MlflowClient, name: str, version: int, address: str) -> Artifact[Any]:
     """Returns the model of a version, of which its data alone is fetched; `address` is for messages."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
@@ -130,12 +131,12 @@ def _load_version(client: MlflowClient, name: str, version: int, address: str) -
                 "forecaster export registered"
             ) from error
         try:
-            return load_artifact(folder)
+            return load_any_artifact(folder)
         except ArtifactError as error:
             raise ArtifactError(str(error).replace(folder, address)) from error
 
 
-def write_package(artifact: Artifact, target: Path, model_id: str) -> Path:
+def write_package(artifact: Artifact[Any], target: Path, model_id: str) -> Path:
     """Writes a model as a pyfunc to a new folder; `model_id` is MLflow's."""
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         # MLflow warns of what it itself does: loading the model, comparing names of columns.
@@ -159,7 +160,7 @@ def write_package(artifact: Artifact, target: Path, model_id: str) -> Path:
     return target
 
 
-def signature_of(artifact: Artifact) -> Any:
+def signature_of(artifact: Artifact[Any]) -> Any:
     """Returns what a server takes and returns, in the table's own names.
 
     Times and categories are of any type: a caller writes them as the training table did, and the
@@ -183,6 +184,17 @@ def signature_of(artifact: Artifact) -> Any:
     time = [] if schema.time is None else times
     values = (*(schema.melted or schema.target), *schema.known, *schema.past, *schema.static)
     read = [(name, AnyType() if name in schema.categorical else number) for name in values]
+
+    def columns(named: list[tuple[str, Any]]) -> Columns:
+        return Columns([ColSpec(kind, name) for name, kind in named])
+
+    # A table with a series in each row has as many columns as its caller has steps.
+    inputs = None if schema.layout == "rows" else columns([*keys, *time, *read])
+    if not is_forecaster(artifact):
+        step = time if artifact.ensemble.per_step else []
+        probabilities = [(f"p_{word}", number) for word in artifact.classes]
+        labels = [*keys, *step, ("label", AnyType()), *probabilities, ("status", text)]
+        return ModelSignature(inputs=inputs, outputs=columns(labels))
     params = [ParamSpec("horizon", whole, artifact.horizon), ParamSpec("cutoff", text, "own")]
     has_mean = bool(artifact.ensemble.members[0].head.has_mean)  # type: ignore[union-attr]
     if model.decoder == "autoregressive":
@@ -190,28 +202,19 @@ def signature_of(artifact: Artifact) -> Any:
     levels = ["forecast", *["mean"] * has_mean, *(f"q{level:g}" for level in model.quantile_levels)]
     given = [*keys, ("cutoff", clock), *times, ("lead", DataType.integer)]
     given += [("channel", text), *((name, number) for name in levels), ("status", text)]
-
-    def columns(named: list[tuple[str, Any]]) -> Columns:
-        return Columns([ColSpec(kind, name) for name, kind in named])
-
-    return ModelSignature(
-        # A table with a series in each row has as many columns as its caller has steps.
-        inputs=None if schema.layout == "rows" else columns([*keys, *time, *read]),
-        outputs=columns(given),
-        params=ParamSchema(params),
-    )
+    return ModelSignature(inputs=inputs, outputs=columns(given), params=ParamSchema(params))
 
 
-def example_of(artifact: Artifact) -> Any:
-    """Returns a made-up table that the model can forecast, as a pandas frame."""
+def example_of(artifact: Artifact[Any]) -> Any:
+    """Returns a made-up table that the model can forecast or label, as a pandas frame."""
     horizon = artifact.horizon
-    history = max(2, min(artifact.context_length, 2 * horizon))
+    history = max(2, min(artifact.context_length, 2 * (horizon or _LABELLED)))
     frame = to_kind(example_table(artifact.schema, history, horizon), "pandas")
     # NaN is no JSON; null is.
     return frame.astype(object).where(frame.notna(), None)
 
 
-def _tags(artifact: Artifact) -> dict[str, str]:
+def _tags(artifact: Artifact[Any]) -> dict[str, str]:
     """Returns what a list of versions shows of a model; `digest` identifies it and its scores."""
     identity = digest_of(artifact) + json.dumps(artifact.metrics)
     tags: dict[str, Any] = {
@@ -230,7 +233,7 @@ def _tags(artifact: Artifact) -> dict[str, str]:
 
 
 def _register(
-    client: MlflowClient, artifact: Artifact, name: str, experiment: str, tags: dict[str, str]
+    client: MlflowClient, artifact: Artifact[Any], name: str, experiment: str, tags: dict[str, str]
 ) -> int:
     from mlflow.exceptions import MlflowException
 
@@ -260,7 +263,9 @@ def _register(
     return int(version.version)
 
 
-def _beats(client: MlflowClient, new: Artifact, name: str, champion: str | None) -> tuple[bool, str]:
+def _beats(
+    client: MlflowClient, new: Artifact[Any], name: str, champion: str | None
+) -> tuple[bool, str]:
     """Returns whether a model becomes the champion, and the reason."""
     if champion is None:
         return True, "there was none"
@@ -271,26 +276,28 @@ def _beats(client: MlflowClient, new: Artifact, name: str, champion: str | None)
     return compare(new, old)
 
 
-def compare(new: Artifact, champion: Artifact) -> tuple[bool, str]:
-    """Returns whether a model has a lower validation WQL than the champion, and the reason."""
+def compare(new: Artifact[Any], champion: Artifact[Any]) -> tuple[bool, str]:
+    """Returns whether a model has a lower validation score than the champion, and the reason."""
     if reason := _differs(new, champion):
         return False, f"{reason}, so their scores cannot be compared; set the alias by hand"
-    ours, theirs = (model.metrics["validation"]["scores"][MODEL]["WQL"] for model in (new, champion))
+    metric, name = ("WQL", "WQL") if is_forecaster(new) else ("log_loss", "log loss")
+    ours, theirs = (model.metrics["validation"]["scores"][MODEL][metric] for model in (new, champion))
     where = f"the same {new.metrics['validation']['windows']:,} validation windows"
     if math.isnan(ours) or math.isnan(theirs):
-        return False, f"WQL is not defined on {where}"
+        return False, f"{name} is not defined on {where}"
     if ours == theirs:
-        return False, f"both have WQL {ours:.4g} on {where}"
+        return False, f"both have {name} {ours:.4g} on {where}"
     percent = f" ({100 * abs(ours / theirs - 1):.1f} %)" if theirs else ""
     word = "lower" if ours < theirs else "higher"
-    reason = f"its WQL {ours:.4g} is {word} than the champion's {theirs:.4g}{percent} on {where}"
+    reason = f"its {name} {ours:.4g} is {word} than the champion's {theirs:.4g}{percent} on {where}"
     return ours < theirs, reason
 
 
-def _differs(new: Artifact, old: Artifact) -> str | None:
+def _differs(new: Artifact[Any], old: Artifact[Any]) -> str | None:
     """Returns why validation scores of two models cannot be compared; None if they can."""
     ours, theirs = (
         {
+            "labels": ", ".join(model.classes),
             "forecasts": ", ".join(model.schema.target),
             "has the horizon": str(model.horizon),
             "has the quantile levels": ", ".join(map(str, model.plan.model.quantile_levels)),

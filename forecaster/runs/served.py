@@ -10,7 +10,8 @@ from mlflow.models import set_model  # noqa: TID253
 from mlflow.pyfunc import PythonModel, pandas  # noqa: TID253
 
 from forecaster.errors import ForecasterError
-from forecaster.forecast.artifact import load_artifact
+from forecaster.forecast.artifact import is_forecaster, load_any_artifact
+from forecaster.forecast.labelling import Labeller
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 
@@ -20,14 +21,15 @@ class ServedForecaster(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Opens the saved model that was shipped with this file."""
-        self._artifact = load_artifact(Path(context.artifacts["model"]))
-        self._predictor = Predictor(self._artifact)
+        artifact = load_any_artifact(Path(context.artifacts["model"]))
+        self._model = Predictor(artifact) if is_forecaster(artifact) else Labeller(artifact)
+        self._artifact = artifact.without_label()
 
     # The type is MLflow's to see: any other that fits a table of any columns makes it complain.
     def predict(
         self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None
     ) -> pandas.DataFrame:
-        """Returns forecasts as rows keyed in the table's own names; a bad request is HTTP 400.
+        """Returns forecasts, or labels, as rows keyed in the table's own names; a bad request is HTTP 400.
 
         Args:
             context: MLflow's; unused.
@@ -37,12 +39,15 @@ class ServedForecaster(PythonModel):
         given = params or {}
         try:
             panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.schema)
-            frame = self._predictor.predict(
-                panel,
-                cutoff=str(given.get("cutoff", "own")),
-                horizon=int(given.get("horizon", self._artifact.horizon)),
-                seed=int(given.get("seed", 0)),
-            ).frame
+            if isinstance(self._model, Labeller):
+                frame = self._model.label(panel).frame
+            else:
+                frame = self._model.predict(
+                    panel,
+                    cutoff=str(given.get("cutoff", "own")),
+                    horizon=int(given.get("horizon", self._artifact.horizon)),
+                    seed=int(given.get("seed", 0)),
+                ).frame
             for name in frame.columns[frame.isna().any()]:  # NaN is no JSON; null is
                 frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
             return frame

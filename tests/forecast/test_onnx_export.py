@@ -201,7 +201,6 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     [
         ({"decoder": "autoregressive"}, "model.decoder autoregressive draws sample paths"),
         ({"attention": "sparse"}, "model.attention sparse selects queries by their values"),
-        ({"channel_attention": True}, "model.channel_attention leaves out channels"),
     ],
 )
 def test_what_a_graph_cannot_express_is_refused_by_its_name(make_artifact, tmp_path, model, reason):
