@@ -135,7 +135,7 @@ class ArxForecast(nn.Module):
         values, column = inputs.drivers, self.column[code][:, None]
         back = torch.tensor(shifts, device=code.device)[:, None] + self.lag[code][:, None]
         at = (values.shape[1] - 1 - back).clamp(0, values.shape[1] - 1)  # [R, J, F]
-        window = torch.arange(len(values), device=code.device)
+        window = torch.arange(values.shape[0], device=code.device)
         window = repeat_channels(window, inputs.channel.shape[1])[:, None, None]
         plain, squared = column % values.shape[2], column >= values.shape[2]
         cells = values[window, at, plain]
@@ -155,7 +155,7 @@ class ArxForecast(nn.Module):
 
     def _loc(self, values: Float[Tensor, "B D K"]) -> Float[Tensor, "B K"]:
         """The mean of each column: of the training rows, or of the window."""
-        return self.loc.expand(len(values), -1) if self.absolute else values.nanmean(dim=1)
+        return self.loc.expand(values.shape[0], -1) if self.absolute else values.nanmean(dim=1)
 
     def _apart(self, cells: Tensor, loc: Tensor, column: Tensor | slice) -> Tensor:
         return ((cells - loc) / self.spread[column]).clamp(-_FARTHEST, _FARTHEST)

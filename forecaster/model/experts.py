@@ -613,7 +613,8 @@ def _count_by_phase(length: Int[Tensor, "R J"], season: int) -> Int[Tensor, "R J
 
 def _taken(values: Shaped[Tensor, "R T"], at: Int[Tensor, "*N"]) -> Tensor:
     """[R, *N] values at some steps of each row."""
-    return values.index_select(1, at.flatten()).unflatten(1, at.shape)
+    found: Tensor = values.index_select(1, at.flatten()).unflatten(1, at.shape)
+    return found
 
 
 def _chance(demand: Float[Tensor, "R J K"], length: Int[Tensor, "R J"]) -> Float[Tensor, "R J 1"]:
