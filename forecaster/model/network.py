@@ -99,7 +99,7 @@ class Network(nn.Module):
             return self._sampled(inputs, key, paths or NUM_SAMPLES)
         least, most = self.network_weights()
         if most == 0:
-            return Prediction(self.expert_quantiles(inputs), None, None)
+            return Prediction(self.expert_quantiles(inputs, self.scale(inputs)), None, None)
         memory = self.encode(inputs)
         raw = self.decode(memory, inputs)
         quantiles = self.head.quantiles(raw, memory.scale)
@@ -108,7 +108,8 @@ class Network(nn.Module):
             # The network has met no series without history.
             weight = torch.where(cold, 0.0, self.network_weight[inputs.channel])
             weight = weight[:, None, :, None].to(quantiles.dtype)
-            return Prediction(torch.lerp(self.expert_quantiles(inputs), quantiles, weight), None, None)
+            alone = self.expert_quantiles(inputs, memory.scale)
+            return Prediction(torch.lerp(alone, quantiles, weight), None, None)
         mean = self.head.mean(raw, memory.scale) if self.experts is None else None
         return Prediction(quantiles, mean, None)
 
@@ -137,10 +138,9 @@ class Network(nn.Module):
         )
         return found
 
-    def expert_quantiles(self, inputs: Inputs) -> Float[Tensor, "B H C Q"]:
+    def expert_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
         """Returns the quantiles of the experts without the network, data units."""
         assert self.experts is not None
-        scale = self.scale(inputs)
         rows = self.experts.quantiles(self.pool(inputs, scale))
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
         quantiles = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon]
