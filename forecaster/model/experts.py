@@ -211,11 +211,19 @@ class Experts(nn.Module):
         the cutoffs of training windows, which are forecast by maps solved without their block of time.
         """
         filled, apart, observed, own = self.filled(inputs, scale)
-        shifts, stacks = [n * self.spacing for n in range(CUTOFFS, 0, -1)], []
-        for back, at in (([0], [*range(self.horizon)]), (shifts, self._scored)):
+        shifts = [n * self.spacing for n in range(CUTOFFS, 0, -1)]
+        cutoffs = (([0], [*range(self.horizon)]), (shifts, self._scored))
+        stacks, linear = [], self.linear
+        maps = [] if linear is None else linear.forecast(inputs, scale, known, time, cutoffs)
+        for number, (back, at) in enumerate(cutoffs):
             found = self._closed(inputs, scale, filled, own, back, at)
-            if self.linear is not None:
-                found |= self._mapped(inputs, scale, scaler, known, filled, back, at, time)
+            if linear is not None:
+                found["linear"] = maps[number]
+            if linear is not None and self.arx is not None:
+                block = None
+                if time is not None and linear.held_out:
+                    block = linear.held_out[0].block(linear.times(inputs, time, back))
+                found["arx"] = self.arx(inputs, scale, scaler, filled, maps[number], back, at, block)
             stacks.append(torch.stack([found[name] for name in self.names]))
         now, before = stacks  # [E, R, J, L]
         truth, there = self._truth(apart, observed, shifts)
@@ -271,29 +279,6 @@ class Experts(nn.Module):
                 values = apart.clone()
                 values[some], own[some] = fill(apart[some], observed[some], self.season)
         return Filled(values, apart, observed, own)
-
-    def _mapped(
-        self,
-        inputs: Inputs,
-        scale: Scale,
-        scaler: ContextScaler,
-        known: Tensor,
-        filled: Tensor,
-        shifts: list[int],
-        leads: list[int],
-        time: Tensor | None,
-    ) -> dict[str, Float[Tensor, "R J L"]]:
-        """The forecasts of maps solved over training windows, at cutoffs some steps back."""
-        linear = self.linear
-        assert linear is not None
-        at = slice(None) if len(leads) == self.horizon else leads
-        found = {"linear": linear.forecast(inputs, scale, known, time, shifts, at)}
-        if self.arx is not None:
-            block = None
-            if time is not None and linear.held_out:
-                block = linear.held_out[0].block(linear.times(inputs, time, shifts))
-            found["arx"] = self.arx(inputs, scale, scaler, filled, found["linear"], shifts, at, block)
-        return found
 
     def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
         """Returns the quantiles of the weighted mean, or of the only expert, scaled units."""

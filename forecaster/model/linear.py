@@ -36,6 +36,8 @@ _MOST_KNOWN = 2048  # features made of known covariates; a matrix of their produ
 _LARGEST_RATIO = 30.0  # of a context's spread to the unit of the maps
 
 
+Cutoffs = tuple[Sequence[int], slice | Sequence[int]]
+"""Steps back of some cutoffs, and leads that are forecast there."""
 EARLY, ALL = 0, 1
 """Sets of maps: solved without the last quarter of the training time, and on all of it."""
 
@@ -118,13 +120,12 @@ class LinearForecast(nn.Module):
         scale: Scale,
         known: Float[Tensor, "B T K"],
         time: Int[Tensor, " B"] | None = None,
-        shifts: Sequence[int] = (0,),
-        leads: slice | Sequence[int] = slice(None),
-    ) -> Float[Tensor, "R J L"]:
-        """Returns the forecasts of `center`, scaled units."""
+        cutoffs: Sequence[Cutoffs] = (((0,), slice(None)),),
+    ) -> list[Float[Tensor, "R J L"]]:
+        """Returns the forecasts of `center` in scaled units, for each group of cutoffs and leads."""
         units = self.units(inputs, scale)
-        center = self.center(inputs, units, known, time, shifts, leads)
-        return center * relative(units, scale)[:, None, None]
+        unit = relative(units, scale)[:, None, None]
+        return [self.center(inputs, units, known, time, *own) * unit for own in cutoffs]
 
     def center(
         self,

@@ -119,7 +119,7 @@ def _rows(
         batch = store.batch(series[at], np.full(len(series[at]), channel), cutoff[at])
         inputs = batch.inputs
         scale, known = network.scale(inputs), network.embedding.known_numbers(inputs)
-        forecast = linear.forecast(inputs, scale, known, batch.time)[:, 0]
+        (forecast,) = linear.forecast(inputs, scale, known, batch.time)[0].unbind(dim=1)
         own, level = arx.own(experts.filled(inputs, scale).values, inputs, scale, network.scaler, (0,))
         values = arx.standardised(inputs, scale, network.scaler)[:, experts.reach :]
         target = scale.apply(batch.target)[..., 0]
