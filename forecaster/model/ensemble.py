@@ -66,10 +66,10 @@ class Ensemble(nn.Module):
         """
         quantiles, mean, drawn = self._blended(inputs, key, paths)
         if self.conformal_factors is not None:
-            # Calibration has met no series without history.
-            cold = self.members[0].cold(inputs)[:, None, :, None]  # type: ignore[operator]
+            # The residuals of short histories have classes of their own.
+            brief = self.members[0].brief(inputs)[:, None, :, None]  # type: ignore[operator]
             calibrated = self._calibrated(quantiles, self.conformal_factors)
-            quantiles = torch.where(cold, quantiles, calibrated)
+            quantiles = torch.where(brief, quantiles, calibrated)
         return Prediction(
             self._whole(self.bounded(quantiles)),
             # The mean of whole numbers is not whole: it is bounded, not rounded.

@@ -52,8 +52,6 @@ _AS_NEAR = 1e-3  # relative; errors of ETS candidates this close count as equal
 _ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
 _SOME = 8  # steps that are a short history where there is no season
 _KEEP = 0.9  # of a step, or of a demand, in the next: of `tsb`
-# Of the unit, for a standard normal: where no residuals are known.
-_WIDER = (3.0, 3.0, 3.0, 1.5, 1.25, 1.25)
 _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
@@ -164,14 +162,16 @@ class Experts(nn.Module):
         leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
         self._scored = leads.astype(np.int64).tolist()
         some = max(self.season, _SOME)
-        self.longest = (0, 1, 2, some, 3 * some)
-        """Steps of history up to which a row is of class 0, 1, …, 4; longer ones are of class 5."""
+        self.longest = (0, 1, 2, 4, *((_SOME,) if some > _SOME else ()), some, 3 * some)
+        """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, L − 1."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         self.offsets: Tensor
-        """[6, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
+        """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
-        initial = torch.tensor(_WIDER)[:, None, None, None] * normal
+        wider = [3.0] * 3 + [1.5] * (len(self.longest) - 4) + [1.25] * 2
+        initial = torch.tensor(wider)[:, None, None, None] * normal
         self.initial: Tensor
+        """[L, 1, 1, Q] the same where no residuals are known."""
         self.register_buffer("initial", initial, persistent=False)
         offsets = initial.expand(-1, 1 + len(self.names), shape.horizon, -1)
         self.register_buffer("offsets", offsets.clone())
@@ -179,8 +179,9 @@ class Experts(nn.Module):
         """[C + 1] of the bands of a channel relative to the others'."""
         self.register_buffer("width", torch.ones(shape.channels + 1))
         self.worse: Tensor
-        """[E] error on the training windows over the least − 1, shrunk to 0 where these are few."""
-        self.register_buffer("worse", torch.zeros(len(self.names)))
+        """[L, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on those
+        whose history is cut to each class."""
+        self.register_buffer("worse", torch.zeros(len(self.longest) + 1, len(self.names)))
         self.intermittent: Tensor
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
@@ -232,17 +233,25 @@ class Experts(nn.Module):
         least = torch.where(formed, error, torch.inf).amin(dim=1, keepdim=True)
         worse = (error + _TINY) / (least + _TINY) - 1
         trust = (count / (count + 1))[:, None]
-        logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse
+        bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
+        logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse[bucket]
         logits = logits.clamp(min=-_MOST_LOGIT)
         logits = torch.where(formed, logits, -torch.inf)
-        bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
         width = self.width[inputs.channel].flatten()
         forecasts = now[:, :, 0].permute(1, 2, 0)
         return Pool(forecasts, error, logits, count, self._scatter(filled, own), bucket, width)
 
+    def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
+        """Returns whether the history of a channel is at most a season, of which networks see little."""
+        seen = inputs.history_observed
+        early = seen[:, : -self.longest[-2]]
+        return ~(early if early.shape[1] else seen).any(dim=1)
+
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
-        """Returns whether a channel has no history, and is forecast without."""
-        seen = inputs.observed.any(dim=1) | inputs.history_observed.any(dim=1)
+        """Returns whether a channel has no history, and its level is that of `cold_level`."""
+        seen = inputs.observed.any(dim=1)
+        if torch.compiler.is_exporting() or not bool(seen.all()):
+            seen = seen | inputs.history_observed.any(dim=1)
         return ~seen & (self.cold_scale[inputs.channel] > 0)
 
     def statics(self, codes: Int[Tensor, "B K"], numbers: Float[Tensor, "B S"]) -> Float[Tensor, "B F"]:
@@ -483,7 +492,7 @@ def fill(
     """Returns values without gaps, and the steps of each row since its first observation.
 
     A gap takes the value one period before, else the last one. Before the first observation the first
-    period is repeated, or the first value where there is less than a period; 0 where nothing is observed.
+    period is repeated, or the mean where there is less than a period; 0 where nothing is observed.
     """
     steps, exporting = values.shape[1], torch.compiler.is_exporting()
     first = observed.float().argmax(dim=1)
@@ -498,11 +507,14 @@ def fill(
             values = torch.where(missing, F.pad(values[:, :-lag], (lag, 0), value=torch.nan), values)
             lag *= 2
     if exporting or bool((own < steps).any()):
-        whole = torch.where(own >= period, period, 1)[:, None]
+        early, short = place < first[:, None], own < period
+        mean = values.masked_fill(early, 0.0).sum(dim=1) / own.clamp(min=1)
+        whole = torch.where(short, 1, period)[:, None]
         # In float32, which is exact here: whole numbers take five times as long to divide.
         periods = ((place - first[:, None]).float() / whole).floor().long()
         source = place - periods * whole
-        values = torch.where(place < first[:, None], values.gather(1, source), values)
+        before = torch.where(short[:, None], mean[:, None], values.gather(1, source))
+        values = torch.where(early, before, values)
     if exporting or bool((own == 0).any()):
         values = torch.where(values.isnan(), 0.0, values)
     return values, own

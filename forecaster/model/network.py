@@ -103,15 +103,15 @@ class Network(nn.Module):
         memory = self.encode(inputs)
         raw = self.decode(memory, inputs)
         quantiles = self.head.quantiles(raw, memory.scale)
-        cold = self.cold(inputs)
-        if least < 1 or (not torch.compiler.is_exporting() and bool(cold.any())):
-            # The network has met no series without history.
-            weight = torch.where(cold, 0.0, self.network_weight[inputs.channel])
+        if self.experts is not None:
+            brief = self.brief(inputs)
+            if least == 1 and not torch.compiler.is_exporting() and not bool(brief.any()):
+                return Prediction(quantiles, None, None)
+            weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
             weight = weight[:, None, :, None].to(quantiles.dtype)
             alone = self.expert_quantiles(inputs, memory.scale)
             return Prediction(torch.lerp(alone, quantiles, weight), None, None)
-        mean = self.head.mean(raw, memory.scale) if self.experts is None else None
-        return Prediction(quantiles, mean, None)
+        return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
 
     def network_weights(self) -> tuple[float, float]:
         """Returns the smallest and the largest weight of the network; 1 and 1 where there are no experts."""
@@ -122,13 +122,10 @@ class Network(nn.Module):
         least, most = torch.aminmax(self.network_weight)
         return float(least), float(most)
 
-    def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
-        """Returns whether a channel has no history, and is forecast from what other series have told."""
-        return (
-            torch.zeros_like(inputs.channel, dtype=torch.bool)
-            if self.experts is None
-            else self.experts.cold(inputs)
-        )
+    def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
+        """Returns whether the history of a channel is so short that the experts alone forecast it."""
+        none = torch.zeros_like(inputs.channel, dtype=torch.bool)
+        return none if self.experts is None else self.experts.brief(inputs)
 
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""

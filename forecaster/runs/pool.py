@@ -253,17 +253,12 @@ def _learn_errors(
                 target = target + torch.from_numpy(shift.flatten()).float()[:, None, None]
             seen.append((network.pool(inputs, scale, batch.time), target))
             channels.append(inputs.channel.flatten())
+        worse = apart / (apart + _TABLE) * _worse(seen, whole=whole)
+        experts.worse[bucket] = worse
+        seen = [
+            (own._replace(logits=own.logits - TABLE_SHARPNESS * worse), actual) for own, actual in seen
+        ]
         if whole:
-            missed = [
-                (own.forecasts - actual).abs() / own.scatter[:, None, None] for own, actual in seen
-            ]
-            error = torch.cat(missed).flatten(0, 1).nanmean(dim=0)
-            worse = (error / error.min() - 1).nan_to_num(0.0)
-            experts.worse.copy_(apart / (apart + _TABLE) * worse)
-            seen = [
-                (own._replace(logits=own.logits - TABLE_SHARPNESS * experts.worse), actual)
-                for own, actual in seen
-            ]
             experts.width.copy_(_widths(experts.width, seen, channels, apart))
             seen = [
                 (own._replace(width=experts.width[code]), actual)
@@ -276,16 +271,30 @@ def _learn_errors(
             near = near[np.isfinite(near).all(axis=1)]
             if len(near) > 1:
                 found = np.quantile(near, levels, axis=0).T
-                middle = found[:, levels == 0.5]
-                if (
-                    bucket == 0
-                ):  # the level is a median; between two series that of residuals is any number
-                    middle, found = (
-                        0.0,
-                        np.where(levels < 0.5, found.clip(max=0), found.clip(min=0) * (levels > 0.5)),
-                    )
-                around = torch.from_numpy(found - middle)
+                if bucket:
+                    found = found - found[:, levels == 0.5]
+                # A cold level is a median, but that of residuals any number between two series.
+                found = np.where(levels < 0.5, found.clip(max=0), found.clip(min=0) * (levels > 0.5))
+                around = torch.from_numpy(found)
                 experts.offsets[bucket, :, lead] += trust * (around - experts.offsets[bucket, :, lead])
+
+
+def _worse(seen: Sequence[tuple[Pool, Tensor]], *, whole: bool) -> Tensor:
+    """[E] mean error of each expert over the least − 1.
+
+    In units of scatter; of the mean error of all experts of the row where histories are cut, for two
+    values that are close by chance are no unit.
+    """
+    missed = []
+    for pool, actual in seen:
+        error = (pool.forecasts - actual).abs()
+        if whole:
+            missed.append((error / pool.scatter[:, None, None]).flatten(0, 1))
+        else:
+            error = error.nanmean(dim=1).masked_fill(pool.logits.isinf(), torch.nan)
+            missed.append(error / error.nanmean(dim=1, keepdim=True))
+    mean = torch.cat(missed).nanmean(dim=0)
+    return (mean / mean.nan_to_num(torch.inf).min() - 1).nan_to_num(0.0)
 
 
 def _widths(
