@@ -52,11 +52,13 @@ _AS_NEAR = 1e-3  # relative; errors of ETS candidates this close count as equal
 _ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
 _SOME = 8  # steps that are a short history where there is no season
 _KEEP = 0.9  # of a step, or of a demand, in the next: of `tsb`
-_WIDER = (3.0, 3.0, 1.5, 1.25, 1.25)  # of the unit, for a standard normal: where no residuals are known
+# Of the unit, for a standard normal: where no residuals are known.
+_WIDER = (3.0, 3.0, 3.0, 1.5, 1.25, 1.25)
 _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
+_MOST_CATEGORIES = 32  # a static with more tells the level of no series but those it knows
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 
 
@@ -162,11 +164,11 @@ class Experts(nn.Module):
         leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
         self._scored = leads.astype(np.int64).tolist()
         some = max(self.season, _SOME)
-        self.longest = (1, 2, some, 3 * some)
-        """Steps of history up to which a row is of class 0, 1, 2 and 3; longer ones are of class 4."""
+        self.longest = (0, 1, 2, some, 3 * some)
+        """Steps of history up to which a row is of class 0, 1, …, 4; longer ones are of class 5."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         self.offsets: Tensor
-        """[5, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
+        """[6, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
         initial = torch.tensor(_WIDER)[:, None, None, None] * normal
         self.initial: Tensor
@@ -182,6 +184,16 @@ class Experts(nn.Module):
         self.intermittent: Tensor
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
+        self._statics = tuple(
+            size if size <= _MOST_CATEGORIES else 0 for size in shape.static_categories
+        )
+        sizes = 1 + shape.static + sum(self._statics)
+        self.cold_level: Tensor
+        """[C + 1, F] level of a series without history per feature of `statics`, data units."""
+        self.register_buffer("cold_level", torch.zeros(shape.channels + 1, sizes).double())
+        self.cold_scale: Tensor
+        """[C + 1] its spread; 0 = it cannot be forecast: too few series had a level to learn from."""
+        self.register_buffer("cold_scale", torch.zeros(shape.channels + 1).double())
         # The matrices of what linear experts do to a history, by name; they follow from the config.
         self.filters = Filters(self._filters())
 
@@ -227,6 +239,32 @@ class Experts(nn.Module):
         width = self.width[inputs.channel].flatten()
         forecasts = now[:, :, 0].permute(1, 2, 0)
         return Pool(forecasts, error, logits, count, self._scatter(filled, own), bucket, width)
+
+    def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
+        """Returns whether a channel has no history, and is forecast without."""
+        seen = inputs.observed.any(dim=1) | inputs.history_observed.any(dim=1)
+        return ~seen & (self.cold_scale[inputs.channel] > 0)
+
+    def statics(self, codes: Int[Tensor, "B K"], numbers: Float[Tensor, "B S"]) -> Float[Tensor, "B F"]:
+        """Returns 1, the standardised static numbers, and 1 for the category of each static."""
+        kinds = [
+            F.one_hot(code.clamp(max=size), size + 1)[:, 1:]
+            for code, size in zip(codes.unbind(dim=1), self._statics, strict=True)
+            if size
+        ]
+        return torch.cat([numbers.new_ones((len(numbers), 1)), numbers, *kinds], dim=1)
+
+    def begun(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
+        """Returns the scale of windows, that of a series without history from its statics."""
+        cold = self.cold(inputs)
+        if not torch.compiler.is_exporting() and not bool(cold.any()):
+            return scale
+        level = (
+            self.cold_level[inputs.channel]
+            @ self.statics(inputs.static_category, numbers).double()[..., None]
+        )
+        own = (level[..., 0], torch.zeros_like(scale.loc), self.cold_scale[inputs.channel])
+        return Scale(*(torch.where(cold, *both) for both in zip(own, scale, strict=True)))
 
     def filled(self, inputs: Inputs, scale: Scale) -> Filled:
         """Returns the history in scaled units, with and without gaps."""
@@ -398,7 +436,7 @@ class Experts(nn.Module):
     def _formed(self, inputs: Inputs, own: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
         """Whether the history of a row is long enough for an expert."""
         least = {"seasonal_naive": 1, "seasonal_mean": 1, "growing_season": 3}
-        least = {name: count * self.season for name, count in least.items()}
+        least = {name: count * self.season for name, count in least.items()} | {"tsb": 1}
         least |= dict.fromkeys(SECOND, self.second)
         formed = own[:, None] >= torch.tensor(
             [least.get(name, 0) for name in self.names], device=own.device

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
@@ -103,8 +103,11 @@ class Network(nn.Module):
         memory = self.encode(inputs)
         raw = self.decode(memory, inputs)
         quantiles = self.head.quantiles(raw, memory.scale)
-        if least < 1:
-            weight = self.network_weight[inputs.channel][:, None, :, None].to(quantiles.dtype)
+        cold = self.cold(inputs)
+        if least < 1 or (not torch.compiler.is_exporting() and bool(cold.any())):
+            # The network has met no series without history.
+            weight = torch.where(cold, 0.0, self.network_weight[inputs.channel])
+            weight = weight[:, None, :, None].to(quantiles.dtype)
             alone = self.expert_quantiles(inputs, memory.scale)
             return Prediction(torch.lerp(alone, quantiles, weight), None, None)
         mean = self.head.mean(raw, memory.scale) if self.experts is None else None
@@ -118,6 +121,14 @@ class Network(nn.Module):
             return self.settled
         least, most = torch.aminmax(self.network_weight)
         return float(least), float(most)
+
+    def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
+        """Returns whether a channel has no history, and is forecast from what other series have told."""
+        return (
+            torch.zeros_like(inputs.channel, dtype=torch.bool)
+            if self.experts is None
+            else self.experts.cold(inputs)
+        )
 
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
@@ -155,7 +166,9 @@ class Network(nn.Module):
             inputs.history,
             inputs.history_observed,
         )
-        return found
+        if self.experts is None:
+            return found
+        return self.experts.begun(inputs, found, self.embedding.static_numbers(inputs))
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""
