@@ -1,4 +1,4 @@
-"""Series without history: forecast from what a model has learned of others, never from the table at hand."""
+"""Series with little history, or none: forecast from what a model has learned of others, never from the table at hand."""
 
 from functools import cache
 
@@ -48,6 +48,22 @@ def test_new_series_are_forecast_from_their_statics_with_bands_that_cover():
     assert len(rows) == _NEW * _AHEAD and 0.7 <= inside.mean() <= 0.95
     missed = (rows["sales"] - rows["forecast"]).abs().mean()
     assert missed < 0.5 * (rows["sales"] - rows["sales"].median()).abs().mean()
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_a_short_history_is_forecast_as_well_as_its_best_naive_with_bands_that_cover(rows):
+    model, _, new = _trained()
+    past = pl.col("date").is_between(tiny.day(_DAYS - rows), tiny.day(_DAYS - 1))
+    table = new.filter(past)
+    found = model.predict(table).frame.join(new, on=["branch", "date"])
+    simple = table.group_by("branch").agg(last=pl.col("sales").last(), mean=pl.col("sales").mean())
+    found = found.join(simple, on="branch")
+    missed = {
+        name: (found["sales"] - found[name]).abs().mean() for name in ("forecast", "last", "mean")
+    }
+    assert missed["forecast"] < 1.1 * min(missed["last"], missed["mean"])
+    inside = (found["sales"] >= found["q0.1"]) & (found["sales"] <= found["q0.9"])
+    assert 0.65 <= inside.mean() <= 0.95
 
 
 def test_a_cold_forecast_depends_on_no_other_series_of_the_table():
