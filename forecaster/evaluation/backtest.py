@@ -206,10 +206,7 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
     Raises:
         DataError: the table does not reach back to the first cutoff.
     """
-    last = panel.last_observed
-    if (last < 0).all():
-        raise DataError(f"{panel.name}: no target is observed, nothing to compare forecasts with")
-    end = int(panel.time[last[last >= 0]].max())
+    end = panel.last_time("nothing to compare forecasts with")
     spacing = stride or horizon
     needed = horizon + spacing * (windows - 1)
     begin = int(panel.time.min())

@@ -380,10 +380,7 @@ class Experts(nn.Module):
         """A season whose spread changes by one factor a season, on a level that drifts."""
         blocks = _blocks(windows, self.season, SEASONS)
         count, season = blocks.shape[-2:]
-        mean = blocks.mean(dim=-1, keepdim=True)
-        drift = (mean[..., -1, :] - mean[..., 0, :]) / ((count - 1) * season)  # [R, J, 1] a step
-        ramp = torch.arange(season, device=windows.device) - (season - 1) / 2
-        rest = blocks - mean - drift[..., None] * ramp
+        rest, drift = _detrended(blocks)
         spread = rest.square().mean(dim=-1).sqrt() + _TINY
         growth = (spread[..., -2:].mean(dim=-1) / spread[..., :2].mean(dim=-1)).pow(
             1 / max(1, count - 2)
@@ -451,14 +448,10 @@ class Experts(nn.Module):
         formed = own[:, None] >= torch.tensor(
             [least.get(name, 0) for name in self.names], device=own.device
         )
-        if "tsb" in self.names:
-            demand = self.intermittent[inputs.channel].flatten()[:, None]
-            at = torch.tensor([name == "tsb" for name in self.names], device=own.device)
-            formed = formed & (demand | ~at)
-        if self.arx is not None:
-            driven = self.arx.used[inputs.channel].flatten()[:, None]
-            at = torch.tensor([name == "arx" for name in self.names], device=own.device)
-            formed = formed & (driven | ~at)
+        suited = {"tsb": self.intermittent} | ({} if self.arx is None else {"arx": self.arx.used})
+        for name, channels in suited.items():
+            at = torch.tensor([other == name for other in self.names], device=own.device)
+            formed = formed & (channels[inputs.channel].flatten()[:, None] | ~at)
         return formed | ~formed.any(dim=1, keepdim=True)
 
     def _scatter(self, filled: Float[Tensor, "R T"], own: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
@@ -601,13 +594,19 @@ def _season(
     """The mean season, without level and drift; 0 where history is shorter than two."""
     if season == 1:
         return torch.zeros_like(windows[..., :1])
-    blocks = _blocks(windows, season, SEASONS - 1)
-    count = blocks.shape[-2]
+    rest, _ = _detrended(_blocks(windows, season, SEASONS - 1))
+    return torch.where(length[..., None] >= 2 * season, rest.mean(dim=-2), 0.0)
+
+
+def _detrended(
+    blocks: Float[Tensor, "R J N S"],
+) -> tuple[Float[Tensor, "R J N S"], Float[Tensor, "R J 1"]]:
+    """Seasons without their own mean and the drift of the means, and that drift a step."""
+    count, season = blocks.shape[-2:]
     mean = blocks.mean(dim=-1, keepdim=True)
     drift = (mean[..., -1, :] - mean[..., 0, :]) / (max(1, count - 1) * season)
-    ramp = torch.arange(season, device=windows.device) - (season - 1) / 2
-    pattern = (blocks - mean).mean(dim=-2) - drift * ramp
-    return torch.where(length[..., None] >= 2 * season, pattern, 0.0)
+    ramp = torch.arange(season, device=blocks.device) - (season - 1) / 2
+    return blocks - mean - drift[..., None] * ramp, drift
 
 
 def _mean_by_phase(

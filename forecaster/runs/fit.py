@@ -249,7 +249,7 @@ def uncalibrated(plan: Plan) -> str | None:
 def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     """Context length and patch."""
     model, season = config.model, panel.calendar.season_length
-    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    longest = panel.longest
     # A training window needs a patch of own rows before its horizon; short tables get short patches.
     patch = model.patch
     if patch is None:

@@ -27,7 +27,7 @@ from forecaster.model.experts import (
     truncated,
 )
 from forecaster.model.network import Network
-from forecaster.panel.arrays import blocks, owners
+from forecaster.panel.arrays import rows_before
 from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
@@ -65,7 +65,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         panel: the table.
         horizon: steps.
     """
-    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    longest = panel.longest
     asked = model.experts
     if asked is None and (model.head != "quantile" or model.decoder != "direct"):
         asked = ()
@@ -190,9 +190,8 @@ def _drivers(panel: Panel, longest: int) -> tuple[str, ...]:
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
     """[C] whether the observed targets before a row of each series are never negative, a tenth of them 0."""
     seen, zeros, negative = np.zeros((3, panel.n_channels))
-    for rows in blocks(*panel.values.shape):  # a table may be larger than memory
-        trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
-        values = panel.values[rows, : panel.n_channels][trains]
+    for rows in rows_before(panel.indptr, end, panel.values.shape[1]):
+        values = panel.values[rows, : panel.n_channels]
         seen += (values == values).sum(axis=0)
         zeros += (values == 0).sum(axis=0)
         negative += (values < 0).sum(axis=0)

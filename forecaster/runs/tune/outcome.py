@@ -311,9 +311,6 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
     def first(trial: FrozenTrial) -> float:
         return scores_of(trial)[0]
 
-    def where_it_matters(trial: FrozenTrial) -> float:
-        return float("nan") if _experts_alone(trial) else first(trial)
-
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     if not complete:
         return
@@ -323,8 +320,8 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
         "history.png": lambda: optuna_plots.plot_optimization_history(study, **named),
         "settings.png": lambda: optuna_plots.plot_parallel_coordinate(study, names, **named),
     }
-    if sum(not _experts_alone(trial) for trial in complete) >= _COMPARED:
-        own = named | {"target": where_it_matters}
+    if len(complete) >= _COMPARED:
+        own = named | {"target": lambda trial: trial.values[0]}  # of all networks, even without weight
         plots["importance.png"] = lambda: optuna_plots.plot_param_importances(study, **own)
     if len(metrics) > 1:
         plots["pareto.png"] = lambda: optuna_plots.plot_pareto_front(study, target_names=[*metrics])

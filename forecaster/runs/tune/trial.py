@@ -168,11 +168,8 @@ def scored_cutoffs(panel: Panel, config: Config) -> list[int]:
         DataError: the table holds no target, or is shorter than the horizon.
     """
     assert config.horizon is not None
-    if (panel.last_observed < 0).all():
-        raise DataError(f"{panel.name}: no target is observed, nothing to compare settings by")
     share = config.fit.validation or FitConfig().validation
-    last = panel.last_observed
-    end = int(panel.time[last[last >= 0]].max())
+    end = panel.last_time("nothing to compare settings by")
     begin = split_time(panel, config.horizon, share)
     steps = round((end - begin) / panel.calendar.step)
     windows = max(1, min(MOST_CUTOFFS, steps // config.horizon))
