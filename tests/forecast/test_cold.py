@@ -1,4 +1,4 @@
-"""Series with little history, or none: forecast from what a model has learned of others, never from the table at hand."""
+"""Series with little history, or none: forecast from what a model has learned of others."""
 
 from functools import cache
 
