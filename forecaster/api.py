@@ -1173,13 +1173,12 @@ class Study:
     @property
     def best_value(self) -> float:
         """Its value on the validation span."""
-        return float(self._outcome.best.values[0])
+        return self._outcome.best_value
 
     @property
     def preset_value(self) -> float | None:
         """The value of the config as it was given; None where its trial has not finished."""
-        preset = self._outcome.preset
-        return None if preset is None else float(preset.values[0])
+        return self._outcome.preset_value
 
     @property
     def trials(self) -> Any:

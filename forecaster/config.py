@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
@@ -411,13 +411,18 @@ class ModelPlan(ModelConfig):
 
     @property
     def has_linear(self) -> bool:
-        """Whether linear maps are solved: `arx` corrects their forecast."""
-        return not {"linear", "arx"}.isdisjoint(self.experts)
+        """Whether linear maps are solved."""
+        return needs_maps(self.experts)
 
     @property
     def feed_forward(self) -> int:
         """Hidden size of the feed-forward layers."""
         return (2 if self.style == "modern" else 4) * self.width
+
+
+def needs_maps(experts: Sequence[Expert]) -> bool:
+    """Returns whether some of the experts need linear maps; `arx` corrects their forecast."""
+    return not {"linear", "arx"}.isdisjoint(experts)
 
 
 class FitPlan(FitConfig):

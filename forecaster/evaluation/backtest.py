@@ -31,7 +31,7 @@ from forecaster.evaluation.comparison import (
 )
 from forecaster.evaluation.error_scales import Floats, Scales
 from forecaster.evaluation.metrics import Scores, Tally, concatenate
-from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.writer import write_page, write_rows
 from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.frames import frame_of, to_kind
@@ -206,10 +206,7 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
     Raises:
         DataError: the table does not reach back to the first cutoff.
     """
-    last = panel.last_observed
-    if (last < 0).all():
-        raise DataError(f"{panel.name}: no target is observed, nothing to compare forecasts with")
-    end = int(panel.time[last[last >= 0]].max())
+    end = panel.last_time("nothing to compare forecasts with")
     spacing = stride or horizon
     needed = horizon + spacing * (windows - 1)
     begin = int(panel.time.min())
@@ -341,7 +338,7 @@ def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> A
     """The rows of one model at a cutoff."""
     if name != MODEL:
         finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()
-        why = ["no history" if reason == "ok" else reason for reason in forecast.status]
+        why = ["no history" if reason in ("ok", COLD) else reason for reason in forecast.status]
         mean = None if forecast.mean is None else np.full_like(forecast.mean, np.nan)
         status = tuple(np.where(finite, "ok", why).tolist())
         forecast = replace(forecast, quantiles=quantiles, mean=mean, status=status)

@@ -22,7 +22,7 @@ from torch import Tensor
 from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact, network_line
-from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.predictor import Predictor, path_keys
 from forecaster.forecast.writer import PAGES, PICTURES, check_suffix, write_figure, write_page
 from forecaster.model.ensemble import Ensemble
@@ -186,8 +186,9 @@ def explain(
     number = 0 if only is None else panel.series_named(only)
     alone = panel.between(number, number + 1)
     forecast = Predictor(artifact).predict(alone, cutoff)
-    if forecast.status[place] != "ok":
-        raise DataError(f"{panel.name}: series {alone.labels[0]}: {forecast.status[place]}")
+    if (status := forecast.status[place]) != "ok":
+        status = "no target observed before the cutoff" if status == COLD else status
+        raise DataError(f"{panel.name}: series {alone.labels[0]}: {status}")
     batch, time = _window(artifact, forecast)
     truth = batch.target.numpy()
     if np.isfinite(truth[..., place]).any():

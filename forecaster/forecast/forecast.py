@@ -25,6 +25,9 @@ from forecaster.panel.panel import NO_TIME, Only, Panel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLD = "cold"
+"""Status of a forecast of a series without history."""
+
 
 @dataclass(frozen=True, repr=False)
 class Forecast:
@@ -43,7 +46,8 @@ class Forecast:
     levels: tuple[float, ...]
     """[Q] quantile levels."""
     status: tuple[str, ...]
-    """[N · C] "ok", or why there is no forecast: of each series and channel, in this order."""
+    """[N · C] "ok", "cold" (forecast without history, from statics and known covariates), or why there is
+    no forecast: of each series and channel, in this order."""
     actual: NDArray[np.float64] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float64] | None = None
@@ -122,7 +126,7 @@ class Forecast:
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
         n, horizon, channels, _ = self.quantiles.shape
-        failed = [status for status in self.status if status != "ok"]
+        failed = [status for status in self.status if status not in ("ok", COLD)]
         lost = (len(failed), failed[0] if failed else "")
         return outcome(self.panel, self.cutoff, n, n * horizon * channels, lost, self.findings)
 

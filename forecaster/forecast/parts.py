@@ -26,7 +26,7 @@ from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact, load_artifact
-from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
@@ -155,7 +155,7 @@ def rows_of(forecast: Forecast) -> Any:
 
 def counts_of(forecast: Forecast) -> tuple[int, int, str]:
     """Returns the number of series, of channels in them without a forecast, and the first one's reason."""
-    reasons = [status for status in forecast.status if status != "ok"]
+    reasons = [status for status in forecast.status if status not in ("ok", COLD)]
     return len(forecast.series), len(reasons), reasons[0] if reasons else ""
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from forecaster.errors import ConfigError, DataError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.forecast import Forecast, joined
+from forecaster.forecast.forecast import COLD, Forecast, joined
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
@@ -94,8 +94,8 @@ def resolve_window(
         return ForecastWindow(wanted, time, time, num_samples, seed)
     own = _own_cutoffs(panel)
     located = own != NO_TIME
-    latest = int(own[located].max() if located.any() else panel.time.max())
-    common = None if cutoff == "own" else int(own.max())
+    latest = int(own[located].max()) if located.any() else artifact.trained_until
+    common = None if cutoff == "own" else latest
     return ForecastWindow(wanted, common, latest, num_samples, seed)
 
 
@@ -157,6 +157,8 @@ def audited(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Fi
         DataError: the audit finds errors, or a covariate known in advance is missing after the cutoff.
     """
     found = check_panel(panel, target=artifact.plan.target)
+    if artifact.ensemble.forecasts_cold and panel.schema.time is not None:
+        found = [replace(one, severity="warning") if one.rule == "unobserved" else one for one in found]
     refuse_errors(found)
     _check_known(panel, artifact, window)
     # Without times rows are numbered from the end of each table: nothing can be compared.
@@ -175,27 +177,15 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> No
         DataError: names the first that is missing, and how many series lack some.
     """
     schema = panel.schema
-    numbers = np.array([schema.columns.index(name) for name in schema.known_numeric], np.int64)
-    codes = np.array([schema.code_columns.index(name) for name in schema.known_category], np.int64)
     names = (*schema.known_numeric, *schema.known_category)
     first: dict[str, str] = {}
     lacking = np.zeros(len(names), np.int64)
-    # A lead reads its whole horizon patch: without it a shorter forecast would be another one.
-    model = artifact.plan.model
-    patch = artifact.horizon if model.decoder_mask == "full" else model.decoder_patch
-    horizon = -(-window.horizon // patch) * patch
+    patch, horizon = _read(artifact, window)
     for start in range(0, panel.n_series if names else 0, BLOCK):
         part = panel.between(start, min(start + BLOCK, panel.n_series))
         leads = _locate_leads(part, artifact, window)
         horizon, usable = min(horizon, leads.rows.shape[1]), leads.usable.any(axis=1)
-        rows = leads.rows[usable, :horizon, None]
-        empty = np.concatenate(  # [series, H, known]
-            [
-                np.isnan(leads.panel.values[rows, numbers]),
-                leads.panel.codes[rows, codes] == MISSING,
-            ],
-            axis=-1,
-        )
+        empty = _unknown(leads.panel, leads.rows[usable, :horizon])
         lacking += empty.any(axis=1).sum(axis=0)
         for place in np.flatnonzero(empty.any(axis=(0, 1))):
             series, lead = np.argwhere(empty[..., place])[0]
@@ -215,6 +205,25 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> No
             )
 
 
+def _read(artifact: Artifact, window: ForecastWindow) -> tuple[int, int]:
+    """Returns the patch, and the steps whose known covariates are read.
+
+    A lead reads its whole horizon patch: without it a shorter forecast would be another one.
+    """
+    model = artifact.plan.model
+    patch = artifact.horizon if model.decoder_mask == "full" else model.decoder_patch
+    return patch, -(-window.horizon // patch) * patch
+
+
+def _unknown(panel: Panel, rows: Int64) -> NDArray[np.bool_]:
+    """[series, H, known] whether a known covariate, the numbers first, has no value in rows [series, H]."""
+    schema, at = panel.schema, rows[..., None]
+    numbers = np.array([schema.columns.index(name) for name in schema.known_numeric], np.int64)
+    codes = np.array([schema.code_columns.index(name) for name in schema.known_category], np.int64)
+    lacking = np.isnan(panel.values[at, numbers]), panel.codes[at, codes] == MISSING
+    return np.concatenate(lacking, axis=-1)
+
+
 @dataclass(frozen=True)
 class _Leads:
     """Rows and times of the leads of every series of a panel."""
@@ -225,6 +234,7 @@ class _Leads:
     time: Int64  # [series, H]
     usable: NDArray[np.bool_]  # [series, C] whether there is something to forecast from
     reasons: NDArray[np.str_]  # [series, C] why there is not
+    cold: NDArray[np.bool_]  # [series] usable without any history
 
     @property
     def chosen(self) -> Int64:
@@ -254,7 +264,13 @@ def _locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> _
         for step in range(horizon):
             found = panel.row_at(time[:, step])[unbegun]
             rows[unbegun, step] = np.where(panel.time[found] == time[unbegun, step], found, -1)
-    return _Leads(panel, at, rows, time, *_usable(panel, at, artifact.context_length))
+    usable, reasons = _usable(panel, at, artifact.context_length)
+    first = panel.first_observed
+    cold = ((first < 0) | (first > at)) & (rows >= 0).all(axis=1) & artifact.ensemble.forecasts_cold
+    cold &= panel.regular | (last >= 0)
+    number = np.flatnonzero(cold)
+    cold[number] = ~_unknown(panel, rows[number, : _read(artifact, window)[1]]).any(axis=(1, 2))
+    return _Leads(panel, at, rows, time, usable | cold[:, None], reasons, cold)
 
 
 def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
@@ -497,15 +513,17 @@ class Predictor:
         mean = spread(predicted.mean, 2, width)
         paths = spread(predicted.paths, 3, width[:, None])
         assert quantiles is not None
+        done = np.where(leads.cold[:, None], COLD, "ok")
+        cutoff = window.cutoffs(panel)
         reasons = np.where(leads.usable, "the forecast is not finite", leads.reasons)
         return Forecast(
             panel=panel,
             series=np.arange(panel.n_series),
-            cutoff=window.cutoffs(panel),
+            cutoff=np.where(leads.cold & (cutoff == NO_TIME), window.latest, cutoff),
             time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=self.artifact.plan.model.quantile_levels,
-            status=tuple(np.where(finite, "ok", reasons).ravel().tolist()),
+            status=tuple(np.where(finite, done, reasons).ravel().tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],
         )

@@ -132,23 +132,39 @@ class ArxForecast(nn.Module):
         code: Int[Tensor, " R"],
     ) -> Float[Tensor, "R J F"]:
         """Returns the chosen columns at the chosen lags, 0 where missing."""
-        values = self.standardised(inputs, scale, scaler)
+        values, column = inputs.drivers, self.column[code][:, None]
         back = torch.tensor(shifts, device=code.device)[:, None] + self.lag[code][:, None]
         at = (values.shape[1] - 1 - back).clamp(0, values.shape[1] - 1)  # [R, J, F]
-        row = torch.arange(code.shape[0], device=code.device)[:, None, None]
-        found: Tensor = values[row, at, self.column[code][:, None]]
-        return found
+        window = torch.arange(values.shape[0], device=code.device)
+        window = repeat_channels(window, inputs.channel.shape[1])[:, None, None]
+        plain, squared = column % values.shape[2], column >= values.shape[2]
+        cells = values[window, at, plain]
+        apart = self._apart(cells, self._loc(values)[window[..., 0], plain[:, 0]][:, None], plain)
+        apart = torch.where(squared, apart.square() - 1, apart).nan_to_num(0.0).float()
+        return apart * self._unit(inputs, scale, scaler)
 
     def standardised(
         self, inputs: Inputs, scale: Scale, scaler: ContextScaler
     ) -> Float[Tensor, "R D KK"]:
         """Returns all driver columns, then their squares, in the units of maps; 0 where missing."""
-        values, channels = inputs.drivers, inputs.channel.shape[1]
-        loc = self.loc if self.absolute else values.nanmean(dim=1, keepdim=True)
-        apart = ((values - loc) / self.spread).clamp(-_FARTHEST, _FARTHEST)
+        values = inputs.drivers
+        apart = self._apart(values, self._loc(values)[:, None], slice(None))
         apart = torch.cat([apart, apart.square() - 1], dim=-1).nan_to_num(0.0).float()
-        apart = repeat_channels(apart, channels)
-        if not self.absolute:
-            return apart
-        unit = (scaler.scale[inputs.channel] / scale.scale).flatten().float()
-        return apart * unit[:, None, None]
+        apart = repeat_channels(apart, inputs.channel.shape[1])
+        return apart * self._unit(inputs, scale, scaler)
+
+    def _loc(self, values: Float[Tensor, "B D K"]) -> Float[Tensor, "B K"]:
+        """The mean of each column: of the training rows, or of the window."""
+        return self.loc.expand(values.shape[0], -1) if self.absolute else values.nanmean(dim=1)
+
+    def _apart(self, cells: Tensor, loc: Tensor, column: Tensor | slice) -> Tensor:
+        return ((cells - loc) / self.spread[column]).clamp(-_FARTHEST, _FARTHEST)
+
+    def _unit(self, inputs: Inputs, scale: Scale, scaler: ContextScaler) -> Float[Tensor, "R 1 1"]:
+        """What one training spread of a driver is to the maps."""
+        unit = (
+            scaler.scale[inputs.channel] / scale.scale
+            if self.absolute
+            else torch.ones_like(scale.scale)
+        )
+        return unit.flatten().float()[:, None, None]

@@ -178,8 +178,7 @@ class Embedding(nn.Module):
         code = F.pad(inputs.channel, (0, len(self.context_covariates)))  # code 0 adds nothing
         if self.static is None:
             return inputs.elapsed.new_zeros((code.numel(), 1, self.config.width))
-        observed = ~inputs.static.isnan()
-        numbers = self.static_scaler(inputs.static, observed)
+        observed, numbers = ~inputs.static.isnan(), self.static_numbers(inputs)
         codes = embedded(self.static_embedding, inputs.static_category)
         series = torch.cat([numbers, observed.float(), *codes], dim=-1)
         channel = embedded(self.channel_embedding, code.reshape(-1, 1))
@@ -212,6 +211,11 @@ class Embedding(nn.Module):
     def known_numbers(self, inputs: Inputs) -> Float[Tensor, "B T K"]:
         """Returns standardised known covariates of context and horizon, 0 where missing."""
         numbers: Tensor = self.known_scaler(inputs.known, inputs.known_observed)
+        return numbers
+
+    def static_numbers(self, inputs: Inputs) -> Float[Tensor, "B S"]:
+        """Returns standardised static numbers, 0 where missing."""
+        numbers: Tensor = self.static_scaler(inputs.static, ~inputs.static.isnan())
         return numbers
 
     def _past(self, inputs: Inputs) -> Covariates:

@@ -66,7 +66,10 @@ class Ensemble(nn.Module):
         """
         quantiles, mean, drawn = self._blended(inputs, key, paths)
         if self.conformal_factors is not None:
-            quantiles = self._calibrated(quantiles, self.conformal_factors)
+            # The residuals of short histories have classes of their own.
+            brief = self.members[0].brief(inputs)[:, None, :, None]  # type: ignore[operator]
+            calibrated = self._calibrated(quantiles, self.conformal_factors)
+            quantiles = torch.where(brief, quantiles, calibrated)
         return Prediction(
             self._whole(self.bounded(quantiles)),
             # The mean of whole numbers is not whole: it is bounded, not rounded.
@@ -78,6 +81,12 @@ class Ensemble(nn.Module):
         """Returns the scale of these windows: the units of conformal factors and residuals."""
         found: Scale = self.members[0].scale(inputs)  # type: ignore[operator]
         return found
+
+    @property
+    def forecasts_cold(self) -> bool:
+        """Whether the level of series without history is known in all channels."""
+        scales = [own.experts.cold_scale[1:] for own in self.members if own.experts is not None]  # type: ignore[union-attr, index]
+        return len(scales) == len(self.members) and all(bool((own > 0).all()) for own in scales)
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
         """Returns other members with the same weights, conformal factors and bounds."""

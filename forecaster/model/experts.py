@@ -4,9 +4,10 @@
                         └─▶ experts at eight earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
 
 A weight is the softmax of −6 · (error / least error − 1), which tends to equal weights where few earlier
-cutoffs are known, less the same of the errors on all training windows times 12, where these are many. An
-error counts only leads up to the cutoff of the window. All experts commute with
-y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
+cutoffs are known, less the same of the errors on training windows times 12, where these are many, with a
+history cut to one as short (in the classes of `Experts.longest`). An error counts only leads up to the
+cutoff of the window. All experts commute with y → a·y + b, but for `tsb`, which commutes with a only and
+is used on intermittent channels alone.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
 the window's own last · S season · H lead · E expert · P ETS candidate · Q quantile level.
@@ -28,9 +29,9 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
-from forecaster.model.channels import fold, repeat_channels
+from forecaster.model.channels import fold
 from forecaster.model.embedding import Shape
-from forecaster.model.linear import LinearForecast, relative
+from forecaster.model.linear import LinearForecast
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
 
@@ -51,11 +52,12 @@ ETS_SEASON = 52
 _AS_NEAR = 1e-3  # relative; errors of ETS candidates this close count as equal
 _ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
 _SOME = 8  # steps that are a short history where there is no season
-_WIDER = (3.0, 3.0, 1.5, 1.25, 1.25)  # of the unit, for a standard normal: where no residuals are known
+_KEEP = 0.9  # of a step, or of a demand, in the next: of `tsb`
 _SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
+_MOST_CATEGORIES = 32  # a static with more tells the level of no series but those it knows
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 
 
@@ -68,11 +70,12 @@ class Smoothing(NamedTuple):
     season: float = 0.0
 
 
-DAMPED = Smoothing(0.3, 0.015, 0.95)
+DAMPING = 0.95
+DAMPED = Smoothing(0.3, 0.015, DAMPING)
 ETS = tuple(
     Smoothing(level, trend * level, damping, 0.1)
     for level in (0.1, 0.4, 0.9)
-    for trend, damping in ((0.0, 1.0), (0.1, 0.95))
+    for trend, damping in ((0.0, 1.0), (0.1, DAMPING))
 )
 """Candidates of the expert `ets`."""
 
@@ -160,14 +163,16 @@ class Experts(nn.Module):
         leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
         self._scored = leads.astype(np.int64).tolist()
         some = max(self.season, _SOME)
-        self.longest = (1, 2, some, 3 * some)
-        """Steps of history up to which a row is of class 0, 1, 2 and 3; longer ones are of class 4."""
+        self.longest = (0, 1, 2, 4, *((_SOME,) if some > _SOME else ()), some, 3 * some)
+        """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, L − 1."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
         self.offsets: Tensor
-        """[5, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
+        """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
-        initial = torch.tensor(_WIDER)[:, None, None, None] * normal
+        wider = [3.0] * 3 + [1.5] * (len(self.longest) - 4) + [1.25] * 2
+        initial = torch.tensor(wider)[:, None, None, None] * normal
         self.initial: Tensor
+        """[L, 1, 1, Q] the same where no residuals are known."""
         self.register_buffer("initial", initial, persistent=False)
         offsets = initial.expand(-1, 1 + len(self.names), shape.horizon, -1)
         self.register_buffer("offsets", offsets.clone())
@@ -175,11 +180,22 @@ class Experts(nn.Module):
         """[C + 1] of the bands of a channel relative to the others'."""
         self.register_buffer("width", torch.ones(shape.channels + 1))
         self.worse: Tensor
-        """[E] error on the training windows over the least − 1, shrunk to 0 where these are few."""
-        self.register_buffer("worse", torch.zeros(len(self.names)))
+        """[L, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on those
+        whose history is cut to each class."""
+        self.register_buffer("worse", torch.zeros(len(self.longest) + 1, len(self.names)))
         self.intermittent: Tensor
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
+        self._statics = tuple(
+            size if size <= _MOST_CATEGORIES else 0 for size in shape.static_categories
+        )
+        sizes = 1 + shape.static + sum(self._statics)
+        self.cold_level: Tensor
+        """[C + 1, F] level of a series without history per feature of `statics`, data units."""
+        self.register_buffer("cold_level", torch.zeros(shape.channels + 1, sizes).double())
+        self.cold_scale: Tensor
+        """[C + 1] its spread; 0 = it cannot be forecast: too few series had a level to learn from."""
+        self.register_buffer("cold_scale", torch.zeros(shape.channels + 1).double())
         # The matrices of what linear experts do to a history, by name; they follow from the config.
         self.filters = Filters(self._filters())
 
@@ -197,66 +213,82 @@ class Experts(nn.Module):
         the cutoffs of training windows, which are forecast by maps solved without their block of time.
         """
         filled, apart, observed, own = self.filled(inputs, scale)
-        leads = torch.arange(self.horizon, device=filled.device)
-        now = self._stacked(inputs, scale, filled, own, [0], leads)[:, 0]
         shifts = [n * self.spacing for n in range(CUTOFFS, 0, -1)]
-        scored = leads[self._scored]
-        before = self._stacked(inputs, scale, filled, own, shifts, scored)
-        if self.linear is not None:
-            every = [*range(self.horizon)]
-            for back, at, found in (([0], every, now[:, None]), (shifts, self._scored, before)):
-                mapped = self._mapped(inputs, scale, scaler, known, filled, back, at, time)
-                for name, forecast in mapped.items():
-                    if name in self.names:
-                        found[..., self.names.index(name)] = forecast
-        truth, there = self._truth(apart, observed, shifts, scored)
+        cutoffs = (([0], [*range(self.horizon)]), (shifts, self._scored))
+        stacks, linear = [], self.linear
+        maps = [] if linear is None else linear.forecast(inputs, scale, known, time, cutoffs)
+        for number, (back, at) in enumerate(cutoffs):
+            found = self._closed(inputs, scale, filled, own, back, at)
+            if linear is not None:
+                found["linear"] = maps[number]
+            if linear is not None and self.arx is not None:
+                block = None
+                if time is not None and linear.held_out:
+                    block = linear.held_out[0].block(linear.times(inputs, time, back))
+                found["arx"] = self.arx(inputs, scale, scaler, filled, maps[number], back, at, block)
+            stacks.append(torch.stack([found[name] for name in self.names]))
+        now, before = stacks  # [E, R, J, L]
+        truth, there = self._truth(apart, observed, shifts)
         error, count = self._errors(before, truth, there, own, shifts)
         formed = self._formed(inputs, own)
         least = torch.where(formed, error, torch.inf).amin(dim=1, keepdim=True)
         worse = (error + _TINY) / (least + _TINY) - 1
         trust = (count / (count + 1))[:, None]
-        logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse
+        bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
+        logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse[bucket]
         logits = logits.clamp(min=-_MOST_LOGIT)
         logits = torch.where(formed, logits, -torch.inf)
-        bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
         width = self.width[inputs.channel].flatten()
-        return Pool(now, error, logits, count, self._scatter(filled, own), bucket, width)
+        forecasts = now[:, :, 0].permute(1, 2, 0)
+        return Pool(forecasts, error, logits, count, self._scatter(filled, own), bucket, width)
+
+    def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
+        """Returns whether the history of a channel is at most a season, of which networks see little."""
+        seen = inputs.history_observed
+        early = seen[:, : -self.longest[-2]]
+        return ~(early if early.shape[1] else seen).any(dim=1)
+
+    def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
+        """Returns whether a channel has no history, and its level is that of `cold_level`."""
+        seen = inputs.observed.any(dim=1)
+        if torch.compiler.is_exporting() or not bool(seen.all()):
+            seen = seen | inputs.history_observed.any(dim=1)
+        return ~seen & (self.cold_scale[inputs.channel] > 0)
+
+    def statics(self, codes: Int[Tensor, "B K"], numbers: Float[Tensor, "B S"]) -> Float[Tensor, "B F"]:
+        """Returns 1, the standardised static numbers, and 1 for the category of each static."""
+        kinds = [
+            F.one_hot(code.clamp(max=size), size + 1)[:, 1:]
+            for code, size in zip(codes.unbind(dim=1), self._statics, strict=True)
+            if size
+        ]
+        return torch.cat([numbers.new_ones((len(numbers), 1)), numbers, *kinds], dim=1)
+
+    def begun(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
+        """Returns the scale of windows, that of a series without history from its statics."""
+        cold = self.cold(inputs)
+        if not torch.compiler.is_exporting() and not bool(cold.any()):
+            return scale
+        level = (
+            self.cold_level[inputs.channel]
+            @ self.statics(inputs.static_category, numbers).double()[..., None]
+        )
+        own = (level[..., 0], torch.zeros_like(scale.loc), self.cold_scale[inputs.channel])
+        return Scale(*(torch.where(cold, *both) for both in zip(own, scale, strict=True)))
 
     def filled(self, inputs: Inputs, scale: Scale) -> Filled:
         """Returns the history in scaled units, with and without gaps."""
         observed = fold(inputs.history_observed)[..., 0]
         apart = fold(scale.apply(inputs.history))[..., 0].clamp(-_FARTHEST, _FARTHEST)
-        first = observed.float().argmax(dim=1)
-        own = observed.shape[1] - torch.where(observed.any(dim=1), first, observed.shape[1])
-        values = fill(torch.where(observed, apart, torch.nan), first, own, self.season)
+        if torch.compiler.is_exporting():
+            values, own = fill(apart, observed, self.season)
+        else:
+            values, own = apart, torch.full_like(observed[:, 0], observed.shape[1], dtype=torch.int64)
+            some = (~observed.all(dim=1)).nonzero()[:, 0]
+            if len(some):
+                values = apart.clone()
+                values[some], own[some] = fill(apart[some], observed[some], self.season)
         return Filled(values, apart, observed, own)
-
-    def _mapped(
-        self,
-        inputs: Inputs,
-        scale: Scale,
-        scaler: ContextScaler,
-        known: Tensor,
-        filled: Tensor,
-        shifts: list[int],
-        leads: list[int],
-        time: Tensor | None,
-    ) -> dict[str, Float[Tensor, "R J L"]]:
-        """The forecasts of maps solved over training windows, at cutoffs some steps back."""
-        linear = self.linear
-        assert linear is not None
-        unit = linear.units(inputs, scale)
-        at = slice(None) if len(leads) == self.horizon else leads
-        center = linear.center(inputs, unit, known, time, shifts, at)
-        found = {"linear": center * relative(unit, scale)[:, None, None]}
-        if self.arx is not None:
-            block = None
-            if time is not None and linear.held_out:
-                back = torch.tensor(shifts, device=time.device) * linear.step
-                cutoff = repeat_channels(time, inputs.channel.shape[1])[:, None] - back.round().long()
-                block = linear.held_out[0].block(cutoff)
-            found["arx"] = self.arx(inputs, scale, scaler, filled, found["linear"], shifts, at, block)
-        return found
 
     def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
         """Returns the quantiles of the weighted mean, or of the only expert, scaled units."""
@@ -267,31 +299,36 @@ class Experts(nn.Module):
         offsets = self.offsets[pool.bucket, number]
         return center[..., None] + pool.unit(error)[:, None, None] * offsets
 
-    def _stacked(
+    def _closed(
         self,
         inputs: Inputs,
         scale: Scale,
         filled: Float[Tensor, "R T"],
         own: Int[Tensor, " R"],
         shifts: list[int],
-        leads: Int[Tensor, " L"],
-    ) -> Float[Tensor, "R J L E"]:
-        """The forecasts at cutoffs some steps back; those of the linear forecast are left 0."""
+        which: list[int],
+    ) -> dict[str, Float[Tensor, "R J L"]]:
+        """The forecasts of some leads by experts without maps, at cutoffs some steps back."""
         end, memory, season = filled.shape[1], self.memory, self.season
-        windows = torch.stack([filled[:, end - memory - s : end - s] for s in shifts], dim=1)
+        leads = torch.tensor(which, device=own.device)
+
+        def cut(history: Float[Tensor, "R T"]) -> Float[Tensor, "R J K"]:
+            return torch.stack([history[:, end - memory - s : end - s] for s in shifts], dim=1)
+
+        windows = cut(filled)
         length = (own[:, None] - torch.tensor(shifts, device=own.device)).clamp(1, memory)
-        place = torch.arange(memory, device=own.device)
-        there = place >= memory - length[..., None]  # [R, J, K] after the first observation
-        steps = (leads + 1).float()
+        there = torch.arange(end, device=own.device) >= end - own[:, None]
+        seen = cut(torch.where(there, filled, 0.0))  # 0 before the first observation
+        steps, phase = (leads + 1).float(), leads % season
         last = windows[..., -1:]
         found: dict[str, Tensor] = {"naive": last.expand(-1, -1, len(leads))}
         begin = windows.gather(2, (memory - length)[..., None])
         found["drift"] = last + (last - begin) / (length[..., None] - 1).clamp(min=1) * steps
-        found["long_mean"] = _mean_by_phase(windows, there, season)[..., leads % season]
+        found["long_mean"] = _mean_by_phase(windows, seen, length, season).index_select(-1, phase)
         if season > 1:
             blocks = _blocks(windows, season, PERIODS)
-            found["seasonal_naive"] = blocks[..., -1, :][..., leads % season]
-            found["seasonal_mean"] = blocks.mean(dim=-2)[..., leads % season]
+            found["seasonal_naive"] = blocks[..., -1, :].index_select(-1, phase)
+            found["seasonal_mean"] = blocks.mean(dim=-2).index_select(-1, phase)
         if "growing_season" in self.names:
             found["growing_season"] = self._growing(windows, leads)
         for name, count in (("second_naive", 1), ("second_mean", PERIODS)):
@@ -299,36 +336,43 @@ class Experts(nn.Module):
                 count = min(count, (end - shifts[0]) // self.second)
                 back = torch.arange(1, count + 1, device=own.device)[:, None] * self.second
                 at = end - torch.tensor(shifts, device=own.device)[:, None, None] - back
-                found[name] = filled[:, at + leads % self.second].mean(dim=2)
+                found[name] = _taken(filled, at + leads % self.second).mean(dim=2)
         pattern = _season(windows, length, season)
-        ahead = pattern[..., leads % season]
-        # One product: thin ones take as long.
-        filters = [self.filters["states"]]
+        ahead = pattern.index_select(-1, phase)
+        filters, phases = [self.filters["states"]], sorted({lead % season for lead in which})
         if "ets" in self.names:
             filters.append(self.filters["one_step"].flatten(1))
-            filters.append(self.filters["ets"][..., leads].flatten(1))
+            filters.append(self.filters["ets"][..., [*phases, season]].flatten(1))
+        # One product: thin ones take as long.
         products = windows @ torch.cat(filters, dim=1)
         states, *smoothed = products.split([own.shape[1] for own in filters], dim=-1)
         states = states - pattern @ self.filters["pattern"]
         for number, alpha in enumerate(_LEVELS):
             found[f"level_{alpha}"] = states[..., number, None] + ahead
         level, trend, smooth = (states[..., n, None] for n in range(len(_LEVELS), len(_LEVELS) + 3))
-        found["damped_trend"] = level + trend * _damped(DAMPED.damping, steps) + ahead
-        repeated = pattern.repeat(1, 1, -(-memory // season))[..., -memory:]
-        slope = _slope(windows - repeated, there, length)
-        found["theta"] = smooth + slope / 2 * steps + ahead
+        found["damped_trend"] = level + trend * _damped(steps) + ahead
+        found["theta"] = smooth + _slope(seen, pattern, length) / 2 * steps + ahead
         if "ets" in self.names:
-            missed, every = (part.unflatten(-1, (len(ETS), -1)) for part in smoothed)
+            missed, ends = (part.unflatten(-1, (len(ETS), -1)) for part in smoothed)
             missed = missed.abs().mean(dim=-1)
             # The first of equals: after two observations rounding would choose.
             near = missed <= missed.amin(dim=-1, keepdim=True) * (1 + _AS_NEAR) + _TINY
             best = near.float().argmax(dim=-1)[..., None, None]
-            found["ets"] = every.gather(2, best.expand(-1, -1, 1, len(leads)))[..., 0, :]
+            end_of = ends.gather(2, best.expand(-1, -1, 1, len(phases) + 1))[..., 0, :]
+            at = torch.tensor([phases.index(lead % season) for lead in which], device=own.device)
+            found["ets"] = end_of.index_select(-1, at) + end_of[..., -1:] * _damped(steps)
         if "tsb" in self.names:
+            # Teunter, Syntetos and Babai, "Intermittent demand" (2011): chance times mean size.
             zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()
-            found["tsb"] = _tsb(windows, there, zero).expand(-1, -1, len(leads))
-        found["linear"] = found["arx"] = torch.zeros_like(found["naive"])
-        return torch.stack([found[name] for name in self.names], dim=-1)
+            above = filled - zero[:, None]
+            demand = (there & (above != 0)).float()
+            # The weight of a size: 0.9 for every later demand.
+            weight = demand * _KEEP ** (demand.sum(dim=1, keepdim=True) - demand.cumsum(dim=1))
+            sizes = [cut(part).sum(dim=-1, keepdim=True) for part in (weight * above, weight)]
+            chance = _chance(cut(demand), length)
+            mean = sizes[0] / torch.where(sizes[1] > 0, sizes[1], 1.0)
+            found["tsb"] = (zero[:, None, None] + chance * mean).expand(-1, -1, len(leads))
+        return found
 
     def _growing(
         self, windows: Float[Tensor, "R J K"], leads: Int[Tensor, " L"]
@@ -336,10 +380,7 @@ class Experts(nn.Module):
         """A season whose spread changes by one factor a season, on a level that drifts."""
         blocks = _blocks(windows, self.season, SEASONS)
         count, season = blocks.shape[-2:]
-        mean = blocks.mean(dim=-1, keepdim=True)
-        drift = (mean[..., -1, :] - mean[..., 0, :]) / ((count - 1) * season)  # [R, J, 1] a step
-        ramp = torch.arange(season, device=windows.device) - (season - 1) / 2
-        rest = blocks - mean - drift[..., None] * ramp
+        rest, drift = _detrended(blocks)
         spread = rest.square().mean(dim=-1).sqrt() + _TINY
         growth = (spread[..., -2:].mean(dim=-1) / spread[..., :2].mean(dim=-1)).pow(
             1 / max(1, count - 2)
@@ -369,24 +410,23 @@ class Experts(nn.Module):
             found["growing"] = _averages(min(SEASONS, self.memory // season) * season, 0.3)
         if "ets" in self.names:
             early = self.memory - min(_ONE_STEP, self.memory // 2)
-            next_step = [
-                smoothed_ahead(smooth(impulses[:early, :early], own, season), own, 1)[:, 0]
-                for own in ETS
-            ]
-            errors = [_prediction_errors(own, self.memory) for own in next_step]
-            ahead = [smoothed_ahead(smooth(impulses, own, season), own, self.horizon) for own in ETS]
-            found["one_step"], found["ets"] = (np.stack(part, axis=1) for part in (errors, ahead))
+            next_step = []
+            for own in ETS:
+                end = _end(early, own, season)
+                next_step.append(end[:, 0] + own.damping * end[:, -1])
+            errors = [_prediction_errors(one, self.memory) for one in next_step]
+            ends = [_end(self.memory, own, season) for own in ETS]
+            found["one_step"], found["ets"] = (np.stack(part, axis=1) for part in (errors, ends))
         return found
 
     def _truth(
-        self, apart: Tensor, observed: Tensor, shifts: list[int], leads: Tensor
+        self, apart: Tensor, observed: Tensor, shifts: list[int]
     ) -> tuple[Float[Tensor, "R J L"], Bool[Tensor, "R J L"]]:
         """What followed earlier cutoffs, and where that was observed up to the window's cutoff."""
         end = apart.shape[1]
-        at = end - torch.tensor(shifts, device=apart.device)[:, None] + leads
-        inside = at < end
-        at = at.clamp(max=end - 1)
-        return apart[:, at], observed[:, at] & inside
+        at = end - torch.tensor(shifts)[:, None] + torch.tensor(self._scored)
+        at, inside = at.clamp(max=end - 1).to(apart.device), (at < end).to(apart.device)
+        return _taken(apart, at), _taken(observed, at) & inside
 
     def _errors(
         self, before: Tensor, truth: Tensor, there: Tensor, own: Tensor, shifts: list[int]
@@ -394,28 +434,24 @@ class Experts(nn.Module):
         """Mean absolute error of each expert, and the number of cutoffs it is of."""
         least = max(2, self.season)  # steps of own history that a cutoff needs to be compared at
         enough = own[:, None] - torch.tensor(shifts, device=own.device) >= least
-        counts = (there & enough[..., None]).float()[..., None]
-        missed = (before - torch.where(counts[..., 0] > 0, truth, 0.0)[..., None]).abs() * counts
+        counts = (there & enough[..., None]).float()
+        missed = (before - torch.where(counts > 0, truth, 0.0)).abs() * counts
         cells = counts.sum(dim=(1, 2))
-        error = missed.sum(dim=(1, 2)) / cells.clamp(min=1)
-        return error, cells[:, 0] / truth.shape[2]
+        error = missed.sum(dim=(2, 3)).T / cells.clamp(min=1)[:, None]
+        return error, cells / truth.shape[2]
 
     def _formed(self, inputs: Inputs, own: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
         """Whether the history of a row is long enough for an expert."""
         least = {"seasonal_naive": 1, "seasonal_mean": 1, "growing_season": 3}
-        least = {name: count * self.season for name, count in least.items()}
+        least = {name: count * self.season for name, count in least.items()} | {"tsb": 1}
         least |= dict.fromkeys(SECOND, self.second)
         formed = own[:, None] >= torch.tensor(
             [least.get(name, 0) for name in self.names], device=own.device
         )
-        if "tsb" in self.names:
-            demand = self.intermittent[inputs.channel].flatten()[:, None]
-            at = torch.tensor([name == "tsb" for name in self.names], device=own.device)
-            formed = formed & (demand | ~at)
-        if self.arx is not None:
-            driven = self.arx.used[inputs.channel].flatten()[:, None]
-            at = torch.tensor([name == "arx" for name in self.names], device=own.device)
-            formed = formed & (driven | ~at)
+        suited = {"tsb": self.intermittent} | ({} if self.arx is None else {"arx": self.arx.used})
+        for name, channels in suited.items():
+            at = torch.tensor([other == name for other in self.names], device=own.device)
+            formed = formed & (channels[inputs.channel].flatten()[:, None] | ~at)
         return formed | ~formed.any(dim=1, keepdim=True)
 
     def _scatter(self, filled: Float[Tensor, "R T"], own: Int[Tensor, " R"]) -> Float[Tensor, " R"]:
@@ -445,14 +481,17 @@ class Filters(nn.Module):
 
 
 def fill(
-    values: Float[Tensor, "R T"], first: Int[Tensor, " R"], own: Int[Tensor, " R"], period: int
-) -> Float[Tensor, "R T"]:
-    """Returns values (NaN = missing) without gaps.
+    values: Float[Tensor, "R T"], observed: Bool[Tensor, "R T"], period: int
+) -> tuple[Float[Tensor, "R T"], Int[Tensor, " R"]]:
+    """Returns values without gaps, and the steps of each row since its first observation.
 
     A gap takes the value one period before, else the last one. Before the first observation the first
-    period is repeated, or the first value where there is less than a period; 0 where nothing is observed.
+    period is repeated, or the mean where there is less than a period; 0 where nothing is observed.
     """
     steps, exporting = values.shape[1], torch.compiler.is_exporting()
+    first = observed.float().argmax(dim=1)
+    own = steps - torch.where(observed.any(dim=1), first, steps)
+    values = torch.where(observed, values, torch.nan)
     place = torch.arange(steps, device=values.device)
     for lag in (period, 1):
         while lag < steps:
@@ -462,12 +501,17 @@ def fill(
             values = torch.where(missing, F.pad(values[:, :-lag], (lag, 0), value=torch.nan), values)
             lag *= 2
     if exporting or bool((own < steps).any()):
-        whole = torch.where(own >= period, period, 1)[:, None]
-        source = (place - first[:, None]).remainder(whole) + first[:, None]
-        values = torch.where(place < first[:, None], values.gather(1, source), values)
+        early, short = place < first[:, None], own < period
+        mean = values.masked_fill(early, 0.0).sum(dim=1) / own.clamp(min=1)
+        whole = torch.where(short, 1, period)[:, None]
+        # In float32, which is exact here: whole numbers take five times as long to divide.
+        periods = ((place - first[:, None]).float() / whole).floor().long()
+        source = place - periods * whole
+        before = torch.where(short[:, None], mean[:, None], values.gather(1, source))
+        values = torch.where(early, before, values)
     if exporting or bool((own == 0).any()):
         values = torch.where(values.isnan(), 0.0, values)
-    return values
+    return values, own
 
 
 def truncated(inputs: Inputs, steps: Int[Tensor, " B"]) -> Inputs:
@@ -515,15 +559,10 @@ def smooth(
     return level, trend, np.roll(season, -(len(values) % period), axis=0)
 
 
-def smoothed_ahead(
-    state: tuple[NDArray[np.float64], ...], own: Smoothing, horizon: int
-) -> NDArray[np.float64]:
-    """Returns the forecasts [N, H] of a state of `smooth`."""
-    level, trend, season = state
-    lead = np.arange(horizon)
-    damped = np.cumsum(own.damping ** (lead + 1.0))
-    found: NDArray[np.float64] = level[:, None] + trend[:, None] * damped + season[lead % len(season)].T
-    return found
+def _end(memory: int, own: Smoothing, season: int) -> NDArray[np.float64]:
+    """[K, S + 1] level plus season of the next steps, and last the trend, after a unit impulse."""
+    level, trend, ahead = smooth(np.eye(memory), own, season)
+    return np.concatenate([level[:, None] + ahead.T, trend[:, None]], axis=1)
 
 
 def _prediction_errors(weights: NDArray[np.float64], memory: int) -> NDArray[np.float64]:
@@ -555,56 +594,70 @@ def _season(
     """The mean season, without level and drift; 0 where history is shorter than two."""
     if season == 1:
         return torch.zeros_like(windows[..., :1])
-    blocks = _blocks(windows, season, SEASONS - 1)
-    count = blocks.shape[-2]
+    rest, _ = _detrended(_blocks(windows, season, SEASONS - 1))
+    return torch.where(length[..., None] >= 2 * season, rest.mean(dim=-2), 0.0)
+
+
+def _detrended(
+    blocks: Float[Tensor, "R J N S"],
+) -> tuple[Float[Tensor, "R J N S"], Float[Tensor, "R J 1"]]:
+    """Seasons without their own mean and the drift of the means, and that drift a step."""
+    count, season = blocks.shape[-2:]
     mean = blocks.mean(dim=-1, keepdim=True)
     drift = (mean[..., -1, :] - mean[..., 0, :]) / (max(1, count - 1) * season)
-    ramp = torch.arange(season, device=windows.device) - (season - 1) / 2
-    pattern = (blocks - mean).mean(dim=-2) - drift * ramp
-    return torch.where(length[..., None] >= 2 * season, pattern, 0.0)
+    ramp = torch.arange(season, device=blocks.device) - (season - 1) / 2
+    return blocks - mean - drift[..., None] * ramp, drift
 
 
 def _mean_by_phase(
-    windows: Float[Tensor, "R J K"], there: Bool[Tensor, "R J K"], season: int
+    windows: Float[Tensor, "R J K"],
+    seen: Float[Tensor, "R J K"],
+    length: Int[Tensor, "R J"],
+    season: int,
 ) -> Float[Tensor, "R J S"]:
-    """The mean of each phase over the memory; what repeats the first season counts where that is all."""
-    blocks = _blocks(windows, season, windows.shape[-1])
-    real = _blocks(there, season, windows.shape[-1]).float()
-    count = real.sum(dim=-2)
-    mean = (blocks * real).sum(dim=-2) / count.clamp(min=1)
-    return torch.where(count > 0, mean, blocks[..., -1, :])
+    """The mean of each phase over the memory; what repeats the first season counts where that is all.
+
+    `seen`: windows with 0 before the first observation.
+    """
+    whole = windows.shape[-1] // season * season
+    count = _count_by_phase(length.clamp(max=whole), season)
+    mean = _blocks(seen, season, whole).sum(dim=-2) / count.clamp(min=1)
+    return torch.where(count > 0, mean, windows[..., -season:])
 
 
 def _slope(
-    values: Float[Tensor, "R J K"], there: Bool[Tensor, "R J K"], length: Int[Tensor, "R J"]
+    seen: Float[Tensor, "R J K"], pattern: Float[Tensor, "R J S"], length: Int[Tensor, "R J"]
 ) -> Float[Tensor, "R J 1"]:
-    """Slope of least squares over the steps that are there."""
-    count = length.float()[..., None]
-    place = torch.arange(values.shape[-1], device=values.device) - (values.shape[-1] - 1)
-    apart = torch.where(there, place + (count - 1) / 2, 0.0)
-    return (apart * values).sum(dim=-1, keepdim=True) / (count * (count * count - 1) / 12).clamp(
-        min=0.5
-    )
+    """Slope of least squares of windows, 0 before the first observation, less their pattern."""
+    season, count = pattern.shape[-1], length.float()
+    back = torch.arange(seen.shape[-1], 0, -1, device=seen.device).float()
+    each, phase = _count_by_phase(length, season).float(), torch.arange(season, device=seen.device)
+    total = seen.sum(dim=-1) - (each * pattern).sum(dim=-1)
+    # Steps back of one phase are n·S − phase: n = 1, 2, …
+    of_phase = season * each * (each + 1) / 2 - phase * each
+    moment = seen @ back - (of_phase * pattern).sum(dim=-1)
+    apart = (count + 1) / 2 * total - moment
+    return (apart / (count * (count * count - 1) / 12).clamp(min=0.5))[..., None]
 
 
-def _tsb(
-    windows: Float[Tensor, "R J K"], there: Bool[Tensor, "R J K"], zero: Float[Tensor, " R"]
-) -> Float[Tensor, "R J 1"]:
-    """Probability of demand times its mean size, both smoothed by 0.1.
-
-    Source: Teunter, Syntetos and Babai, "Intermittent demand" (2011), from its limit of a long history.
-    """
-    keep, zero = 0.9, zero[:, None, None]
-    demand = (there & (windows != zero)).float()
-    age = torch.arange(windows.shape[-1] - 1, -1, -1, device=windows.device)
-    seen = keep**age * there
-    later = demand.flip(-1).cumsum(dim=-1).flip(-1) - demand
-    size = keep**later * demand
-    mean = ((windows - zero) * size).sum(dim=-1) / size.sum(dim=-1).clamp(min=_TINY)
-    chance = (seen * demand).sum(dim=-1) / seen.sum(dim=-1).clamp(min=_TINY)
-    return zero + (chance * mean)[..., None]
+def _count_by_phase(length: Int[Tensor, "R J"], season: int) -> Int[Tensor, "R J S"]:
+    """How many of the last steps have each phase."""
+    phase = torch.arange(season, device=length.device)
+    return torch.div(length[..., None] + phase, season, rounding_mode="floor")
 
 
-def _damped(damping: float, steps: Float[Tensor, " L"]) -> Float[Tensor, " L"]:
+def _taken(values: Shaped[Tensor, "R T"], at: Int[Tensor, "*N"]) -> Tensor:
+    """[R, *N] values at some steps of each row."""
+    found: Tensor = values.index_select(1, at.flatten()).unflatten(1, at.shape)
+    return found
+
+
+def _chance(demand: Float[Tensor, "R J K"], length: Int[Tensor, "R J"]) -> Float[Tensor, "R J 1"]:
+    """The probability of demand, smoothed by 0.1, from the limit of a long history."""
+    age = torch.arange(demand.shape[-1] - 1, -1, -1, device=demand.device)
+    return (demand @ _KEEP**age * (1 - _KEEP) / (1 - _KEEP**length))[..., None]
+
+
+def _damped(steps: Float[Tensor, " L"]) -> Float[Tensor, " L"]:
     """φ + φ² + … + φ^k of each number of steps k."""
-    return damping * (1 - damping**steps) / (1 - damping)
+    return DAMPING * (1 - DAMPING**steps) / (1 - DAMPING)

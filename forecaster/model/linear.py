@@ -36,6 +36,8 @@ _MOST_KNOWN = 2048  # features made of known covariates; a matrix of their produ
 _LARGEST_RATIO = 30.0  # of a context's spread to the unit of the maps
 
 
+Cutoffs = tuple[Sequence[int], slice | Sequence[int]]
+"""Steps back of some cutoffs, and leads that are forecast there."""
 EARLY, ALL = 0, 1
 """Sets of maps: solved without the last quarter of the training time, and on all of it."""
 
@@ -112,6 +114,19 @@ class LinearForecast(nn.Module):
         self.period = config.linear_period
         """Steps of the cycle of the periodic maps; None = there are none."""
 
+    def forecast(
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        known: Float[Tensor, "B T K"],
+        time: Int[Tensor, " B"] | None = None,
+        cutoffs: Sequence[Cutoffs] = (((0,), slice(None)),),
+    ) -> list[Float[Tensor, "R J L"]]:
+        """Returns the forecasts of `center` in scaled units, for each group of cutoffs and leads."""
+        units = self.units(inputs, scale)
+        unit = relative(units, scale)[:, None, None]
+        return [self.center(inputs, units, known, time, *own) * unit for own in cutoffs]
+
     def center(
         self,
         inputs: Inputs,
@@ -134,19 +149,19 @@ class LinearForecast(nn.Module):
         if self._cycles or self._pooled:
             read = [self.others(own, known[:, : own.elapsed.shape[1]]) for own in back]
             others = repeat_channels(torch.stack(read, dim=1), channels).flatten(0, 1)
-        observed = fold(inputs.observed)[..., 0]
-        values = torch.where(observed, fold(scale.apply(inputs.context))[..., 0], 0.0)
+        oldest = max(self.lookbacks) + max(shifts)
+        observed = fold(inputs.observed[:, -oldest:])[..., 0]
+        values = fold(scale.apply(inputs.context[:, -oldest:]))[..., 0]
+        values = torch.where(observed, values, 0.0)
         spans: Sequence[HeldOut | None] = [None] if time is None else self.held_out or [None]
-        early = torch.tensor(shifts, device=group.device) * self.step
-        at = inputs.channel.new_zeros(1) if time is None else repeat_channels(time, channels)
-        at = (at[:, None] - early.round().long()).flatten()
+        at = group if time is None else self.times(inputs, time, shifts).flatten()
+        # Windows of the longest lookback, [R·J, longest]; shorter ones are their ends.
+        before = [slice(oldest - max(self.lookbacks) - s, oldest - s) for s in shifts]
+        longest = torch.stack([values[:, span] for span in before], dim=1).flatten(0, 1)
+        known_cells = torch.stack([observed[:, span] for span in before], dim=1).flatten(0, 1).float()
         forecasts = []
         for number, lookback in enumerate(self.lookbacks):
-            before = [
-                slice(values.shape[1] - shift - lookback, values.shape[1] - shift) for shift in shifts
-            ]
-            cells = torch.stack([values[:, span] for span in before], dim=1).flatten(0, 1)
-            there = torch.stack([observed[:, span] for span in before], dim=1).flatten(0, 1).float()
+            cells, there = longest[:, -lookback:], known_cells[:, -lookback:]
             level = (cells.sum(dim=1) / there.sum(dim=1).clamp(min=1))[:, None]
             for span in spans:
                 if span is None:
@@ -161,6 +176,13 @@ class LinearForecast(nn.Module):
                 forecasts.append(level + ahead - level * mapped(there, maps[:, :lookback], own))
         center: Tensor = torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
         return center
+
+    def times(
+        self, inputs: Inputs, time: Int[Tensor, " B"], shifts: Sequence[int]
+    ) -> Int[Tensor, "R J"]:
+        """Returns the times of cutoffs some steps back of training windows."""
+        back = torch.tensor(shifts, device=time.device) * self.step
+        return repeat_channels(time, inputs.channel.shape[1])[:, None] - back.round().long()
 
     def features(
         self, inputs: Inputs, scale: Scale, others: Float[Tensor, "B E"], number: int

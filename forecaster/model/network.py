@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
@@ -81,15 +81,19 @@ class Network(nn.Module):
             return self._sampled(inputs, key, paths or NUM_SAMPLES)
         least, most = self.network_weights()
         if most == 0:
-            return Prediction(self.expert_quantiles(inputs), None, None)
+            return Prediction(self.expert_quantiles(inputs, self.scale(inputs)), None, None)
         memory = self.encode(inputs)
         raw = self.decode(memory, inputs)
         quantiles = self.head.quantiles(raw, memory.scale)
-        if least < 1:
-            weight = self.network_weight[inputs.channel][:, None, :, None].to(quantiles.dtype)
-            return Prediction(torch.lerp(self.expert_quantiles(inputs), quantiles, weight), None, None)
-        mean = self.head.mean(raw, memory.scale) if self.experts is None else None
-        return Prediction(quantiles, mean, None)
+        if self.experts is not None:
+            brief = self.brief(inputs)
+            if least == 1 and not torch.compiler.is_exporting() and not bool(brief.any()):
+                return Prediction(quantiles, None, None)
+            weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
+            weight = weight[:, None, :, None].to(quantiles.dtype)
+            alone = self.expert_quantiles(inputs, memory.scale)
+            return Prediction(torch.lerp(alone, quantiles, weight), None, None)
+        return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
 
     def network_weights(self) -> tuple[float, float]:
         """Returns the smallest and the largest weight of the network; 1 and 1 where there are no experts."""
@@ -100,6 +104,11 @@ class Network(nn.Module):
         least, most = torch.aminmax(self.network_weight)
         return float(least), float(most)
 
+    def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
+        """Returns whether the history of a channel is so short that the experts alone forecast it."""
+        none = torch.zeros_like(inputs.channel, dtype=torch.bool)
+        return none if self.experts is None else self.experts.brief(inputs)
+
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
         assert self.experts is not None
@@ -108,10 +117,9 @@ class Network(nn.Module):
         )
         return found
 
-    def expert_quantiles(self, inputs: Inputs) -> Float[Tensor, "B H C Q"]:
+    def expert_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
         """Returns the quantiles of the experts without the network, data units."""
         assert self.experts is not None
-        scale = self.scale(inputs)
         rows = self.experts.quantiles(self.pool(inputs, scale))
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
         quantiles = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon]
@@ -137,7 +145,9 @@ class Network(nn.Module):
             inputs.history,
             inputs.history_observed,
         )
-        return found
+        if self.experts is None:
+            return found
+        return self.experts.begun(inputs, found, self.embedding.static_numbers(inputs))
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""

@@ -41,6 +41,12 @@ def owners(indptr: Ints, rows: slice) -> Ints:
     return np.repeat(np.arange(first, last), begins[1:] - begins[:-1])
 
 
+def rows_before(indptr: Ints, end: Ints, columns: int) -> Iterator[Ints]:
+    """Yields the rows of all series before an end of their own, block by block."""
+    for rows in blocks(int(indptr[-1]), columns):
+        yield rows.start + np.flatnonzero(np.arange(rows.start, rows.stop) < end[owners(indptr, rows)])
+
+
 def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """Returns a new array in RAM, or beside a mapped array in an unnamed file, as `empty_mapped`."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -381,7 +381,10 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
         )
     elif len(bad):
         text = "SOME have no observed target"
-        advice = "drop them, or fill their targets; they are returned with empty forecasts"
+        advice = (
+            "drop them, or fill their targets; a model of five series or more forecasts them from their "
+            "statics and known covariates, with the status cold; another returns empty forecasts"
+        )
         yield _on_series(facts, "warning", "unobserved", bad, text, advice, names)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.arrays import Ints, blocks, empty_beside, owners
+from forecaster.panel.arrays import Ints, blocks, empty_beside, rows_before
 from forecaster.panel.panel import MISSING, Panel
 
 
@@ -27,10 +27,9 @@ def with_categories(panel: Panel, end: Ints) -> Panel:
     categories = dict(panel.schema.categories)
     names = panel.schema.code_columns
     counts = [np.zeros(len(categories[name]) + 2, np.int64) for name in names]
-    for rows in blocks(*panel.codes.shape) if names else ():
-        trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
+    for rows in rows_before(panel.indptr, end, panel.codes.shape[1]) if names else ():
         for k, count in enumerate(counts):
-            count += np.bincount(panel.codes[rows, k][trains] - MISSING, minlength=len(count))
+            count += np.bincount(panel.codes[rows, k] - MISSING, minlength=len(count))
     names += panel.schema.static_category
     trained = panel.static_codes[end > panel.indptr[:-1]]
     counts += [np.bincount(codes - MISSING, minlength=2) for codes in trained.T]

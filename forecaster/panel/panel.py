@@ -176,6 +176,22 @@ class Panel:
         """int64 [series]: last row in which any target is observed; -1 where there is none."""
         return self.observed_ends[:, 1]
 
+    @property
+    def longest(self) -> int:
+        """Rows of the longest series up to its last observation."""
+        return int((self.last_observed - self.indptr[:-1] + 1).max())
+
+    def last_time(self, purpose: str = "nothing to learn from") -> int:
+        """Returns the time of the last observed target.
+
+        Raises:
+            DataError: there is none; says for what it is needed.
+        """
+        last = self.last_observed
+        if (last < 0).all():
+            raise DataError(f"{self.name}: no target is observed, {purpose}")
+        return int(self.time[last[last >= 0]].max())
+
     @cached_property
     def observed_ends(self) -> Ints:
         """int64 [series, 2]: first and last row in which any target is observed; -1 = none."""

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from forecaster.config import Plan
 from forecaster.model.arx import MOST_DRIVERS
 from forecaster.model.experts import Experts
-from forecaster.model.linear import relative
 from forecaster.model.network import Network
 from forecaster.panel.panel import Panel
 from forecaster.runs.moments import moments
@@ -120,9 +119,7 @@ def _rows(
         batch = store.batch(series[at], np.full(len(series[at]), channel), cutoff[at])
         inputs = batch.inputs
         scale, known = network.scale(inputs), network.embedding.known_numbers(inputs)
-        units = linear.units(inputs, scale)
-        forecast = linear.center(inputs, units, known, batch.time)[:, 0]
-        forecast = forecast * relative(units, scale)[:, None]
+        (forecast,) = linear.forecast(inputs, scale, known, batch.time)[0].unbind(dim=1)
         own, level = arx.own(experts.filled(inputs, scale).values, inputs, scale, network.scaler, (0,))
         values = arx.standardised(inputs, scale, network.scaler)[:, experts.reach :]
         target = scale.apply(batch.target)[..., 0]

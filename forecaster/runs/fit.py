@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.config import Config, Plan, parse_plan, required_horizon
+from forecaster.config import Config, Plan, needs_maps, parse_plan, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
@@ -103,7 +103,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         "attention_length": context,
         **pool_settings(model, panel, horizon),
     }
-    if not {"linear", "arx"}.isdisjoint(settled["experts"]):
+    if needs_maps(settled["experts"]):
         back = CUTOFFS * settled["cutoff_spacing"]
         settled |= linear_settings(model, panel, context, back)
     plan = parse_plan(
@@ -249,7 +249,7 @@ def uncalibrated(plan: Plan) -> str | None:
 def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     """Context length and patch."""
     model, season = config.model, panel.calendar.season_length
-    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    longest = panel.longest
     # A training window needs a patch of own rows before its horizon; short tables get short patches.
     patch = model.patch
     if patch is None:

@@ -90,7 +90,7 @@ def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
 def _default_lookbacks(panel: Panel, context: int) -> tuple[int, ...]:
     """A longer table has more lookbacks, each twice the one before."""
     calendar = panel.calendar
-    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    longest = panel.longest
     first = min(context, 14 * calendar.season_length) if "day" in calendar.cycles else context
     found = [min(first, longest, _LONGEST_LOOKBACK)]
     while len(found) < 3 and 2 * found[-1] <= min(longest // _LOOKBACKS_IN_TABLE, _LONGEST_LOOKBACK):

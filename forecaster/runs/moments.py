@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from forecaster.model.label_network import LabelNetwork
 from forecaster.model.network import Network
 from forecaster.model.scaling import ROUNDING, ContextScaler, Standardizer
-from forecaster.panel.arrays import blocks, owners
+from forecaster.panel.arrays import rows_before
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64
 
@@ -73,9 +73,7 @@ def learn_scales(network: Network | LabelNetwork, panel: Panel, end: Int64) -> N
     """
 
     def training_rows() -> Iterator[Floats]:
-        for rows in blocks(*panel.values.shape):
-            trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
-            yield panel.values[rows][trains]
+        return (panel.values[rows] for rows in rows_before(panel.indptr, end, panel.values.shape[1]))
 
     targets, past = panel.n_channels, len(panel.schema.past_numeric)
     found = moments(training_rows, panel.values.shape[1])

@@ -353,7 +353,7 @@ class _Refits:
             with self._timed(MODEL):
                 self.artifact = self._fitted(seen, cutoff, self.config)
             self.console.print_cutoffs(self.panel, served, cutoff)
-        beside = self._linear(seen) if self.presets is None else self._contenders(seen, cutoff)
+        beside = self._experts(seen, RIDGE) if self.presets is None else self._contenders(seen, cutoff)
         self.models = {
             name: (Predictor(model), _coded(self.panel.only(self.options.only), model))
             for name, model in {MODEL: self.artifact, **beside}.items()
@@ -388,15 +388,15 @@ class _Refits:
                     self.seconds[f"expert {expert}"] += solved
         return pools | found
 
-    def _linear(self, seen: Panel) -> dict[str, Artifact]:
-        """The linear expert of the model alone, or one fitted to the same rows."""
-        own = self.artifact.ensemble.experts_only("linear")
-        if own is not None:
-            return {RIDGE: replace(self.artifact, ensemble=own)}
-        return self._experts(seen, RIDGE)
-
     def _experts(self, seen: Panel, name: str) -> dict[str, Artifact]:
-        """The linear expert, or all, fitted to the same rows; nothing where the rows do not allow it."""
+        """The linear expert, or all, without a network: those of the model, else fitted to the same rows.
+
+        Nothing where the rows do not allow it.
+        """
+        if name == RIDGE or self.config.model.experts is None:
+            own = self.artifact.ensemble.experts_only("linear" if name == RIDGE else None)
+            if own is not None:
+                return {name: replace(self.artifact, ensemble=own)}
         asked, levels = self.config, self.config.model.quantile_levels
         config = Config(
             horizon=self.horizon,

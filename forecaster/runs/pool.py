@@ -27,16 +27,17 @@ from forecaster.model.experts import (
     truncated,
 )
 from forecaster.model.network import Network
-from forecaster.panel.arrays import blocks, owners
+from forecaster.panel.arrays import rows_before
 from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.runs.drivers import solve_arx
+from forecaster.runs.levels import learn_levels
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.ridge import solve_linear
 from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
-from forecaster.windows.index import Int64, even_draw
+from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
 
@@ -64,7 +65,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         panel: the table.
         horizon: steps.
     """
-    longest = int((panel.last_observed - panel.indptr[:-1] + 1).max())
+    longest = panel.longest
     asked = model.experts
     if asked is None and (model.head != "quantile" or model.decoder != "direct"):
         asked = ()
@@ -130,7 +131,8 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
     demand = _intermittent(panel, split.train_end)
     experts.intermittent[1:] = torch.from_numpy(demand)
     experts.intermittent[0] = bool(demand.all())
-    _learn_errors(network, panel, plan, split, store)
+    beyond = learn_levels(network, panel, split.train_end)
+    _learn_errors(network, panel, plan, split, store, beyond)
 
 
 def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = None) -> Artifact:
@@ -188,9 +190,8 @@ def _drivers(panel: Panel, longest: int) -> tuple[str, ...]:
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
     """[C] whether the observed targets before a row of each series are never negative, a tenth of them 0."""
     seen, zeros, negative = np.zeros((3, panel.n_channels))
-    for rows in blocks(*panel.values.shape):  # a table may be larger than memory
-        trains = np.arange(rows.start, rows.stop) < end[owners(panel.indptr, rows)]
-        values = panel.values[rows, : panel.n_channels][trains]
+    for rows in rows_before(panel.indptr, end, panel.values.shape[1]):
+        values = panel.values[rows, : panel.n_channels]
         seen += (values == values).sum(axis=0)
         zeros += (values == 0).sum(axis=0)
         negative += (values < 0).sum(axis=0)
@@ -199,12 +200,20 @@ def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
 
 
 @torch.no_grad()
-def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore) -> None:
+def _learn_errors(
+    network: Network,
+    panel: Panel,
+    plan: Plan,
+    split: Split,
+    store: WindowStore,
+    beyond: NDArray[np.float64],
+) -> None:
     """Puts errors on training windows, and quantiles of their residuals, into the experts.
 
     Residuals count from their own median: a few quarters' drift is more than a bias (taken for one, it
     raised the MSE of ETTh1 720 hours ahead from .83 to .98). Those of short histories are of the same
-    windows without what is further back.
+    windows without what is further back, of no history those of the last windows, around the level that
+    the other series tell: `beyond` [S, C] from `learn_levels` is added to theirs.
     """
     experts, levels = network.experts, np.array(plan.model.quantile_levels)
     assert experts is not None
@@ -213,16 +222,23 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
     apart = len(split.train) * together / plan.horizon
     rows = min(_ROWS, _RESIDUALS // (plan.horizon * (1 + len(experts.names)))) // together
     draw = np.random.default_rng(0)
-    shortest = (0, *experts.longest)
+    shortest = (-1, *experts.longest)
     experts.worse.zero_()
     experts.width.fill_(1.0)
     experts.offsets.copy_(experts.initial.expand_as(experts.offsets))
     for bucket in reversed(range(len(shortest))):
         whole = bucket == len(experts.longest)
-        numbers = even_draw(len(split.train), max(1, rows if whole else rows // _FEWER))
+        index, trust = split.train, apart / (apart + _PRIOR)
+        if bucket == 0:
+            if not bool((experts.cold_scale > 0).any()):
+                continue
+            kept = np.minimum(index.count, -(-experts.longest[-1] // index.stride))
+            begin = index.first + (index.count - kept) * index.stride
+            index, trust = WindowIndex(begin, kept, index.stride, index.channels), 1.0
+        numbers = even_draw(len(index), max(1, rows if whole else rows // _FEWER))
         seen: list[tuple[Pool, Tensor]] = []
         channels = []
-        for batch in WindowSequence(store, split.train, numbers, _BATCH):
+        for batch in WindowSequence(store, index, numbers, _BATCH):
             inputs = batch.inputs
             if not whole:
                 low, high = shortest[bucket] + 1, experts.longest[bucket] + 1
@@ -231,34 +247,53 @@ def _learn_errors(network: Network, panel: Panel, plan: Plan, split: Split, stor
                 )
             scale = network.scale(inputs)
             target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
+            if bucket == 0:
+                shift = beyond[batch.series.numpy()[:, None], inputs.channel.numpy() - 1]
+                target = target + torch.from_numpy(shift.flatten()).float()[:, None, None]
             seen.append((network.pool(inputs, scale, batch.time), target))
             channels.append(inputs.channel.flatten())
+        worse = apart / (apart + _TABLE) * _worse(seen, whole=whole)
+        experts.worse[bucket] = worse
+        seen = [
+            (own._replace(logits=own.logits - TABLE_SHARPNESS * worse), actual) for own, actual in seen
+        ]
         if whole:
-            missed = [
-                (own.forecasts - actual).abs() / own.scatter[:, None, None] for own, actual in seen
-            ]
-            error = torch.cat(missed).flatten(0, 1).nanmean(dim=0)
-            worse = (error / error.min() - 1).nan_to_num(0.0)
-            experts.worse.copy_(apart / (apart + _TABLE) * worse)
-            seen = [
-                (own._replace(logits=own.logits - TABLE_SHARPNESS * experts.worse), actual)
-                for own, actual in seen
-            ]
             experts.width.copy_(_widths(experts.width, seen, channels, apart))
             seen = [
                 (own._replace(width=experts.width[code]), actual)
                 for (own, actual), code in zip(seen, channels, strict=True)
             ]
         residuals = torch.cat([_residuals(*own) for own in seen]).numpy()
-        trust = apart / (apart + _PRIOR)
         for lead in range(plan.horizon):
             reach = min(plan.horizon, _POOLED // (2 * len(residuals)))
             near = residuals[:, max(0, lead - reach) : lead + reach + 1].reshape(-1, residuals.shape[2])
             near = near[np.isfinite(near).all(axis=1)]
             if len(near) > 1:
                 found = np.quantile(near, levels, axis=0).T
-                around = torch.from_numpy(found - found[:, levels == 0.5])
+                if bucket:
+                    found = found - found[:, levels == 0.5]
+                # A cold level is a median, but that of residuals any number between two series.
+                found = np.where(levels < 0.5, found.clip(max=0), found.clip(min=0) * (levels > 0.5))
+                around = torch.from_numpy(found)
                 experts.offsets[bucket, :, lead] += trust * (around - experts.offsets[bucket, :, lead])
+
+
+def _worse(seen: Sequence[tuple[Pool, Tensor]], *, whole: bool) -> Tensor:
+    """[E] mean error of each expert over the least − 1.
+
+    In units of scatter; of the mean error of all experts of the row where histories are cut, for two
+    values that are close by chance are no unit.
+    """
+    missed = []
+    for pool, actual in seen:
+        error = (pool.forecasts - actual).abs()
+        if whole:
+            missed.append((error / pool.scatter[:, None, None]).flatten(0, 1))
+        else:
+            error = error.nanmean(dim=1).masked_fill(pool.logits.isinf(), torch.nan)
+            missed.append(error / error.nanmean(dim=1, keepdim=True))
+    mean = torch.cat(missed).nanmean(dim=0)
+    return (mean / mean.nan_to_num(torch.inf).min() - 1).nan_to_num(0.0)
 
 
 def _widths(

@@ -73,9 +73,7 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
     # With channel attention a window holds all channels.
     channels = 1 if plan.model.channel_attention else panel.n_channels
     begin, last = panel.indptr[:-1], panel.last_observed
-    if (last < 0).all():
-        raise DataError(f"{panel.name}: no target is observed in any of {panel.n_series} series")
-    end = int(panel.time[last[last >= 0]].max())
+    end = panel.last_time()
     split = _split_time(panel, end, horizon, plan.fit.validation)
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
@@ -87,7 +85,7 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
         split, at_split = end, last
         train = _between(first, at_split - horizon, stride, channels)
     if len(train) == 0:
-        longest = int((last - begin + 1).max())
+        longest = panel.longest
         shorter = min(longest // 2, longest - patch)
         advice = (
             f"shorten --horizon to {shorter}" if shorter > 0 else f"lower model.patch below {patch}"
@@ -105,9 +103,7 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
 
 def split_time(panel: Panel, horizon: int, validation: float | None) -> int:
     """Returns the time of the last row that trains, as far as it does not depend on the model."""
-    last = panel.last_observed
-    end = int(panel.time[last[last >= 0]].max())
-    return _split_time(panel, end, horizon, validation)
+    return _split_time(panel, panel.last_time(), horizon, validation)
 
 
 def _shared_out(

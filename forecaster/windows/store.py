@@ -132,11 +132,14 @@ class WindowStore:
         first, last = begin[windows, None], end[windows, None] - 1
         return _Edge(windows, rows.clamp(first, last), (rows < first) | (rows > last))
 
-    def _cut(self, table: Tensor, start: Tensor, edge: _Edge | None, empty: float) -> Tensor:
+    def _cut(
+        self, table: Tensor, start: Tensor, edge: _Edge | None, empty: float, width: int | None = None
+    ) -> Tensor:
         """Returns [B, W, X] rows of a table from start on: the gather."""
+        width = width or self._width
         if table.shape[1] == 0:
-            return table.new_empty((len(start), self._width, 0))
-        block = _windows(table, self._width).index_select(0, start.clamp(min=0))
+            return table.new_empty((len(start), width, 0))
+        block = _windows(table, width).index_select(0, start.clamp(min=0))
         return block if edge is None else edge.mended(block, table, edge.rows, empty)
 
     def _one_channel(self, channel: Tensor, start: Tensor, edge: _Edge | None, width: int) -> Tensor:
@@ -160,18 +163,13 @@ class WindowStore:
         edge = self._edge(which, start, width)
         if channel is not None and self._channels > 1:
             return self._one_channel(torch.from_numpy(channel), start, edge, width)
-        targets = self._values[:, : self._channels]
-        block = _windows(targets, width).index_select(0, start.clamp(min=0))
-        return block if edge is None else edge.mended(block, targets, edge.rows, torch.nan)
+        return self._cut(self._values[:, : self._channels], start, edge, torch.nan, width)
 
     def _drivers_of(self, which: Tensor, at: Tensor) -> Tensor:
         """Returns [B, D, K] what `arx` reads of other columns, up to the cutoff."""
         width, start = self._driver_length, at - (self._driver_length - 1)
-        if self._drivers.shape[1] == 0:
-            return self._drivers.new_empty((len(at), width, 0))
-        block = _windows(self._drivers, width).index_select(0, start.clamp(min=0))
-        edge = self._edge(which, start, width)
-        return block if edge is None else edge.mended(block, self._drivers, edge.rows, torch.nan)
+        edge = self._edge(which, start, width) if self._drivers.shape[1] else None
+        return self._cut(self._drivers, start, edge, torch.nan, width)
 
     def _elapsed_of(self, at: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
         if self._regular:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from forecaster.runs.tune.trial import Evaluator
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
+ALONE = "the experts alone win: nothing to tune in the network"
 _SHOWN = 5  # of the best trials
 _SILENCE_SECONDS = 10.0
 _AXES = 8  # settings side by side that can be read
@@ -63,7 +64,7 @@ class Outcome:
 
     @property
     def best(self) -> FrozenTrial:
-        """The trial with the smallest value; of several metrics, of the first one.
+        """The trial whose fit has the smallest score; of several metrics, the first one.
 
         Raises:
             FitError: no trial has finished.
@@ -76,7 +77,7 @@ class Outcome:
                 f"study {self.plan.study}: none of {len(self.trials)} trials finished "
                 f"({failed} failed){last}"
             )
-        return min(self.finished, key=lambda trial: (trial.values, trial.number))
+        return min(self.finished, key=_rank)
 
     @property
     def front(self) -> list[FrozenTrial]:
@@ -90,11 +91,19 @@ class Outcome:
         return next((trial for trial in self.finished if trial.user_attrs.get("preset")), None)
 
     @property
+    def best_value(self) -> float:
+        """The first metric of the best trial's fit."""
+        return scores_of(self.best)[0]
+
+    @property
+    def preset_value(self) -> float | None:
+        """The same of the preset."""
+        return None if self.preset is None else scores_of(self.preset)[0]
+
+    @property
     def gain(self) -> float | None:
         """Share by which the best first value is below the preset's; None = nothing to compare."""
-        if self.preset is None or not self.preset.values[0]:
-            return None
-        return float(1 - self.best.values[0] / self.preset.values[0])
+        return 1 - self.best_value / self.preset_value if self.preset_value else None
 
     def config(self, trial: FrozenTrial) -> Config:
         """Returns all settings of a trial."""
@@ -109,7 +118,8 @@ class Outcome:
         }
         for place, metric in enumerate(self.plan.metrics):
             table[metric] = [
-                trial.values[place] if trial.state.name == "COMPLETE" else None for trial in self.trials
+                scores_of(trial)[place] if trial.state.name == "COMPLETE" else None
+                for trial in self.trials
             ]
         if len(self.plan.metrics) > 1:
             front = {trial.number for trial in self.front}
@@ -144,11 +154,13 @@ class Outcome:
         lines = [
             f"# Found by: {command}",
             f"# Trial {trial.number} of {len(self.trials)} in study {plan.study}: "
-            f"{plan.metrics[0]} {trial.values[0]:.6g} on the validation span.",
+            f"{plan.metrics[0]} {self.best_value:.6g} on the validation span.",
         ]
         if preset is not None:
             gain = "" if self.gain is None else f" ({improvement(self.gain)})"
-            lines.append(f"# The preset, trial {preset.number}: {preset.values[0]:.6g}{gain}.")
+            lines.append(f"# The preset, trial {preset.number}: {self.preset_value:.6g}{gain}.")
+        if _experts_alone(trial):
+            lines.append(f"# {ALONE.capitalize()}.")
         lines += ["#", f"#   {self.fit_command(path)}", "", ""]
         settings = yaml.safe_dump(
             self.config(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
@@ -161,7 +173,7 @@ class Outcome:
 def improvement(gain: float) -> str:
     """Returns how a value compares with the preset's, in words."""
     if gain == 0:
-        return "the preset is the best"
+        return "the preset is as good"
     return f"the best is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
 
 
@@ -228,9 +240,7 @@ def print_results(console: Screen, outcome: Outcome) -> None:
     """Prints the best trials, or the Pareto front, and the preset."""
     plan, preset = outcome.plan, outcome.preset
     several = len(plan.metrics) > 1
-    ranked = sorted(
-        outcome.front if several else outcome.finished, key=lambda trial: (trial.values, trial.number)
-    )
+    ranked = sorted(outcome.front if several else outcome.finished, key=_rank)
     shown = ranked[: None if several else _SHOWN]
     if preset is not None and preset not in shown:
         shown.append(preset)
@@ -240,7 +250,7 @@ def print_results(console: Screen, outcome: Outcome) -> None:
     table.add_column("settings", overflow="fold")
     for trial in shown:
         words = ", ".join(f"{name}={_text(value)}" for name, value in trial.params.items())
-        values = (f"{value:.5g}" for value in trial.values)
+        values = (f"{value:.5g}" for value in scores_of(trial))
         table.add_row(str(trial.number), *values, escape("the preset" if trial is preset else words))
     console.print(table)
     states = Counter(trial.state.name for trial in outcome.ended)
@@ -254,13 +264,14 @@ def print_results(console: Screen, outcome: Outcome) -> None:
             f"{plan.metrics[0]}"
         )
     elif outcome.gain is not None:
-        line += f" · {plan.metrics[0]} {outcome.best.values[0]:.5g}: {improvement(outcome.gain)}"
+        line += f" · {plan.metrics[0]} {outcome.best_value:.5g}: {improvement(outcome.gain)}"
         line += "" if outcome.gain == 0 else " than the preset's"
     console.print_line(line)
     if alone := sum(map(_experts_alone, outcome.finished)):
+        best = f"; {ALONE}" if _experts_alone(outcome.best) else ""
         console.print_line(
             f"in {alone} of {len(outcome.finished)} finished trials the network has weight 0 %: the experts "
-            "alone, which settings of the network do not change"
+            f"alone{best}"
         )
 
 
@@ -280,7 +291,7 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     run.log_tags(tags)
     now = int(max((trial.datetime_complete.timestamp() for trial in ended), default=0) * 1000)
     if complete:
-        lowest = [min(trial.values[k] for trial in complete) for k in range(len(plan.metrics))]
+        lowest = [min(scores_of(trial)[k] for trial in complete) for k in range(len(plan.metrics))]
         run.log_metrics(
             [
                 (f"best/{name}", value, now, len(ended))
@@ -298,10 +309,7 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
     from optuna.visualization import matplotlib as optuna_plots
 
     def first(trial: FrozenTrial) -> float:
-        return float(trial.values[0])
-
-    def where_it_matters(trial: FrozenTrial) -> float:
-        return float("nan") if _experts_alone(trial) else first(trial)
+        return scores_of(trial)[0]
 
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     if not complete:
@@ -312,8 +320,8 @@ def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str,
         "history.png": lambda: optuna_plots.plot_optimization_history(study, **named),
         "settings.png": lambda: optuna_plots.plot_parallel_coordinate(study, names, **named),
     }
-    if sum(not _experts_alone(trial) for trial in complete) >= _COMPARED:
-        own = named | {"target": where_it_matters}
+    if len(complete) >= _COMPARED:
+        own = named | {"target": lambda trial: trial.values[0]}  # of all networks, even without weight
         plots["importance.png"] = lambda: optuna_plots.plot_param_importances(study, **own)
     if len(metrics) > 1:
         plots["pareto.png"] = lambda: optuna_plots.plot_pareto_front(study, target_names=[*metrics])
@@ -338,14 +346,24 @@ def _standing(outcome: Outcome) -> str:
 def _best(outcome: Outcome) -> str:
     if not outcome.finished:
         return ""
-    name, best, preset = outcome.plan.metrics[0], outcome.best, outcome.preset
-    beside = "" if preset is None else f", preset {preset.values[0]:.4f}"
-    return f" · best {name} {best.values[0]:.4f} (trial {best.number}){beside}"
+    name, best, preset = outcome.plan.metrics[0], outcome.best.number, outcome.preset_value
+    beside = "" if preset is None else f", preset {preset:.4f}"
+    return f" · best {name} {outcome.best_value:.4f} (trial {best}){beside}"
+
+
+def scores_of(trial: FrozenTrial) -> list[float]:
+    """Returns the metrics of the model that a finished trial has fitted."""
+    return [float(score) for score in trial.user_attrs.get("fitted", trial.values)]
+
+
+def _rank(trial: FrozenTrial) -> tuple[list[float], list[float], int]:
+    """Of equal fits, the experts alone, that comes first whose network does better with some weight."""
+    return scores_of(trial), trial.values, trial.number
 
 
 def _dominates(one: FrozenTrial, other: FrozenTrial) -> bool:
-    pairs = list(zip(one.values, other.values, strict=True))
-    return one.values != other.values and all(a <= b for a, b in pairs)
+    pairs = list(zip(scores_of(one), scores_of(other), strict=True))
+    return scores_of(one) != scores_of(other) and all(a <= b for a, b in pairs)
 
 
 def _note(trial: FrozenTrial) -> str | None:
@@ -353,6 +371,8 @@ def _note(trial: FrozenTrial) -> str | None:
     if attributes.get("preset"):
         return "the preset"
     note: str | None = attributes.get("error") or attributes.get("refused")
+    if "same_as" in attributes:
+        return f"uses the same settings as trial {attributes['same_as']}"
     if note is None and trial.state.name == "COMPLETE" and _experts_alone(trial):
         return "network weight 0 %: the experts alone"
     if note is None and trial.state.name == "FAIL":
@@ -361,7 +381,7 @@ def _note(trial: FrozenTrial) -> str | None:
 
 
 def _experts_alone(trial: FrozenTrial) -> bool:
-    """Whether the network had no weight: its settings cannot have changed the score."""
+    """Whether the network has no weight: its settings cannot have changed the score of the fit."""
     return bool(trial.user_attrs.get("network_weight") == 0)
 
 

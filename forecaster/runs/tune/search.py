@@ -33,7 +33,14 @@ from forecaster.runs.tracking import (
 from forecaster.runs.tune.outcome import Outcome, SearchBar, log_study, print_plan, print_results
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study
-from forecaster.runs.tune.worker import Evaluate, TrialRequest, TrialResult, safely, start_worker
+from forecaster.runs.tune.worker import (
+    Evaluate,
+    TrialRequest,
+    TrialResult,
+    finished_results,
+    safely,
+    start_worker,
+)
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -256,7 +263,9 @@ class _Trials:
         if run.recorded:
             trial.set_user_attr("run", run.run_id)
             run.log_params(values)
-        return TrialRequest(trial.number, values, config, plan.pruner != "none" and not preset, run)
+        finished = finished_results(self.study.get_trials(deepcopy=False))
+        prunable = plan.pruner != "none" and not preset
+        return TrialRequest(trial.number, values, config, prunable, finished, run)
 
     def _finish(self, trial: Trial, result: TrialResult) -> None:
         from optuna.exceptions import UpdateFinishedTrialError

@@ -8,7 +8,10 @@
 | `retry_of` | number of the lost trial whose settings it repeats |
 | `deaths` | worker processes that have died with these settings |
 | `error`, `refused` | why it failed; why its settings were not fitted |
-| `network_weight` | weight of the network beside the experts alone; 0: its settings changed nothing |
+| `network_weight` | weight of the network beside the experts alone |
+| `fitted` | metrics of the fitted model; the values of a trial differ from them at network weight 0 |
+| `used` | digest of the settings that its fit uses |
+| `same_as` | number of the finished trial with the same digest, whose result it has |
 """
 
 from __future__ import annotations
@@ -82,10 +85,10 @@ class SweepPlan:
         return {
             "metric": ", ".join(self.metrics),
             "horizon": str(self.config.horizon),
-            "space": _digest(self.space.yaml),
+            "space": digest(self.space.yaml),
             "data": self.fingerprint[:16],
             "until": self.until or "the end of the table",
-            "config": _digest(self.config.model_dump(mode="json", exclude={"tracking"})),
+            "config": digest(self.config.model_dump(mode="json", exclude={"tracking"})),
         }
 
 
@@ -305,5 +308,6 @@ def _address(table: object | None) -> str | None:
     return str(table) if isinstance(table, str | Path) else None
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: Mapping[str, Any]) -> str:
+    """Returns a short text that differs where contents do."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

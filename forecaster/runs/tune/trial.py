@@ -6,18 +6,22 @@
                             of what is left                               of the time axis
 
 The fit is that of `forecaster fit --until FIRST_CUTOFF`; the scores are those of a rolling backtest
-without refits.
+without refits. Trials are ranked by the scores of the fitted model. Where validation gives the network no
+weight, these are those of the experts alone, which settings of the network do not change: the sampler
+learns from the scores with a quarter of the weight instead, which also rank such trials among each other.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytorch_lightning as pl
 
-from forecaster.config import Config, FitConfig
+from forecaster.config import Config, FitConfig, Plan
 from forecaster.errors import ConfigError, DataError, FitError
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
@@ -28,13 +32,18 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
+from forecaster.runs.members import NETWORK_WEIGHTS
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking import score_points
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.tune.study import SweepPlan
+from forecaster.runs.tune.study import SweepPlan, digest
 from forecaster.runs.tune.worker import Report, TrialRequest, TrialResult
 from forecaster.windows.split import split_time
 
+_OF_NETWORKS = {
+    "model": {"dropout", "attention", "attention_size", "channel_attention", "style"},
+    "fit": {"steps", "batch_size", "seed", "learning_rate", "weight_decay", "patience", "loss"},
+}
 MOST_CUTOFFS = 32
 """Cutoffs scored at most: enough to compare trials, and quick compared with the fit."""
 
@@ -75,6 +84,9 @@ class Evaluator:
             return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
         pruning = StopPruned(report, request.prunable)
         logger = BufferedLogger(run) if run.recorded else None
+        used = used_settings(plan)
+        if used in request.finished:
+            return request.finished[used]
         artifact = fit_panel(self._seen, plan, split, TrainingContext(logger, (pruning,)))
         attributes = {name: artifact.metrics.get(name) for name in ("steps", "network_weight")}
         if pruning.step is not None:
@@ -82,9 +94,12 @@ class Evaluator:
             return TrialResult("PRUNED", None, reason, attributes)
         backtest = self.backtest(artifact)
         run.log_metrics(score_points(backtest.scores, "validation"))
-        attributes["scores"] = backtest.scores
+        fitted = values = self._values(backtest)
+        if attributes["network_weight"] == 0 and len(plan.model.experts) > 1:
+            values = self._values(self.backtest(with_network(artifact)))
+        attributes |= {"used": used, "fitted": fitted, "scores": backtest.scores}
         attributes["seconds"] = round(time.monotonic() - begun, 3)
-        return TrialResult("COMPLETE", self._values(backtest), None, attributes)
+        return TrialResult("COMPLETE", values, None, attributes)
 
     def backtest(self, artifact: Artifact) -> Backtest:
         """Returns the scores of a fit on the rows after its training."""
@@ -108,6 +123,20 @@ class Evaluator:
                     "take another --metric"
                 )
         return values
+
+
+def used_settings(plan: Plan) -> str:
+    """Returns a digest of the settings that a fit of the plan uses; one expert alone is not trained."""
+    unused = _OF_NETWORKS if len(plan.model.experts) == 1 else {}
+    return digest(plan.model_dump(mode="json", exclude=unused))
+
+
+def with_network(artifact: Artifact) -> Artifact:
+    """Returns an artifact whose networks have the least weight above 0."""
+    ensemble = copy.deepcopy(artifact.ensemble)
+    for member in ensemble.members:
+        member.network_weight.fill_(NETWORK_WEIGHTS[1])  # type: ignore[operator]
+    return replace(artifact, ensemble=ensemble)
 
 
 class StopPruned(pl.Callback):
@@ -139,11 +168,8 @@ def scored_cutoffs(panel: Panel, config: Config) -> list[int]:
         DataError: the table holds no target, or is shorter than the horizon.
     """
     assert config.horizon is not None
-    if (panel.last_observed < 0).all():
-        raise DataError(f"{panel.name}: no target is observed, nothing to compare settings by")
     share = config.fit.validation or FitConfig().validation
-    last = panel.last_observed
-    end = int(panel.time[last[last >= 0]].max())
+    end = panel.last_time("nothing to compare settings by")
     begin = split_time(panel, config.horizon, share)
     steps = round((end - begin) / panel.calendar.step)
     windows = max(1, min(MOST_CUTOFFS, steps // config.horizon))

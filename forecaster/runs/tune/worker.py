@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from forecaster.config import Config
 from forecaster.errors import ForecasterError
@@ -24,6 +24,11 @@ from forecaster.runs.tracking import TrackedRun, first_line
 from forecaster.runs.tune.space import Values
 from forecaster.runs.tune.study import SweepPlan
 
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+_RESULTS = {"used", "fitted", "scores", "steps", "network_weight"}
+"""User attributes of a trial that are its result."""
 Report = Callable[[int, float], bool]
 """Takes a step and its validation loss; returns whether to stop the trial."""
 
@@ -38,6 +43,8 @@ class TrialRequest:
     config: Config
     """All settings."""
     prunable: bool = False
+    finished: Mapping[str, TrialResult] = field(default_factory=dict)
+    """By digest of what a fit uses: the results of finished trials."""
     run: TrackedRun = field(default_factory=TrackedRun)
 
 
@@ -50,6 +57,22 @@ class TrialResult:
     reason: str | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     """User attributes of the trial."""
+
+
+def finished_results(trials: Iterable[FrozenTrial]) -> dict[str, TrialResult]:
+    """Returns the results of finished trials as those of others that use the same settings."""
+    return {
+        trial.user_attrs["used"]: TrialResult(
+            "COMPLETE",
+            tuple(trial.values),
+            f"uses the same settings as trial {trial.number}",
+            {name: trial.user_attrs[name] for name in _RESULTS} | {"same_as": trial.number},
+        )
+        for trial in trials
+        if trial.state.name == "COMPLETE"
+        and {*trial.user_attrs} >= _RESULTS
+        and "same_as" not in trial.user_attrs
+    }
 
 
 Evaluate = Callable[[TrialRequest, Report], TrialResult]

@@ -14,6 +14,7 @@ from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Panel
+from forecaster.runs import fit as fit_module
 from forecaster.runs.distributed import find_distributed_context
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
@@ -25,8 +26,9 @@ from forecaster.runs.tune.trial import (
     Evaluator,
     StopPruned,
     scored_cutoffs,
+    used_settings,
 )
-from forecaster.runs.tune.worker import TrialRequest, TrialResult, safely
+from forecaster.runs.tune.worker import TrialRequest, TrialResult, finished_results, safely
 
 HORIZON = 4
 SPACE = {
@@ -163,6 +165,34 @@ def test_several_metrics_are_values_of_their_own(make_panel: Make, make_config):
     found = dict(zip(metrics, result.values, strict=True))
     assert found.pop("MSE") == pytest.approx(scores["RMSE"] ** 2)
     assert found == {name: scores[name] for name in found}
+
+
+def test_without_network_weight_trials_still_differ_and_equal_settings_are_fitted_once(
+    make_panel: Make, make_config, weights, monkeypatch
+):
+    def nothing(networks, *told):
+        for network in networks:
+            network.network_weight.zero_()
+
+    monkeypatch.setattr(fit_module, "choose_network_weights", nothing)
+    config = make_config(HORIZON, model={"experts": ("naive", "ets")}, fit={"calibration": None})
+    panel = make_panel(n_rows=120)
+    one, other = _results(Evaluator(_plan(config), panel), 2)
+    assert one.attributes["fitted"] == other.attributes["fitted"]
+    assert one.values != other.values != other.attributes["fitted"]
+    study = optuna.create_study()
+    study.add_trial(optuna.trial.create_trial(values=list(one.values), user_attrs=one.attributes))
+    config = apply(config, {"fit.batch_size": resolve(panel, config)[0].fit.batch_size})
+    request = TrialRequest(1, {}, config, finished=finished_results(study.trials))
+    result = Evaluator(_plan(config), panel)(request, _never)
+    assert (result.values, result.attributes["same_as"], len(weights)) == (one.values, 0, 2)
+
+
+def test_one_expert_uses_no_setting_of_a_training(make_panel: Make, make_config):
+    panel, config = make_panel(n_rows=120), make_config(HORIZON, model={"experts": ("ets",)})
+    plans = [resolve(panel, one)[0] for one in (config, apply(config, {"fit.learning_rate": 0.01}))]
+    assert len({used_settings(plan) for plan in plans}) == 1
+    assert used_settings(plans[0].with_model(experts=("ets", "naive"))) != used_settings(plans[0])
 
 
 def test_a_metric_that_is_not_defined_fails_the_trial_by_name(make_panel: Make, make_config):
