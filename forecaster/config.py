@@ -377,8 +377,6 @@ class ModelPlan(ModelConfig):
     """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
     head: Literal["quantile", "student_t", "binned", "classes", "step_classes"] = "quantile"  # type: ignore[assignment]
     """That of the request; with labels: classes of a series, or of each step."""
-    label_units: Literal["training", "window"] = "training"
-    """Spread that values are labelled in: of the channel's training rows, or of the window."""
     experts: tuple[Expert, ...] = ()
     history_length: int = Field(ge=1, le=LONGEST)
     """Steps before the cutoff that experts read."""

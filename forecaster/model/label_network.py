@@ -33,20 +33,14 @@ _STRETCH, _SHIFT, _GROW, _NOISE, _HIDDEN = 0.1, 0.05, 0.1, 0.05, 0.1
 
 
 class LabelScaler(nn.Module):
-    """Scales channels by their training rows, or each window by itself."""
+    """Scales channels by the mean and spread of their training rows: levels may tell classes apart."""
 
-    def __init__(self, config: ModelPlan, shape: Shape):
+    def __init__(self, channels: int):
         super().__init__()
-        self.units = config.label_units
-        self.scaler = ContextScaler(shape.channels)
+        self.scaler = ContextScaler(channels)
 
     def forward(self, inputs: Inputs) -> Scale:
         """Returns the scale of each window."""
-        if self.units == "window":
-            own: Scale = self.scaler(
-                inputs.context, inputs.observed, inputs.channel, inputs.history, inputs.history_observed
-            )
-            return own
         loc, scale = self.scaler.loc[inputs.channel], self.scaler.scale[inputs.channel]
         return Scale(loc, torch.zeros_like(loc), scale)
 
@@ -64,7 +58,7 @@ class LabelNetwork(nn.Module):
         super().__init__()
         self.config, self.shape = config, shape
         self.per_step = config.head == "step_classes"
-        self.scale = LabelScaler(config, shape)
+        self.scale = LabelScaler(shape.channels)
         self.embedding = Embedding(config, shape)
         tokens = self.embedding.context_tokens
         self.encoder = nn.ModuleList(EncoderLayer(config, tokens) for _ in range(config.encoder_layers))
@@ -176,7 +170,7 @@ class LabelEnsemble(nn.Module):
         self.networks = nn.ModuleList(networks)
         config, shape = networks[0].config, networks[0].shape
         self.per_step = networks[0].per_step
-        self.scale = LabelScaler(config, shape)
+        self.scale = LabelScaler(shape.channels)
         self.kernels = RandomKernels(
             shape.channels, config.context_length, shape.classes, self.per_step
         )
