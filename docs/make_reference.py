@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import forecaster as fc
-from forecaster.api import data_options, descriptions
+from forecaster.api import Model, data_options, descriptions
 from forecaster.cli import VERBS, load_verb
 from forecaster.config import DataConfig
 
@@ -76,7 +76,7 @@ Tables are a path, a glob, or a pandas, polars or Arrow frame; results come as t
 that read a table also take every setting of `data` ([reference.md](reference.md#settings)) as a keyword: `time=`,
 `series=`, `known=`, ….
 """
-CLASSES = ("Forecaster", "Forecast", "Backtest", "Explanation", "Study", "Config")
+CLASSES = ("Forecaster", "Classifier", "Forecast", "Backtest", "Explanation", "Study", "Config")
 
 
 def render_api() -> str:
@@ -85,7 +85,8 @@ def render_api() -> str:
     functions = [(f"fc.{name}", value) for name, value in public.items() if inspect.isfunction(value)]
     parts = [API_HEAD, *(_function(name, value) for name, value in functions)]
     for name in CLASSES:
-        members = [pair for pair in vars(public[name]).items() if _is_shown(*pair)]
+        own = [kind for kind in public[name].__mro__ if kind in (public[name], Model)]
+        members = [pair for kind in reversed(own) for pair in vars(kind).items() if _is_shown(*pair)]
         parts.append(f"\n## {name}\n\n{_first_line(public[name])}\n\n| | |\n|---|---|\n")
         for member, value in members:
             call = "" if isinstance(value, property) else _signature(value)

@@ -364,8 +364,12 @@ def tune(
     if folder is not None:
         check_target(folder, overwrite)
     settings = _tracked(config_from(config, horizon, data_options), tracking)
-    if settings.data.label is None:
-        required_horizon(settings)
+    if settings.data.label is not None:
+        raise ConfigError(
+            f"label {settings.data.label}: a search compares forecasts, found a column of labels; compare the "
+            "held-out scores of fits with other settings instead"
+        )
+    required_horizon(settings)
     check_paths(data, future, covariates)
 
     from forecaster.panel.timestamps import date_text

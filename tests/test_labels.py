@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -394,10 +395,11 @@ def test_what_only_forecasts_have_is_refused(classifier):
         classifier.backtest(waves(), tracking=False)
     with pytest.raises(fc.DataError, match="expected labels in column 'kind', found none"):
         classifier.backtest(waves(1).drop(columns="kind"), tracking=False)
-    with pytest.raises(fc.DataError, match="no column 'y' .a target"):
+    with pytest.raises(fc.DataError, match=r"no column 'y' \(a target"):
         classifier.predict(waves(1).drop(columns="y"))
 
 
+@pytest.mark.slow
 def test_the_shell_has_the_same_verbs(tmp_path, monkeypatch, capsys):
     from forecaster.cli import main
 
@@ -428,6 +430,8 @@ def test_the_shell_has_the_same_verbs(tmp_path, monkeypatch, capsys):
     assert code == 2 and "expects a model that forecasts" in err
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # MLflow's own
 def test_a_registered_model_labels_by_mlflow_too(classifier, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
     from mlflow.pyfunc import load_model
@@ -436,6 +440,18 @@ def test_a_registered_model_labels_by_mlflow_too(classifier, tmp_path, monkeypat
     assert isinstance(fc.load(address), fc.Classifier)
     found = load_model(address).predict(waves(1).drop(columns="kind"))
     assert [*found["label"]] == [*classifier.predict(waves(1)).frame["label"]]
+
+
+def test_the_page_shows_what_runs():
+    page = (Path(__file__).parents[1] / "docs" / "labels.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)
+    assert (
+        names["labels"]["label"].tolist()
+        == names["test"].groupby("id", sort=False)["kind"].first().tolist()
+    )
+    near = names["distance"].drop("s30").nsmallest(3).index
+    assert all(int(name[1:]) % 2 == 0 for name in near)  # smooth, as s30
 
 
 @pytest.mark.slow
