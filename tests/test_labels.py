@@ -442,6 +442,7 @@ def test_a_registered_model_labels_by_mlflow_too(classifier, tmp_path, monkeypat
     assert [*found["label"]] == [*classifier.predict(waves(1)).frame["label"]]
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_runs():
     page = (Path(__file__).parents[1] / "docs" / "labels.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.labelling import Labelling
     from forecaster.runs.batch_predict import BatchResult, Engine
 
+_LABEL_OPTIONS = ("data", "covariates", "only")
+
 
 @options.flags_of(api.Forecaster.predict_to, "path")
 def predict(
@@ -42,20 +44,24 @@ def predict(
     """
     tables, overwrite = (given["data"], given["future"], given["covariates"]), given.pop("overwrite")
     results.check_files({PICTURES: plot}, tables, overwrite)
+    batch: dict[str, Any] = {"engine": engine, "address": address}
+    if out is None:
+        batch |= {name: given.pop(name) for name in ("parts", "devices", "restart", "shard")}
+        if needless := [f"--{name}" for name, value in batch.items() if value]:
+            raise ConfigError(f"{', '.join(needless)}: give --out, a file for the forecasts")
+        elsewhere = None
+    else:
+        resumes = given["parts"] or folder_of(out).exists()
+        results.check_files({ROWS: out}, tables, overwrite or resumes)
+        elsewhere = _engine(engine, address, given["devices"])
     loaded = api.load(model)
     if isinstance(loaded, api.Classifier):
-        if engine or address:
-            raise ConfigError("--engine, --address: a model of labels has no such option; leave it out")
         results.check_files({ROWS: out}, tables, overwrite)
-        _label(loaded, out, plot, given)
+        _label(loaded, out, plot, results.refuse_options(given | batch, "predict_to", *_LABEL_OPTIONS))
         return
     if out is None:
-        batch = {name: given.pop(name) for name in ("parts", "devices", "restart", "shard")}
-        _print_first(loaded, plot, given, batch | {"engine": engine, "address": address})
+        _print_first(loaded, plot, given)
         return
-    resumes = given["parts"] or folder_of(out).exists()
-    results.check_files({ROWS: out}, tables, overwrite or resumes)
-    elsewhere = _engine(engine, address, given["devices"])
     with results.progress("forecasting") as update:
         done = loaded.predict_to(out, engine=elsewhere, overwrite=overwrite, progress=update, **given)
     _print_outcome(done)
@@ -68,7 +74,6 @@ def _label(model: api.Classifier, out: Path | None, plot: Path | None, given: di
     """Labels series or steps; prints the first rows where no file is wanted."""
     from forecaster.runs.console import Screen
 
-    given = results.refuse_options(given, "predict_to", "data", "covariates", "only")
     with results.progress("labelling") as update:
         labels = model.predict(progress=update, **given)
     if out is None:
@@ -77,12 +82,8 @@ def _label(model: api.Classifier, out: Path | None, plot: Path | None, given: di
     results.put(labels, out, plot)
 
 
-def _print_first(
-    loaded: api.Forecaster, plot: Path | None, given: dict[str, Any], batch: dict[str, Any]
-) -> None:
+def _print_first(loaded: api.Forecaster, plot: Path | None, given: dict[str, Any]) -> None:
     """Forecasts, and prints the first rows in the place of a file."""
-    if needless := [f"--{name}" for name, value in batch.items() if value]:
-        raise ConfigError(f"{', '.join(needless)}: give --out, a file for the forecasts")
     from forecaster.runs.console import Screen
 
     with results.progress("forecasting") as update:

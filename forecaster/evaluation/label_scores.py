@@ -47,7 +47,7 @@ def label_scores(probabilities: Floats, code: Ints) -> Scores:
     return {
         "accuracy": float(hits.sum() / len(code)),
         "balanced_accuracy": float(recall.mean()) if occurs.any() else 0.0,
-        "log_loss": float(-np.log(np.maximum(known, _LEAST)).mean()),
+        "log_loss": float(-np.log(np.maximum(known, _LEAST)).mean()) + 0.0,
         "macro_F1": float((2 * hits[occurs] / both[occurs]).mean()) if occurs.any() else 0.0,
         "calibration_error": float((np.abs(share - confidence) * count).sum() / len(code)),
     }
