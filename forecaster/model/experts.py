@@ -245,8 +245,11 @@ class Experts(nn.Module):
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""
         seen = inputs.history_observed
-        early = seen[:, : -self.longest[-2]]
-        return ~(early if early.shape[1] else seen).any(dim=1)
+        early = seen[:, : -self.longest[-2]] if seen.shape[1] > self.longest[-2] else seen
+        late = early[:, -_SOME:].any(dim=1)  # as a rule enough, in a tenth of the time
+        if not torch.compiler.is_exporting() and bool(late.all()):
+            return ~late
+        return ~early.any(dim=1)
 
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""
