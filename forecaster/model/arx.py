@@ -100,7 +100,8 @@ class ArxForecast(nn.Module):
             count = self.held_out.shape[1]
             maps, group = self.held_out.flatten(0, 1), block * count + code[:, None]
         maps, group = maps[..., leads], group.flatten()
-        missed = mapped(read.flatten(0, 1), maps[:, :-1], group).unflatten(0, (-1, len(shifts)))
+        missed = mapped(read.flatten(0, 1), maps[:, : read.shape[2]], group)
+        missed = missed.unflatten(0, (-1, len(shifts)))
         along = maps[group, -1].unflatten(0, (-1, len(shifts)))
         forecast: Tensor = linear + missed + (linear - level) * along
         return forecast
@@ -132,8 +133,9 @@ class ArxForecast(nn.Module):
         code: Int[Tensor, " R"],
     ) -> Float[Tensor, "R J F"]:
         """Returns the chosen columns at the chosen lags, 0 where missing."""
-        values, column = inputs.drivers, self.column[code][:, None]
-        back = torch.tensor(shifts, device=code.device)[:, None] + self.lag[code][:, None]
+        values, most = inputs.drivers, self._most()
+        column, lag = (part[code, :most][:, None] for part in (self.column, self.lag))
+        back = torch.tensor(shifts, device=code.device)[:, None] + lag
         at = (values.shape[1] - 1 - back).clamp(0, values.shape[1] - 1)  # [R, J, F]
         window = torch.arange(values.shape[0], device=code.device)
         window = repeat_channels(window, inputs.channel.shape[1])[:, None, None]
@@ -152,6 +154,13 @@ class ArxForecast(nn.Module):
         apart = torch.cat([apart, apart.square() - 1], dim=-1).nan_to_num(0.0).float()
         apart = repeat_channels(apart, inputs.channel.shape[1])
         return apart * self._unit(inputs, scale, scaler)
+
+    def _most(self) -> int:
+        """How many drivers the channel with most of them has; a graph reads as many as there can be."""
+        if torch.compiler.is_exporting():
+            return MOST_DRIVERS
+        used = self.maps[ALL, :, self.tail + 2 : -1].any(dim=2).any(dim=0).nonzero()
+        return int(used.max()) + 1 if len(used) else 0
 
     def _loc(self, values: Float[Tensor, "B D K"]) -> Float[Tensor, "B K"]:
         """The mean of each column: of the training rows, or of the window."""

@@ -265,7 +265,8 @@ class Experts(nn.Module):
             for code, size in zip(codes.unbind(dim=1), self._statics, strict=True)
             if size
         ]
-        return torch.cat([numbers.new_ones((len(numbers), 1)), numbers, *kinds], dim=1)
+        # Not len(): a graph would keep the size of the batch.
+        return torch.cat([numbers.new_ones((numbers.shape[0], 1)), numbers, *kinds], dim=1)
 
     def begun(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
         """Returns the scale of windows, that of a series without history from its statics."""
