@@ -137,6 +137,15 @@ def test_members_and_kernels_are_averaged_as_written(classifier):
     assert len(networks) == 5 and torch.allclose(ensemble(inputs), wanted, atol=1e-6)
 
 
+def test_a_store_is_labelled_as_its_table(classifier, tmp_path):
+    table = waves(1)
+    fc.convert(table, tmp_path / "with", **ROLES, quiet=True)
+    found = classifier.predict(str(tmp_path / "with")).rows
+    assert found.equals(classifier.predict(pl.from_pandas(table)).frame)
+    scores = classifier.backtest(str(tmp_path / "with"), tracking=False).scores
+    assert scores == classifier.backtest(table, tracking=False).scores
+
+
 # Steps
 
 

@@ -235,6 +235,13 @@ class Panel:
         calendar = replace(self.calendar, season=season, periods=periods)
         return replace(self, schema=schema, calendar=calendar)
 
+    def without_label(self) -> Panel:
+        """Returns the panel without its column of labels, if it has one."""
+        if self.schema.label is None:
+            return self
+        schema = replace(self.schema, label=None)
+        return replace(self, schema=schema, codes=self.codes[:, : len(schema.code_columns)])
+
     def until(self, time: int) -> Panel:
         """Returns the panel without rows after a time; series may be left without rows."""
         return self.cut(self.indptr[:-1], self.rows_until(time))

@@ -264,6 +264,8 @@ def stored_panel(
         as_converted(source, data)
         refuse_errors(found)
         return panel.with_cycles(*panel.schema.cycles(data))
+    if schema.label is None:
+        panel = panel.without_label()
     found += _contradictions(source, _roles(schema), _roles(panel.schema), "the model has")
     axes = [
         f"{'' if one.regular else 'ir'}regular rows and {one.time_zone or 'no time zone'}"

@@ -1,4 +1,4 @@
-"""Levels of series without history: the median of the other series', or what their statics tell.
+"""Levels of series without history: the median of the other series, or a ridge on their statics.
 
 Axes: S series · C channel · F feature of the statics.
 """
@@ -18,18 +18,10 @@ Floats = NDArray[np.float64]
 
 FEWEST = 5
 """Series with a level that it takes to know how far levels lie apart."""
-_PENALTIES = (
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-    10.0,
-    30.0,
-    100.0,
-)  # series that a category's own level counts against
-_WIDER = (
-    3.0  # distances from the others, over the number of series: 80 % of normal levels in their band
-)
+_PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Series that a category's own level counts against."""
+_WIDER = 3.0
+"""Distances from the others, over the number of series: so bands hold 80 % of normal levels."""
 
 
 def learn_levels(network: Network, panel: Panel, end: Int64) -> Floats:
@@ -43,8 +35,8 @@ def learn_levels(network: Network, panel: Panel, end: Int64) -> Floats:
         end: [S] row after the last one that trains.
 
     Returns:
-        [S, C] what to add to the distance of a series from its level to have that from the level told by the
-        others, in spreads; NaN where either is unknown.
+        [S, C] what to add to the distance of a series from its predicted level to have that from the level
+        predicted without it, in spreads; NaN where either is unknown.
     """
     experts, channels = network.experts, panel.n_channels
     assert experts is not None
@@ -81,7 +73,7 @@ def learn_levels(network: Network, panel: Panel, end: Int64) -> Floats:
 
 
 def level_by_statics(features: Floats, level: Floats) -> tuple[Floats, Floats]:
-    """Returns the weights [F] of features in a level, and [S] what the others tell of each level.
+    """Returns the weights [F] of features in a level, and [S] the level of each predicted from the others.
 
     Ridge regression on the statics, with the penalty of least error where each series is left out, if that
     is less than the error of the median by more than its standard error; else the median.
@@ -95,14 +87,14 @@ def level_by_statics(features: Floats, level: Floats) -> tuple[Floats, Floats]:
     others = np.full(count, median[0])
     mean = features[:, 1:].mean(axis=0)
     apart, distance = features[:, 1:] - mean, level - level.mean()
-    best, told = median, others
+    best, predicted = median, others
     for penalty in _PENALTIES if apart.any() else ():
         inverse = np.linalg.inv(apart.T @ apart + penalty * np.eye(apart.shape[1]))
         leverage = 1 / count + np.einsum("sf,fg,sg->s", apart, inverse, apart)
         weights = inverse @ (apart.T @ distance)
         left = (distance - apart @ weights) / np.maximum(1 - leverage, 1 / count)
-        if np.abs(left).sum() < np.abs(level - told).sum():
-            told = level - left
+        if np.abs(left).sum() < np.abs(level - predicted).sum():
+            predicted = level - left
             best = np.concatenate([[level.mean() - mean @ weights], weights])
-    gain = np.abs(level - others) - np.abs(level - told)
-    return (best, told) if gain.sum() > gain.std() * count**0.5 else (median, others)
+    gain = np.abs(level - others) - np.abs(level - predicted)
+    return (best, predicted) if gain.sum() > gain.std() * count**0.5 else (median, others)
