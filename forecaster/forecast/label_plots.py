@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _STEPS = 400  # of a series in a picture, the last ones: more are a black bar
 _CHANNELS = 6  # drawn of a series
 _CELLS = 15  # classes up to which a confusion has its counts written in
+_LETTERS = 14  # of a class beside the confusion
 
 
 def plot_labels(labelling: Labelling) -> Figure:
@@ -37,13 +38,14 @@ def plot_labels(labelling: Labelling) -> Figure:
     some = panel.numbers()[:PANELS].tolist()
     figure, axes = panel_grid(len(some))
     rows = labelling.rows["label"].to_list()
+    usual = sorted(labelling.classes, key=[str(row) for row in rows].count, reverse=True)
     for axis, number in zip(axes, some, strict=False):
         end = int(panel.indptr[number + 1])
         shown = slice(max(int(panel.indptr[number]), end - _STEPS), end)
         time = _draw_values(axis, panel, shown)
         title = panel.labels[number]
         if labelling.per_step:
-            _draw_classes(axis, time, rows[shown], labelling.classes)
+            _draw_classes(axis, time, rows[shown], usual)
         else:
             best = np.nan_to_num(labelling.probabilities[number]).max()
             title += f": {rows[number]} ({100 * best:.0f} %)" if rows[number] is not None else ": none"
@@ -66,8 +68,7 @@ def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], titl
     lower.bar(range(len(effect)) if panel.calendar.integer else time, effect, width=1.0, color=BAND)
     if panel.calendar.integer:
         lower.set_xticks([])
-    lower.set_ylabel("log-probability per step", fontsize=9)
-    lower.set_title("what the label loses where these steps are hidden", fontsize=10, loc="left")
+    lower.set_title("log-probability of the label lost per hidden step", fontsize=10, loc="left")
     tidy(lower)
     return figure
 
@@ -83,7 +84,8 @@ def plot_scores(
         bins: of `label_scores.reliability`.
     """
     figure, (left, right) = panel_grid(2)
-    figure.set_size_inches(figure.get_figwidth(), 4.6)
+    figure.set_size_inches(figure.get_figwidth(), 4.2)
+    figure.subplots_adjust(left=0.11, top=0.91, bottom=0.14)
     shown = counts if counts[0].any() else counts[1:]
     names = (["other"] if counts[0].any() else []) + [*classes]
     shares = shown / np.maximum(shown.sum(axis=1, keepdims=True), 1)
@@ -97,8 +99,8 @@ def plot_scores(
     left.set_title("true label (rows), predicted label (columns)", fontsize=10, loc="left")
     tidy(left)
     left.grid(visible=False)
-    left.set_xticks(range(len(classes)), classes)
-    left.set_yticks(range(len(names)), names)
+    left.set_xticks(range(len(classes)), [word[:_LETTERS] for word in classes])
+    left.set_yticks(range(len(names)), [word[:_LETTERS] for word in names])
     share, mean, count = bins
     some = count > 0
     right.plot([0, 1], [0, 1], color=VALUES, linewidth=0.8, linestyle="--")
@@ -119,10 +121,10 @@ def _draw_values(axis: Axes, panel: Panel, rows: slice) -> NDArray[Any]:
 
 
 def _draw_classes(axis: Axes, time: NDArray[Any], labels: list[Any], classes: Sequence[str]) -> None:
-    """Draws a dot per step, at the foot of the axis, in the colour of its class."""
-    colors = ("#c9ccd1", TRUTH, BAND, "#6b8e4e", "#8a5fa8", "#b08d3c")
+    """Draws a dot per step, at the foot of the axis, in the colour of its class; the first is light."""
+    colors = ("#c9ccd1", TRUTH, "#6b8e4e", "#8a5fa8", "#d1a62c", "#a33b57")
     foot = axis.get_ylim()[0]
     for place, word in enumerate(classes):
         at = [k for k, label in enumerate(labels) if str(label) == word]
-        color = colors[place % len(colors)]
+        color = colors[1 + (place - 1) % (len(colors) - 1)] if place else colors[0]
         axis.scatter(time[at], [foot] * len(at), color=color, s=12, marker="s", label=word)
