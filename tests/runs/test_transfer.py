@@ -204,7 +204,11 @@ def test_a_frozen_encoder_stays_and_the_rest_learns():
     was = _weights(tiny.model())
     now = _weights(_fit(tiny.shop(), tiny.model(), freeze_encoder=True))
     for name, weight in was.items():
-        frozen = name.startswith(("encoder", "about.weight", "experts.worse")) or "scaler" in name or "cold" in name
+        frozen = (
+            name.startswith(("encoder", "about.weight", "experts.worse"))
+            or "scaler" in name
+            or "cold" in name
+        )
         if name.startswith("encoder"):
             assert torch.equal(now[name], weight), name
         elif not frozen and weight.ndim == 2:
