@@ -458,14 +458,15 @@ class Plan(Section):
         """Returns the settings that give this plan again."""
         model = {name: getattr(self.model, name) for name in ModelConfig.model_fields}
         model["context_length"] = self.model.attention_length or self.model.context_length
-        if not self.horizon:  # the head follows from the labels
-            del model["head"]
+        fit = self.fit.model_dump()
+        if not self.horizon:  # these follow from the labels
+            del model["head"], model["experts"], fit["ensemble_size"]
         return Config(
             horizon=self.horizon or None,
             data=self.data,
             target=self.target,
             model=ModelConfig(**model),
-            fit=FitConfig(**self.fit.model_dump()),
+            fit=FitConfig(**fit),
             tracking=tracking,
         )
 

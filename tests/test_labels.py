@@ -398,6 +398,10 @@ def test_what_only_forecasts_have_is_refused(classifier):
         fc.ConfigError, match=r"--budget: a fit to labels .--label kind. has no such option"
     ):
         fc.fit(waves(), **ROLES, budget="5s", tracking=False, quiet=True)
+    with pytest.raises(fc.ConfigError, match="head binned, stride 2: expected none with --label kind"):
+        config = {"model": {"head": "binned"}, "fit": {"stride": 2}}
+        fc.fit(waves(), **ROLES, config=config, tracking=False, quiet=True)
+    assert classifier.config.replaced(fit={"steps": 4}).model.head == "quantile"
     with pytest.raises(fc.ConfigError, match="expected a saved model and a table with labels"):
         fc.backtest(waves(), **ROLES, tracking=False)
     with pytest.raises(fc.ConfigError, match="the model was fitted to this table"):
