@@ -136,11 +136,17 @@ class Labelling:
 def words_of(classes: Sequence[str], code: Int64, dtype: str) -> list[Any]:
     """Returns the words of classes from 0, −1 = none, as values of the dtype of the training table."""
     values: list[Any] = [*classes]
-    if dtype.startswith(("Int", "UInt")):
-        values = [int(word) if word.lstrip("-").isdecimal() else None for word in classes]
+    if dtype.startswith(("Int", "UInt")) or (
+        dtype.startswith("Float") and all(map(_is_whole, classes))
+    ):
+        values = [int(word) if _is_whole(word) else None for word in classes]
     elif dtype == "Boolean":
         values = [word == "true" for word in classes]
     return [None if one < 0 else values[one] for one in code.tolist()]
+
+
+def _is_whole(word: str) -> bool:
+    return word.removeprefix("-").isdecimal()
 
 
 class Labeller:

@@ -54,7 +54,7 @@ _KERNEL = 3
 _STRETCHES = 20
 """Of all series together, at least, where each step has a label: folds hold whole ones."""
 _STEPS, _BATCH, _WIDTH = 200, 32, 64
-_MOST_CLASSES = 200
+_MOST_CLASSES, _FEW_CLASSES = 200, 10
 _NETWORK_WEIGHTS = tuple(weight / 10 for weight in range(11))
 _CLEAR = 1.0  # standard errors of the log loss: closer weights count as equal
 _MEASURED_BATCH, _SAMPLE = 256, 64
@@ -269,7 +269,7 @@ def _check_labels(panel: Panel) -> bool:
     several, alone = np.flatnonzero(kinds > 1), kinds == 1
     units = int(real.sum()) if len(several) else int(alone.sum())
     if len(words) > _MOST_CLASSES or 2 * len(words) > units:
-        numbers = all(_is_number(word) for word in words)
+        numbers = len(words) > _FEW_CLASSES and all(_is_number(word) for word in words)
         advice = f"; to forecast numbers pass --target {label}" if numbers else ""
         raise DataError(
             f"{where}: expected classes that repeat, at most {_MOST_CLASSES}, found {len(words):,} "
