@@ -260,7 +260,7 @@ def terms(artifact: Artifact, panel: Panel, window: ForecastWindow, device: str)
     }
 
 
-def digest_of(artifact: Artifact) -> str:
+def digest_of(artifact: Artifact[Any]) -> str:
     """Returns a sha256 of all of a model that its forecasts depend on."""
     digest = hashlib.sha256()
     for name, weight in sorted(artifact.ensemble.state_dict().items()):
@@ -269,7 +269,7 @@ def digest_of(artifact: Artifact) -> str:
     settings = artifact.plan.model_dump(mode="json")
     columns = artifact.schema.to_dict() | {"reasons": None}
     made_of = {name: settings[name] for name in ("model", "target")}
-    content = (artifact.ensemble.weights, asdict(artifact.shape), made_of, columns)
+    content = (getattr(artifact.ensemble, "weights", ()), asdict(artifact.shape), made_of, columns)
     digest.update(_digest(*content).encode())
     return digest.hexdigest()
 

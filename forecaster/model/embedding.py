@@ -144,7 +144,7 @@ class Embedding(nn.Module):
         length, reads = self.config.context_length, self.attention_length
         ends = slice(length - reads + (reads % size or size) - 1, length, size)  # of patches
         time = self.time(inputs.elapsed[:, ends], inputs.phase[:, ends], first=0)
-        return tokens + repeat_channels(time, tokens.shape[0] // time.shape[0]), seen
+        return tokens + repeat_channels(time, targets + len(self.context_covariates)), seen
 
     def embed_horizon(
         self, inputs: Inputs, seen: Bool[Tensor, "BC M"]

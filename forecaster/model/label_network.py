@@ -98,7 +98,7 @@ class LabelNetwork(nn.Module):
         embedding = self.embedding
         tokens, seen = embedding.embed_context(inputs, self.scale(inputs))
         tokens = embedding.dropout(tokens + embedding.embed_static(inputs))
-        channels = tokens.shape[0] // inputs.elapsed.shape[0]
+        channels = inputs.context.shape[2] + len(embedding.context_covariates)
         for layer in self.encoder:
             tokens = layer(tokens, seen, channels)
         windows = (-1, channels)

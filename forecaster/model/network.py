@@ -154,7 +154,7 @@ class Network(nn.Module):
         embedding, scale = self.embedding, self.scale(inputs)
         tokens, seen = embedding.embed_context(inputs, scale)
         static = embedding.embed_static(inputs)
-        channels = tokens.shape[0] // inputs.elapsed.shape[0]
+        channels = inputs.context.shape[2] + len(embedding.context_covariates)
         tokens = embedding.dropout(tokens + static)
         for layer in self.encoder:
             tokens = layer(tokens, seen, channels)
