@@ -247,7 +247,8 @@ def fit(
     labels = settings.data.label
     if labels is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
-        _refuse(given, f"a fit to labels (--label {labels})")
+        odd = [name for name, value in given.items() if value is not None]
+        refuse(odd, f"a fit to labels (--label {labels})")
     if resume is None:
         check_paths(data, future, covariates)
         if isinstance(warm_start, str | Path):
@@ -636,10 +637,11 @@ def _model_of(
     return Forecaster(artifact, tracking) if is_forecaster(artifact) else Classifier(artifact, tracking)
 
 
-def _refuse(given: Mapping[str, object], task: str) -> None:
-    """Raises a ConfigError for options that a task does not have."""
-    if odd := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
-        raise ConfigError(f"{', '.join(odd)}: {task} has no such option; leave it out")
+def refuse(odd: Sequence[str], task: str) -> None:
+    """Raises a ConfigError where there are options that a task does not have."""
+    if odd:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in odd)
+        raise ConfigError(f"{flags}: {task} has no such option; leave it out")
 
 
 def _check_model(path: str | Path) -> bool:

@@ -81,9 +81,7 @@ def refuse_options(given: Mapping[str, object], verb: str, *allowed: str) -> dic
         name: part.default for name, part in signature(getattr(api.Forecaster, verb)).parameters.items()
     }
     odd = [name for name, value in given.items() if name not in known and value != usual.get(name)]
-    if odd:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in odd)
-        raise ConfigError(f"{flags}: a model of labels has no such option; leave it out")
+    api.refuse(odd, "a model of labels")
     return {name: value for name, value in given.items() if name in known}
 
 

@@ -37,18 +37,21 @@ def plot_labels(labelling: Labelling) -> Figure:
     panel = labelling.panel
     some = panel.numbers()[:PANELS].tolist()
     figure, axes = panel_grid(len(some))
-    rows = labelling.rows["label"].to_list()
-    usual = sorted(labelling.classes, key=[str(row) for row in rows].count, reverse=True)
+    code, classes = labelling.code, labelling.classes
+    count = np.bincount(code[code >= 0], minlength=len(classes))
+    usual = [(int(k), classes[k]) for k in np.argsort(-count, kind="stable")]
     for axis, number in zip(axes, some, strict=False):
         end = int(panel.indptr[number + 1])
         shown = slice(max(int(panel.indptr[number]), end - _STEPS), end)
         time = _draw_values(axis, panel, shown)
         title = panel.labels[number]
         if labelling.per_step:
-            _draw_classes(axis, time, rows[shown], usual)
+            _draw_classes(axis, time, code[shown], usual)
         else:
             best = np.nan_to_num(labelling.probabilities[number]).max()
-            title += f": {rows[number]} ({100 * best:.0f} %)" if rows[number] is not None else ": none"
+            title += (
+                f": {classes[code[number]]} ({100 * best:.0f} %)" if code[number] >= 0 else ": none"
+            )
         axis.set_title(title, fontsize=10, loc="left")
     if labelling.per_step:
         shared_legend(figure, axes[0])
@@ -120,11 +123,13 @@ def _draw_values(axis: Axes, panel: Panel, rows: slice) -> NDArray[Any]:
     return time
 
 
-def _draw_classes(axis: Axes, time: NDArray[Any], labels: list[Any], classes: Sequence[str]) -> None:
+def _draw_classes(
+    axis: Axes, time: NDArray[Any], code: NDArray[np.int64], classes: Sequence[tuple[int, str]]
+) -> None:
     """Draws a dot per step, at the foot of the axis, in the colour of its class; the first is light."""
     colors = ("#c9ccd1", TRUTH, "#6b8e4e", "#8a5fa8", "#d1a62c", "#a33b57")
     foot = axis.get_ylim()[0]
-    for place, word in enumerate(classes):
-        at = [k for k, label in enumerate(labels) if str(label) == word]
+    for place, (number, word) in enumerate(classes):
+        at = np.flatnonzero(code == number)
         color = colors[1 + (place - 1) % (len(colors) - 1)] if place else colors[0]
         axis.scatter(time[at], [foot] * len(at), color=color, s=12, marker="s", label=word)

@@ -80,19 +80,23 @@ class Labelling:
         return found
 
     @property
+    def code(self) -> Int64:
+        """[N] or [R] number of the label among the classes; −1 = none."""
+        return np.where(self.known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
+
+    @property
     def rows(self) -> Any:
         """A polars frame: keys, [time], label, p_<class> for each class, status."""
         return self.rows_with()
 
     def rows_with(self, **more: Sequence[Any]) -> Any:
         """Returns the rows with further columns before the label."""
-        panel, known = self.panel, self.known
-        code = np.where(known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
+        panel = self.panel
         made = {
             **more,
-            "label": words_of(self.classes, code, self.dtype),
+            "label": words_of(self.classes, self.code, self.dtype),
             **{f"p_{word}": self.probabilities[:, k] for k, word in enumerate(self.classes)},
-            "status": np.where(known, OK, NO_VALUE),
+            "status": np.where(self.known, OK, NO_VALUE),
         }
         if self.per_step:
             owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
@@ -108,8 +112,7 @@ class Labelling:
     def report(self) -> str:
         """One line: how many series or steps have each label."""
         known = self.known
-        code = np.nan_to_num(self.probabilities[known]).argmax(axis=1)
-        count = np.bincount(code, minlength=len(self.classes)).tolist()
+        count = np.bincount(self.code[known], minlength=len(self.classes)).tolist()
         named = (f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n)
         line = (
             f"{number_of(self.panel.n_series, 'series', 'series')}, {number_of(len(known), 'label')}: "

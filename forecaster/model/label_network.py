@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
@@ -185,10 +185,19 @@ class LabelEnsemble(nn.Module):
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
         """Returns probabilities of the classes of each window, or [B, L, G] of each of its steps."""
+        # A graph cannot branch on a tensor; elsewhere a part without weight is not computed.
+        weight = None if torch.compiler.is_exporting() else float(self.network_weight)
+        if weight == 0:
+            return self._by_kernels(inputs)
         logits = torch.stack([network(inputs) for network in self.networks])
         found = (logits / self.temperatures[0]).softmax(dim=-1).mean(dim=0)
-        other = (self.kernels(*self.series(inputs)) / self.temperatures[1]).softmax(dim=-1)
-        return torch.lerp(other, found, self.network_weight)
+        if weight == 1:
+            return found
+        return torch.lerp(self._by_kernels(inputs), found, self.network_weight)
+
+    def _by_kernels(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
+        scores: Tensor = self.kernels(*self.series(inputs))
+        return (scores / self.temperatures[1]).softmax(dim=-1)
 
     def weighted(self, network_weight: float) -> LabelEnsemble:
         """Returns a copy with another weight of the networks."""
@@ -205,8 +214,3 @@ class LabelEnsemble(nn.Module):
     def embed(self, inputs: Inputs) -> Float[Tensor, "B D"]:
         """Returns a vector per window: those of the networks beside each other."""
         return torch.cat([network.embed(inputs) for network in self.networks], dim=-1)  # type: ignore[operator]
-
-
-def classes_of(probabilities: Float[Tensor, "*B G"]) -> Int[Tensor, "*B"]:
-    """Returns the code, from 1, of the most likely class."""
-    return probabilities.argmax(dim=-1) + 1
