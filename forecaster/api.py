@@ -721,14 +721,12 @@ class Model(Generic[Kind]):
     @property
     def config(self) -> Config:
         """The settings it was fitted with, all chosen."""
-        config: Config = self.artifact.plan.as_config(self.tracking)
-        return config
+        return self.artifact.plan.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
         """Validation scores of the model and the baselines, and the loss curves."""
-        found: dict[str, Any] = self.artifact.metrics
-        return found
+        return self.artifact.metrics
 
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.
@@ -1038,8 +1036,7 @@ class Classifier(Model["LabelEnsemble"]):
     @property
     def classes(self) -> tuple[str, ...]:
         """The labels in words, in the order of the probabilities."""
-        words: tuple[str, ...] = self.artifact.classes
-        return words
+        return self.artifact.classes
 
     @_described
     @_on_device

@@ -117,8 +117,7 @@ def gaussian(
 ) -> Values:
     """Quantiles [n, H, C, Q] of a normal distribution: point + z_τ · spread, both [n, H, C]."""
     z = np.array([NormalDist().inv_cdf(level) for level in levels])
-    quantiles: Values = np.asarray(spread)[..., None] * z + point[..., None]
-    return quantiles
+    return np.asarray(spread)[..., None] * z + point[..., None]
 
 
 def _last_of_phase(

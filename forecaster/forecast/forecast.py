@@ -63,8 +63,7 @@ class Forecast:
     @property
     def median(self) -> NDArray[np.float64]:
         """[N, H, C] the point forecast, data units."""
-        median: NDArray[np.float64] = self.quantiles[..., self.levels.index(0.5)]
-        return median
+        return self.quantiles[..., self.levels.index(0.5)]
 
     @property
     def rows(self) -> Any:

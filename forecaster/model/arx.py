@@ -103,8 +103,7 @@ class ArxForecast(nn.Module):
         missed = mapped(read.flatten(0, 1), maps[:, : read.shape[2]], group)
         missed = missed.unflatten(0, (-1, len(shifts)))
         along = maps[group, -1].unflatten(0, (-1, len(shifts)))
-        forecast: Tensor = linear + missed + (linear - level) * along
-        return forecast
+        return linear + missed + (linear - level) * along
 
     def own(
         self,

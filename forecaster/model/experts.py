@@ -120,13 +120,11 @@ class Pool(NamedTuple):
 
     def mean(self) -> Float[Tensor, "R H"]:
         """Returns the weighted mean of the experts."""
-        found: Tensor = (self.weights[:, None] * self.forecasts).sum(dim=-1)
-        return found
+        return (self.weights[:, None] * self.forecasts).sum(dim=-1)
 
     def mean_error(self) -> Float[Tensor, " R"]:
         """Returns the weighted mean of their errors."""
-        found: Tensor = (self.weights * self.error).sum(dim=-1)
-        return found
+        return (self.weights * self.error).sum(dim=-1)
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
@@ -480,8 +478,7 @@ class Filters(nn.Module):
             self.register_buffer(name, torch.from_numpy(matrix).float(), persistent=False)
 
     def __getitem__(self, name: str) -> Tensor:
-        found: Tensor = getattr(self, name)
-        return found
+        return getattr(self, name)
 
 
 def fill(
@@ -581,15 +578,13 @@ def _prediction_errors(weights: NDArray[np.float64], memory: int) -> NDArray[np.
 
 def _averages(memory: int, alpha: float) -> NDArray[np.float64]:
     weights = (1 - alpha) ** np.arange(memory - 1.0, -1, -1)
-    found: NDArray[np.float64] = weights / weights.sum()
-    return found
+    return weights / weights.sum()
 
 
 def _blocks(windows: Shaped[Tensor, "R J K"], season: int, most: int) -> Shaped[Tensor, "R J N S"]:
     """The last whole seasons, oldest first."""
     count = min(most, windows.shape[-1] // season)
-    blocks: Tensor = windows[..., -count * season :].unflatten(-1, (count, season))
-    return blocks
+    return windows[..., -count * season :].unflatten(-1, (count, season))
 
 
 def _season(
@@ -652,8 +647,7 @@ def _count_by_phase(length: Int[Tensor, "R J"], season: int) -> Int[Tensor, "R J
 
 def _taken(values: Shaped[Tensor, "R T"], at: Int[Tensor, "*N"]) -> Tensor:
     """[R, *N] values at some steps of each row."""
-    found: Tensor = values.index_select(1, at.flatten()).unflatten(1, at.shape)
-    return found
+    return values.index_select(1, at.flatten()).unflatten(1, at.shape)
 
 
 def _chance(demand: Float[Tensor, "R J K"], length: Int[Tensor, "R J"]) -> Float[Tensor, "R J 1"]:

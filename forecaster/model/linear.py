@@ -174,8 +174,7 @@ class LinearForecast(nn.Module):
                 if others is not None:
                     ahead = ahead + mapped(others, maps[:, lookback:], own)
                 forecasts.append(level + ahead - level * mapped(there, maps[:, :lookback], own))
-        center: Tensor = torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
-        return center
+        return torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
 
     def times(
         self, inputs: Inputs, time: Int[Tensor, " B"], shifts: Sequence[int]

@@ -67,8 +67,7 @@ class Network(nn.Module):
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
         """Returns quantiles in data units; `key` seeds the sample paths of each window."""
-        quantiles: Tensor = self.predict(inputs, key).quantiles
-        return quantiles
+        return self.predict(inputs, key).quantiles
 
     def predict(
         self, inputs: Inputs, key: Int[Tensor, " B"] | None = None, paths: int | None = None
@@ -112,10 +111,7 @@ class Network(nn.Module):
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
         assert self.experts is not None
-        found: Pool = self.experts(
-            inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time
-        )
-        return found
+        return self.experts(inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time)
 
     def expert_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
         """Returns the quantiles of the experts without the network, data units."""
@@ -210,8 +206,7 @@ class Network(nn.Module):
                 own = layer(own, memory, True, visible, channels, cache)
             values = choose(self._raw(own, channels, targets), scale, number * patch + 1)
             generated.append(values)
-        drawn: Tensor = torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
-        return drawn
+        return torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
 
     @property
     def longest_horizon(self) -> int | None:

@@ -95,8 +95,7 @@ class Panel:
         if not self.keys.width:
             return [Path(self.name).stem if self.kind == "file" else "series"]
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
-        labels: list[str] = self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
-        return labels
+        return self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
 
     def series_named(self, label: str) -> int:
         """Returns the number of the series of this label.
