@@ -47,8 +47,7 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         self.weights = tuple(weights)
         self.levels = members[0].config.quantile_levels
-        self.conformal_factors: Tensor | None
-        self.register_buffer("conformal_factors", conformal_factors)
+        self.conformal_factors = None if conformal_factors is None else nn.Buffer(conformal_factors)
         self.target = target or TargetConfig()
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:

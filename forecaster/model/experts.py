@@ -164,36 +164,29 @@ class Experts(nn.Module):
         self.longest = (0, 1, 2, 4, *((_SOME,) if some > _SOME else ()), some, 3 * some)
         """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, L − 1."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
-        self.offsets: Tensor
-        """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
-        class of history: first those of the weighted mean, then those of each expert alone."""
         wider = [3.0] * 3 + [1.5] * (len(self.longest) - 4) + [1.25] * 2
         initial = torch.tensor(wider)[:, None, None, None] * normal
-        self.initial: Tensor
+        self.initial = nn.Buffer(initial, persistent=False)
         """[L, 1, 1, Q] the same where no residuals are known."""
-        self.register_buffer("initial", initial, persistent=False)
         offsets = initial.expand(-1, 1 + len(self.names), shape.horizon, -1)
-        self.register_buffer("offsets", offsets.clone())
-        self.width: Tensor
+        self.offsets = nn.Buffer(offsets.clone())
+        """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
+        class of history: first those of the weighted mean, then those of each expert alone."""
+        self.width = nn.Buffer(torch.ones(shape.channels + 1))
         """[C + 1] of the bands of a channel relative to the others'."""
-        self.register_buffer("width", torch.ones(shape.channels + 1))
-        self.worse: Tensor
+        self.worse = nn.Buffer(torch.zeros(len(self.longest) + 1, len(self.names)))
         """[L, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on those
         whose history is cut to each class."""
-        self.register_buffer("worse", torch.zeros(len(self.longest) + 1, len(self.names)))
-        self.intermittent: Tensor
+        self.intermittent = nn.Buffer(torch.zeros(shape.channels + 1, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
-        self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
         self._statics = tuple(
             size if size <= _MOST_CATEGORIES else 0 for size in shape.static_categories
         )
         sizes = 1 + shape.static + sum(self._statics)
-        self.cold_level: Tensor
+        self.cold_level = nn.Buffer(torch.zeros(shape.channels + 1, sizes).double())
         """[C + 1, F] level of a series without history per feature of `statics`, data units."""
-        self.register_buffer("cold_level", torch.zeros(shape.channels + 1, sizes).double())
-        self.cold_scale: Tensor
+        self.cold_scale = nn.Buffer(torch.zeros(shape.channels + 1).double())
         """[C + 1] its spread; 0 = it cannot be forecast: too few series had a level to learn from."""
-        self.register_buffer("cold_scale", torch.zeros(shape.channels + 1).double())
         # The matrices of what linear experts do to a history, by name; they follow from the config.
         self.filters = Filters(self._filters())
 

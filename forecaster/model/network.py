@@ -53,9 +53,8 @@ class Network(nn.Module):
         self.experts: Experts | None = None
         if config.experts:
             self.experts = Experts(config, shape)
-            self.network_weight: Tensor
+            self.network_weight = nn.Buffer(torch.ones(shape.channels + 1))
             """[C + 1] weight of the network in the forecast of each channel; the rest is the experts'."""
-            self.register_buffer("network_weight", torch.ones(shape.channels + 1))
             self.settled: tuple[float, float] | None = None
             """Smallest and largest network weight where they may not be read from the tensor: in a graph."""
         if not self.output.weight.is_meta:  # counting parameters needs no values
