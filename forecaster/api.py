@@ -525,11 +525,7 @@ def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
 
 
 def compare(
-    data: object,
-    horizon: int | None = None,
-    *,
-    presets: Presets = (),
-    **options: Any,
+    data: object, horizon: int | None = None, *, presets: Presets = (), **options: Any
 ) -> Leaderboard:
     """Returns the backtest of a config beside presets, all experts of the table, and baselines.
 
@@ -1120,11 +1116,7 @@ class Classifier(Model["LabelEnsemble"]):
 
     @_described
     def explain(
-        self,
-        data: object,
-        only: str | None = None,
-        covariates: object = None,
-        **data_options: Any,
+        self, data: object, only: str | None = None, covariates: object = None, **data_options: Any
     ) -> LabelExplanation:
         """Returns how much each step of a series adds to the probability of its label.
 

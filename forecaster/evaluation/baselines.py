@@ -19,13 +19,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.error_scales import (
-    BLOCK_CELLS,
-    Rows,
-    Values,
-    change_sums,
-    seasonal_sums,
-)
+from forecaster.evaluation.error_scales import BLOCK_CELLS, Rows, Values, change_sums, seasonal_sums
 
 
 def seasonal_naive(
@@ -59,12 +53,7 @@ def seasonal_naive(
 
 
 def naive(
-    values: Values,
-    indptr: Rows,
-    cutoff: Rows,
-    series: Rows,
-    horizon: int,
-    levels: Sequence[float],
+    values: Values, indptr: Rows, cutoff: Rows, series: Rows, horizon: int, levels: Sequence[float]
 ) -> Values:
     """Quantiles [n, H, C, Q] around the last observed value: seasonal naive with a season of 1.
 

@@ -26,7 +26,7 @@ from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact, load_artifact
-from forecaster.forecast.forecast import COLD, Forecast
+from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
@@ -143,7 +143,7 @@ def write_part(predictor: Predictor, panel: Panel, number: int, job: PartitionJo
     with atomic_file(part) as partial:
         partial.write_bytes(content.getbuffer())
     sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
-    record = PartRecord(part.name, *counts_of(forecast), rows.height, sha256)
+    record = PartRecord(part.name, len(forecast.series), *forecast.lost, rows.height, sha256)
     _write_json(part.with_suffix(".json"), asdict(record))
     return record
 
@@ -151,12 +151,6 @@ def write_part(predictor: Predictor, panel: Panel, number: int, job: PartitionJo
 def rows_of(forecast: Forecast) -> Any:
     """Returns the rows that a part holds: sample paths where these were requested."""
     return forecast.rows if forecast.paths is None else forecast.sample_rows
-
-
-def counts_of(forecast: Forecast) -> tuple[int, int, str]:
-    """Returns the number of series, of channels in them without a forecast, and the first one's reason."""
-    reasons = [status for status in forecast.status if status not in ("ok", COLD)]
-    return len(forecast.series), len(reasons), reasons[0] if reasons else ""
 
 
 class Partitions:

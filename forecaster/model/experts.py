@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -79,20 +79,12 @@ ETS = tuple(
 )
 """Candidates of the expert `ets`."""
 
-GENERAL: tuple[Expert, ...] = (
-    "naive",
-    "drift",
-    "long_mean",
-    "level_0.1",
-    "level_0.3",
-    "level_0.8",
-    "damped_trend",
-    "theta",
-    "ets",
-)
 SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season")
 SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
-"""Experts of any table, of a season, and of a second one; `tsb` and `linear` are the others."""
+GENERAL = tuple(
+    name for name in get_args(Expert) if name not in (*SEASONAL, *SECOND, "tsb", "linear", "arx")
+)
+"""Experts of any table; those above are of a season, and of a second one."""
 
 
 class Pool(NamedTuple):
@@ -235,12 +227,8 @@ class Experts(nn.Module):
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""
-        seen = inputs.history_observed
-        early = seen[:, : -self.longest[-2]] if seen.shape[1] > self.longest[-2] else seen
-        late = early[:, -_SOME:].any(dim=1)  # as a rule enough, in a tenth of the time
-        if not torch.compiler.is_exporting() and bool(late.all()):
-            return ~late
-        return ~early.any(dim=1)
+        seen, season = inputs.history_observed, self.longest[-2]
+        return ~seen[:, : max(0, seen.shape[1] - season) or None].any(dim=1)
 
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""

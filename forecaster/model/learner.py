@@ -182,10 +182,7 @@ class Learner(pl.LightningModule):
             return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     @contextmanager
     def _memory_advice(self) -> Iterator[None]:

@@ -29,7 +29,6 @@ from forecaster.forecast.parts import (
     Partitions,
     PartRecord,
     Source,
-    counts_of,
     forecast_block,
     reading_with,
     rows_of,
@@ -152,7 +151,7 @@ def predict_to(
             forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
             rows = rows_of(forecast)
             write_rows(rows, out, panel.as_text)
-            records, before = [PartRecord("", *counts_of(forecast), rows.height, "")], 0
+            records, before = [PartRecord("", len(forecast.series), *forecast.lost, rows.height, "")], 0
         else:
             claim()
 
