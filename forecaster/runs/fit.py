@@ -80,17 +80,12 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     config = started_config(config, start)
     horizon = required_horizon(config)
     model, fit, schema = config.model, config.fit, panel.schema
-    data = {
+    same = ("series", "target", "known", "past", "static", "layout")
+    data = {name: getattr(schema, name) for name in same} | {
         "time": schema.time or "row",
-        "series": schema.series,
-        "target": schema.target,
-        "known": schema.known,
-        "past": schema.past,
-        "static": schema.static,
         "freq": None if config.data.resample else schema.freq,
         "season_length": panel.calendar.season,
         "periods": panel.calendar.periods,
-        "layout": schema.layout,
     }
     context, patch = _lengths(config, horizon, panel)
     least_width, least_steps, least_batch = SIZES[0][1:]
