@@ -532,11 +532,7 @@ def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
 
 
 def compare(
-    data: object,
-    horizon: int | None = None,
-    *,
-    presets: Presets = (),
-    **options: Any,
+    data: object, horizon: int | None = None, *, presets: Presets = (), **options: Any
 ) -> Leaderboard:
     """Returns the backtest of a config beside presets, all experts of the table, and baselines.
 
@@ -728,14 +724,12 @@ class Model(Generic[Kind]):
     @property
     def config(self) -> Config:
         """The settings it was fitted with, all chosen."""
-        config: Config = self.artifact.plan.as_config(self.tracking)
-        return config
+        return self.artifact.plan.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
         """Validation scores of the model and the baselines, and the loss curves."""
-        found: dict[str, Any] = self.artifact.metrics
-        return found
+        return self.artifact.metrics
 
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.
@@ -1042,8 +1036,7 @@ class Classifier(Model["LabelEnsemble"]):
     @property
     def classes(self) -> tuple[str, ...]:
         """The labels in words, in the order of the probabilities."""
-        words: tuple[str, ...] = self.artifact.classes
-        return words
+        return self.artifact.classes
 
     @_described
     @_on_device
@@ -1165,11 +1158,7 @@ class Classifier(Model["LabelEnsemble"]):
 
     @_described
     def explain(
-        self,
-        data: object,
-        only: str | None = None,
-        covariates: object = None,
-        **data_options: Any,
+        self, data: object, only: str | None = None, covariates: object = None, **data_options: Any
     ) -> LabelExplanation:
         """Returns how much each step of a series adds to the probability of its label.
 

@@ -27,7 +27,7 @@ from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact, load_any_artifact
-from forecaster.forecast.forecast import COLD, Forecast
+from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.labelling import NO_VALUE, Labeller, Labelling
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
@@ -171,8 +171,7 @@ def counts_of(found: Forecast | Labelling) -> tuple[int, int, str]:
     if isinstance(found, Labelling):
         missing = int((~found.known).sum())
         return found.panel.n_series, missing, NO_VALUE if missing else ""
-    reasons = [status for status in found.status if status not in ("ok", COLD)]
-    return len(found.series), len(reasons), reasons[0] if reasons else ""
+    return len(found.series), *found.lost
 
 
 class Partitions:

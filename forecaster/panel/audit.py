@@ -357,8 +357,7 @@ def _changing(
 
 def _leaps(before: Floats, after: Floats) -> Bools:
     one, other = np.abs(before), np.abs(after)
-    leaps: Bools = np.maximum(one, other) > 2**_NEAREST * np.minimum(one, other)
-    return leaps
+    return np.maximum(one, other) > 2**_NEAREST * np.minimum(one, other)
 
 
 def _sign_changes(before: Floats, after: Floats) -> Bools:
@@ -742,8 +741,7 @@ def _correlation(one: Floats, other: Floats) -> Floats:
     alike = np.abs(product) / np.sqrt(np.where(usable, power[0] * power[1], 1))
     alike = np.where(usable, alike, np.nan)
     alike[:, ~usable.any(axis=0)] = 0
-    median: Floats = np.nanmedian(alike, axis=0)
-    return median
+    return np.nanmedian(alike, axis=0)
 
 
 TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts)

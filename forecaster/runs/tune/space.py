@@ -182,8 +182,7 @@ def apply(config: Config, values: Mapping[str, Value]) -> Config:
 
 def _at(config: Config, path: str) -> Value:
     section, _, name = path.partition(".")
-    value: Value = getattr(getattr(config, section), name)
-    return value
+    return getattr(getattr(config, section), name)
 
 
 def _read_entries(yaml: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]:
