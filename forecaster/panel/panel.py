@@ -79,6 +79,11 @@ class Panel:
         """Number of series, those without rows included."""
         return len(self.indptr) - 1
 
+    @cached_property
+    def owner(self) -> NDArray[np.int64]:
+        """The series of each row: int64 [row]."""
+        return np.repeat(np.arange(self.n_series), np.diff(self.indptr))
+
     @property
     def n_rows(self) -> int:
         """Number of rows of all series, gap rows included."""
