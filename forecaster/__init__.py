@@ -47,32 +47,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "api": (
-        "Classifier",
-        "Forecaster",
-        "Study",
-        "backtest",
-        "check",
-        "compare",
-        "convert",
-        "fit",
-        "load",
-        "tune",
-    ),
-    "config": ("Config", "load_config"),
-    "errors": (
-        "ArtifactError",
-        "ConfigError",
-        "DataError",
-        "FitError",
-        "ForecasterError",
-        "OutputError",
-    ),
-    "evaluation.backtest": ("Backtest",),
-    "forecast.explain": ("Explanation",),
-    "forecast.forecast": ("Forecast",),
-}
+_MODULES = ("api", "errors", "config", "evaluation.backtest", "forecast.explain", "forecast.forecast")
+"""Where the public names are looked up: light modules first."""
 
 __all__ = [
     "ArtifactError",
@@ -100,9 +76,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"forecaster.{module}"), name)
+    for module in _MODULES if name in __all__ else ():
+        found = vars(importlib.import_module(f"forecaster.{module}"))
+        if name in found:
+            return found[name]
     raise AttributeError(f"module 'forecaster' has no attribute {name!r}")
 
 

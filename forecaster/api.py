@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, wraps
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
@@ -67,6 +68,9 @@ _COMMON = {
     "name": "Name of the run in MLflow.",
     "tracking": "Record the run in MLflow.",
     "overwrite": "Replace outputs that are there.",
+    "parts": "Keep one file per 1,024 series, in the folder PATH.parts.",
+    "shard": "Make only shard K/N (K from 1) of the parts; the same call without it merges them. Or (K, N).",
+    "engine": "Makes the parts elsewhere, as on a Ray cluster.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
     "device": "Where it computes. None = a CUDA GPU if there is one.",
@@ -308,7 +312,7 @@ def tune(
     workers: int = 1,
     sampler: Literal["tpe", "gp", "random"] = "tpe",
     pruner: Literal["asha", "hyperband", "none"] | None = None,
-    metrics: str | Sequence[str] = "WQL",
+    metrics: str | Sequence[str] | None = None,
     timeout: str | float | None = None,
     seed: int = 0,
     until: str | date | datetime64 | None = None,
@@ -337,7 +341,8 @@ def tune(
         workers: Number of processes, one device each.
         sampler: Proposes the settings of a trial.
         pruner: Stops trials that fall behind. None = asha where losses are comparable.
-        metrics: Score to minimise: WQL, MASE, MSE, MAE, RMSE or sMAPE; several make a Pareto study.
+        metrics: Score to minimise: WQL, MASE, MSE, MAE, RMSE or sMAPE; several make a Pareto study. None =
+            WQL, or log_loss of held-out labels.
         timeout: Time after which no trial starts, as 45m or 2h.
         seed: Seed of the sampler.
         out: Folder for a model of the best settings.
@@ -365,12 +370,14 @@ def tune(
     if folder is not None:
         check_target(folder, overwrite)
     settings = _tracked(config_from(config, horizon, data_options), tracking)
-    if settings.data.label is not None:
-        raise ConfigError(
-            f"label {settings.data.label}: a search compares forecasts, found a column of labels; compare the "
-            "held-out scores of fits with other settings instead"
+    if (label := settings.data.label) is None:
+        required_horizon(settings)
+    else:
+        given = {"until": until, "future": future}
+        refuse(
+            [name for name, one in given.items() if one is not None],
+            f"a search for labels (--label {label})",
         )
-    required_horizon(settings)
     check_paths(data, future, covariates)
 
     from forecaster.panel.timestamps import date_text
@@ -525,11 +532,7 @@ def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
 
 
 def compare(
-    data: object,
-    horizon: int | None = None,
-    *,
-    presets: Presets = (),
-    **options: Any,
+    data: object, horizon: int | None = None, *, presets: Presets = (), **options: Any
 ) -> Leaderboard:
     """Returns the backtest of a config beside presets, all experts of the table, and baselines.
 
@@ -721,14 +724,12 @@ class Model(Generic[Kind]):
     @property
     def config(self) -> Config:
         """The settings it was fitted with, all chosen."""
-        config: Config = self.artifact.plan.as_config(self.tracking)
-        return config
+        return self.artifact.plan.as_config(self.tracking)
 
     @property
     def metrics(self) -> dict[str, Any]:
         """Validation scores of the model and the baselines, and the loss curves."""
-        found: dict[str, Any] = self.artifact.metrics
-        return found
+        return self.artifact.metrics
 
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.
@@ -862,11 +863,8 @@ class Forecaster(Model["Ensemble"]):
             horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
             samples: Write this many joint sample paths per series instead of quantiles.
             seed: Seed of the sample paths.
-            parts: Keep one file per 1,024 series, in the folder PATH.parts.
-            shard: Make only shard K/N (K from 1) of the parts; the same call without it merges them. Or (K, N).
             devices: Processes, each with a GPU of its own or a part of the cores. None = one.
             restart: Discard the parts of an interrupted run.
-            engine: Makes the parts elsewhere, as on a Ray cluster.
             overwrite: Replace the file that is there.
             data_options: fields of `DataConfig`.
 
@@ -1038,8 +1036,7 @@ class Classifier(Model["LabelEnsemble"]):
     @property
     def classes(self) -> tuple[str, ...]:
         """The labels in words, in the order of the probabilities."""
-        words: tuple[str, ...] = self.artifact.classes
-        return words
+        return self.artifact.classes
 
     @_described
     @_on_device
@@ -1062,9 +1059,47 @@ class Classifier(Model["LabelEnsemble"]):
             DataError: the table does not fit the model.
         """
         from forecaster.forecast.labelling import Labeller
+        from forecaster.panel.audit import audit_panel
 
         panel = self._open(data, covariates, data_options).only(only)
-        return Labeller(self.artifact).label(panel, progress)
+        found = tuple(audit_panel(panel, labels=True))
+        return replace(Labeller(self.artifact).label(panel, progress), findings=found)
+
+    @_described
+    @_on_device
+    def predict_to(
+        self,
+        path: str | Path,
+        data: object,
+        covariates: object = None,
+        only: str | Sequence[str] | None = None,
+        parts: bool = False,
+        shard: str | tuple[int, int] | None = None,
+        devices: int | None = None,
+        restart: bool = False,
+        engine: Engine | None = None,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+        **data_options: Any,
+    ) -> BatchResult:
+        """Writes the labels of a table of any size to a file, in bounded memory; see `Forecaster.predict_to`.
+
+        Args:
+            path: File for the labels: .csv or .parquet.
+            devices: Processes, each with a GPU of its own or a part of the cores. None = one.
+            restart: Discard the parts of an interrupted run.
+            data_options: fields of `DataConfig`.
+
+        Raises:
+            DataError: the table does not fit the model.
+            OutputError: a file cannot be written or exists, or parts of another prediction are there.
+        """
+        from forecaster.forecast.parts import Source
+        from forecaster.runs.batch_predict import predict_to
+
+        source = Source(data, None, covariates, data_options, only)
+        how = (parts, shard, devices, restart, engine, overwrite, progress)
+        return predict_to(self.artifact, Path(path), source, lambda panel: None, *how)
 
     @_described
     @_on_device
@@ -1123,11 +1158,7 @@ class Classifier(Model["LabelEnsemble"]):
 
     @_described
     def explain(
-        self,
-        data: object,
-        only: str | None = None,
-        covariates: object = None,
-        **data_options: Any,
+        self, data: object, only: str | None = None, covariates: object = None, **data_options: Any
     ) -> LabelExplanation:
         """Returns how much each step of a series adds to the probability of its label.
 
@@ -1151,8 +1182,7 @@ class Classifier(Model["LabelEnsemble"]):
         """Returns a table opened with this model's roles, its labels too where they are wanted."""
         from forecaster.forecast.parts import Source
 
-        source = Source(data, None, covariates, options)
-        return source.panel(self.artifact if labels else self.artifact.without_label())
+        return Source(data, None, covariates, options).panel(self.artifact, labels)
 
 
 class Study:
@@ -1194,7 +1224,7 @@ class Study:
         return to_kind(frame_of(self._outcome.columns()), self._kind)
 
     @property
-    def model(self) -> Forecaster:
+    def model(self) -> Forecaster | Classifier:
         """A model of the best config, fitted to all rows.
 
         Raises:
@@ -1202,4 +1232,4 @@ class Study:
         """
         if self._artifact is None:
             raise ConfigError("refit was False, so there is no model: fit(data, config=study.best)")
-        return Forecaster(self._artifact, self._outcome.plan.config.tracking)
+        return _model_of(self._artifact, self._outcome.plan.config.tracking)

@@ -310,6 +310,16 @@ class FitConfig(Section):
     from (`--from`) staying as they are. Null = off: they learn whole."""
 
 
+FORECAST_SETTINGS = (
+    *("target.lower", "target.upper", "target.integer", "model.experts", "model.head", "model.decoder"),
+    *("model.decoder_mask", "model.decoder_layers", "model.quantile_levels", "model.scale_length"),
+    *("model.lookbacks", "model.linear_units", "model.ridge_alpha", "fit.loss", "fit.refit"),
+    *("fit.validation", "fit.calibration", "fit.ensemble_size", "fit.stride", "fit.freeze_encoder"),
+    "fit.adapters",
+)
+"""Settings that a fit to labels has no use for."""
+
+
 class TrackingConfig(Section):
     """Recording of runs in MLflow."""
 

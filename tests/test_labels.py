@@ -412,6 +412,64 @@ def test_what_only_forecasts_have_is_refused(classifier):
         classifier.predict(waves(1).drop(columns="y"))
 
 
+# Many series, and searches
+
+
+def test_a_table_of_many_series_is_labelled_in_parts_and_resumed(classifier, tmp_path):
+    one, many = waves(1, 3), []
+    for number in range(1100):
+        many.append(one[one["id"] == f"s{number % 3}"].head(20).assign(id=f"t{number:04}"))
+    table, out = pd.concat(many), tmp_path / "labels.parquet"
+    whole = classifier.predict(table)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        classifier.predict_to(out, table, progress=stop)
+    assert not out.exists()
+    done = classifier.predict_to(out, table)
+    assert (done.there, done.made, done.report) == (1, 1, "1,100 series, 1,100 labels")
+    assert pl.read_parquet(out).equals(whole.rows)
+    assert [file.name for file in tmp_path.iterdir()] == ["labels.parquet"]
+    assert done.first().panel.n_series < 20
+    for part in ("1/2", "2/2"):
+        classifier.predict_to(tmp_path / "twin.csv", table, shard=part)
+    classifier.predict_to(tmp_path / "twin.csv", table)
+    whole.write(tmp_path / "whole.csv")
+    assert (tmp_path / "twin.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_processes_label_as_one_does(step_classifier, tmp_path):
+    table = pd.concat(machines(5, 1, 70).assign(id=f"m{number:04}") for number in range(1030))
+    for devices in (None, 2):
+        step_classifier.predict_to(tmp_path / f"{devices}.parquet", table, devices=devices)
+    one, two = (tmp_path / f"{devices}.parquet" for devices in (None, 2))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_search_ranks_settings_by_held_out_labels(tmp_path):
+    space = {"model.width": {"choice": [8, 16]}}
+    options = dict(config=SMALL, tracking=False, quiet=True, storage=tmp_path / "study.journal")
+    study = fc.tune(waves(), trials=2, space=space, **ROLES, **options)
+    assert isinstance(study.model, fc.Classifier)
+    trials = study.trials
+    assert trials["log_loss"].notna().all() and set(trials["state"]) == {"finished"}
+    scores = study.model.artifact.metrics["validation"]["scores"]["forecaster"]
+    assert study.best_value == scores["log_loss"] == trials["log_loss"].min()
+    with pytest.raises(
+        fc.ConfigError, match=r"model.decoder_layers: a fit to labels has no such setting"
+    ):
+        fc.tune(waves(), space={"model.decoder_layers": {"int": [1, 2]}}, **ROLES, **options)
+    with pytest.raises(fc.ConfigError, match="metric WQL: expected one of log_loss"):
+        fc.tune(waves(), metrics="WQL", **ROLES, **options)
+    with pytest.raises(
+        fc.ConfigError, match=r"--until: a search for labels .--label kind. has no such"
+    ):
+        fc.tune(waves(), until="20", **ROLES, **options)
+
+
 @pytest.mark.slow
 def test_the_shell_has_the_same_verbs(tmp_path, monkeypatch, capsys):
     from forecaster.cli import main

@@ -72,8 +72,7 @@ def backtest(
     loaded = None if data is None else api.load(model)
     if isinstance(loaded, api.Classifier):
         del given["command"]
-        options_of = ("covariates", "only", "tracking", "name")
-        result = loaded.backtest(table, **results.refuse_options(given, "backtest", *options_of))
+        result = loaded.backtest(table, **results.refuse_options(given, "backtest"))
         Screen().print_label_summary(result)
     elif loaded is not None:
         result = loaded.backtest(table, **given)

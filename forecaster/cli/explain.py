@@ -29,7 +29,7 @@ def explain(
     results.check_files({PAGES + PICTURES: out}, tables, overwrite)
     loaded = api.load(model)
     if isinstance(loaded, api.Classifier):
-        given = results.refuse_options(given, "explain", "data", "covariates", "only")
+        given = results.refuse_options(given, "explain")
     explanation = loaded.explain(**given)
     explanation.write(out)
     typer.echo(visible(explanation.report))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from forecaster.forecast.labelling import Labelling
     from forecaster.runs.batch_predict import BatchResult, Engine
 
-_LABEL_OPTIONS = ("data", "covariates", "only")
-
 
 @options.flags_of(api.Forecaster.predict_to, "path")
 def predict(
@@ -56,41 +54,26 @@ def predict(
         elsewhere = _engine(engine, address, given["devices"])
     loaded = api.load(model)
     if isinstance(loaded, api.Classifier):
-        results.check_files({ROWS: out}, tables, overwrite)
-        _label(loaded, out, plot, results.refuse_options(given | batch, "predict_to", *_LABEL_OPTIONS))
-        return
-    if out is None:
-        _print_first(loaded, plot, given)
-        return
-    with results.progress("forecasting") as update:
+        given = results.refuse_options(given, "predict_to")
+    with results.progress("predicting") as update:
+        if out is None:
+            _print_first(loaded.predict(progress=update, **given), plot)
+            return
         done = loaded.predict_to(out, engine=elsewhere, overwrite=overwrite, progress=update, **given)
     _print_outcome(done)
-    _print_parts(done, given["samples"])
+    _print_parts(done, given.get("samples"))
     if plot is not None:
         results.put(done.first(), None, plot)
 
 
-def _label(model: api.Classifier, out: Path | None, plot: Path | None, given: dict[str, Any]) -> None:
-    """Labels series or steps; prints the first rows where no file is wanted."""
+def _print_first(found: Forecast | Labelling, plot: Path | None) -> None:
+    """Prints the first rows in the place of a file."""
+    from forecaster.forecast.parts import rows_of
     from forecaster.runs.console import Screen
 
-    with results.progress("labelling") as update:
-        labels = model.predict(progress=update, **given)
-    if out is None:
-        Screen().print_rows(labels.rows)
-    _print_outcome(labels)
-    results.put(labels, out, plot)
-
-
-def _print_first(loaded: api.Forecaster, plot: Path | None, given: dict[str, Any]) -> None:
-    """Forecasts, and prints the first rows in the place of a file."""
-    from forecaster.runs.console import Screen
-
-    with results.progress("forecasting") as update:
-        forecast = loaded.predict(progress=update, **given)
-    Screen().print_rows(forecast.rows if forecast.paths is None else forecast.sample_rows)
-    _print_outcome(forecast)
-    results.put(forecast, None, plot)
+    Screen().print_rows(rows_of(found))
+    _print_outcome(found)
+    results.put(found, None, plot)
 
 
 def _print_outcome(done: BatchResult | Forecast | Labelling) -> None:

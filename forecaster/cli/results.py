@@ -74,9 +74,9 @@ def forecaster_of(model: str | Path, verb: str) -> Forecaster:
     return loaded
 
 
-def refuse_options(given: Mapping[str, object], verb: str, *allowed: str) -> dict[str, Any]:
+def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:
     """Returns the options of a verb for a model of labels; refuses those that only forecasts have."""
-    known = {*allowed, *api.data_options()}
+    known = {*signature(getattr(api.Classifier, verb)).parameters, *api.data_options()}
     usual = {
         name: part.default for name, part in signature(getattr(api.Forecaster, verb)).parameters.items()
     }

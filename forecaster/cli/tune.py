@@ -18,7 +18,9 @@ def tune(
     sets: options.Sets = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="WQL, MASE, MSE, MAE, RMSE or sMAPE; repeated: a Pareto study."),
+        typer.Option(
+            help="WQL, MASE, MSE, MAE, RMSE or sMAPE; repeated: a Pareto study. Labels: log_loss."
+        ),
     ] = None,
     **given: Any,
 ) -> None:
@@ -32,7 +34,7 @@ def tune(
 
     api.tune(
         config=load_config(config, sets or ()),
-        metrics=metric or "WQL",
+        metrics=metric,
         refit=given["out"] is not None or given["register"] is not None,
         command=shlex.join(["forecaster", *sys.argv[1:]]),
         **given,

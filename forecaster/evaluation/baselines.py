@@ -19,13 +19,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.error_scales import (
-    BLOCK_CELLS,
-    Rows,
-    Values,
-    change_sums,
-    seasonal_sums,
-)
+from forecaster.evaluation.error_scales import BLOCK_CELLS, Rows, Values, change_sums, seasonal_sums
 
 
 def seasonal_naive(
@@ -59,12 +53,7 @@ def seasonal_naive(
 
 
 def naive(
-    values: Values,
-    indptr: Rows,
-    cutoff: Rows,
-    series: Rows,
-    horizon: int,
-    levels: Sequence[float],
+    values: Values, indptr: Rows, cutoff: Rows, series: Rows, horizon: int, levels: Sequence[float]
 ) -> Values:
     """Quantiles [n, H, C, Q] around the last observed value: seasonal naive with a season of 1.
 
@@ -117,8 +106,7 @@ def gaussian(
 ) -> Values:
     """Quantiles [n, H, C, Q] of a normal distribution: point + z_τ · spread, both [n, H, C]."""
     z = np.array([NormalDist().inv_cdf(level) for level in levels])
-    quantiles: Values = np.asarray(spread)[..., None] * z + point[..., None]
-    return quantiles
+    return np.asarray(spread)[..., None] * z + point[..., None]
 
 
 def _last_of_phase(

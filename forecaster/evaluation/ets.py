@@ -107,8 +107,7 @@ def _growth(candidates: Sequence[_Candidate], damped: Floats, season_length: int
     level, trend, _, season = np.array(candidates).T
     weight = level + trend * damped[:-1] + season * (step % season_length == 0)
     added = np.vstack([np.zeros(len(candidates)), weight**2])
-    growth: Floats = np.sqrt(1 + np.cumsum(added, axis=0))
-    return growth
+    return np.sqrt(1 + np.cumsum(added, axis=0))
 
 
 def _stretches(
@@ -208,5 +207,4 @@ def _mean(rows: Floats) -> Floats:
     """Mean over the first axis of what is observed, NaN where nothing is."""
     count = (~np.isnan(rows)).sum(axis=0)
     total = np.nansum(rows, axis=0)
-    mean: Floats = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    return mean
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)

@@ -56,8 +56,7 @@ def pinball(actual: ArrayLike, quantiles: ArrayLike, levels: Sequence[float]) ->
     tau = np.asarray(levels, np.float64)
     _check_complete(y[..., None], q)
     error = y[..., None] - q
-    loss: Floats = 2 * np.maximum(tau * error, (tau - 1) * error)
-    return loss
+    return 2 * np.maximum(tau * error, (tau - 1) * error)
 
 
 def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
@@ -76,8 +75,7 @@ def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
     _check_complete(y[..., None], x)
     draws = x.shape[-1]
     rank = 2 * np.arange(1, draws + 1) - draws - 1
-    score: Floats = np.abs(x - y[..., None]).mean(axis=-1) - (x @ rank) / draws**2
-    return score
+    return np.abs(x - y[..., None]).mean(axis=-1) - (x @ rank) / draws**2
 
 
 def describe(metric: str) -> str:

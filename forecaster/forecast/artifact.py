@@ -104,9 +104,10 @@ class Artifact(Generic[Kind]):
         """Labels in words, in the order of the probabilities; none where values are forecast."""
         return self.schema.categories.get(self.schema.label or "", ())
 
-    def without_label(self) -> Artifact[Kind]:
-        """Returns the artifact with a schema that reads no column of labels."""
-        return replace(self, schema=replace(self.schema, label=None))
+    @property
+    def read_schema(self) -> Schema:
+        """Of a table to predict: without a column of labels."""
+        return replace(self.schema, label=None)
 
     def save(self, path: str | Path) -> None:
         """Writes the folder, whole or not at all; replaces an artifact that is there.

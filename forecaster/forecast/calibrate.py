@@ -184,8 +184,7 @@ def _scores(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:
     missed = held_out.actual[..., None] - median
     mirror = [_mirror(levels, place) for place in range(len(levels))]
     side = np.where(np.sign(missed) == np.sign(apart), apart, apart[..., mirror])
-    scores: Floats = np.abs(missed) / np.maximum(np.abs(side), _NONE)
-    return scores
+    return np.abs(missed) / np.maximum(np.abs(side), _NONE)
 
 
 def _mirror(levels: tuple[float, ...], place: int) -> int:

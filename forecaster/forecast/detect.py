@@ -22,8 +22,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_rows
-from forecaster.panel.audit import check_panel
-from forecaster.panel.findings import refuse_errors
+from forecaster.panel.audit import audit_panel
 from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
@@ -163,7 +162,7 @@ def detect(
         )
     if not (isinstance(beyond, SupportsFloat) and 0 < float(beyond) < np.inf):
         raise ConfigError(f"beyond {beyond!r}: expected a number above 0; 1 is the edge of the band")
-    refuse_errors(check_panel(panel))
+    audit_panel(panel)
     shape = (panel.n_rows, panel.n_channels)
     band = np.full((*shape, 3), np.nan)
     reason = np.full(shape, NO_VALUE, np.int8)

@@ -303,8 +303,7 @@ def rollout(
 def _with_residual(weights: NDArray[np.floating], residual: Floats) -> Floats:
     """Averages heads, adds the residual as one half; a token that attends to nothing stays itself."""
     mixed = 0.5 * weights.mean(axis=0, dtype=np.float64) + 0.5 * residual
-    shares: Floats = mixed / mixed.sum(axis=-1, keepdims=True)
-    return shares
+    return mixed / mixed.sum(axis=-1, keepdims=True)
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,7 @@ class Forecast:
     @property
     def median(self) -> NDArray[np.float64]:
         """[N, H, C] the point forecast, data units."""
-        median: NDArray[np.float64] = self.quantiles[..., self.levels.index(0.5)]
-        return median
+        return self.quantiles[..., self.levels.index(0.5)]
 
     @property
     def rows(self) -> Any:
@@ -123,12 +122,16 @@ class Forecast:
         return to_kind(self.rows, self.panel.kind)
 
     @property
+    def lost(self) -> tuple[int, str]:
+        """How many series and channels have no forecast, and why the first of them has none."""
+        failed = [status for status in self.status if status not in ("ok", COLD)]
+        return len(failed), failed[0] if failed else ""
+
+    @property
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
         n, horizon, channels, _ = self.quantiles.shape
-        failed = [status for status in self.status if status not in ("ok", COLD)]
-        lost = (len(failed), failed[0] if failed else "")
-        return outcome(self.panel, self.cutoff, n, n * horizon * channels, lost, self.findings)
+        return outcome(self.panel, self.cutoff, n, n * horizon * channels, self.lost, self.findings)
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""

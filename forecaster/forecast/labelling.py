@@ -34,8 +34,8 @@ from forecaster.forecast.writer import (
 )
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.label_network import LabelEnsemble
-from forecaster.panel.audit import check_panel
-from forecaster.panel.findings import Finding, refuse_errors
+from forecaster.panel.audit import audit_panel
+from forecaster.panel.findings import Finding
 from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
@@ -111,15 +111,10 @@ class Labelling:
     @property
     def report(self) -> str:
         """One line: how many series or steps have each label."""
-        known = self.known
-        count = np.bincount(self.code[known], minlength=len(self.classes)).tolist()
-        named = (f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n)
-        line = (
-            f"{number_of(self.panel.n_series, 'series', 'series')}, {number_of(len(known), 'label')}: "
-        )
-        line += ", ".join(named) or "none"
-        lost = int((~known).sum())
-        return line + (f"; {lost:,} without a label: {NO_VALUE}" if lost else "")
+        count = np.bincount(self.code[self.known], minlength=len(self.classes)).tolist()
+        named = [f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n]
+        lost = int((~self.known).sum()), NO_VALUE
+        return labels_line(self.panel.n_series, len(self.known), ", ".join(named) or "none", lost)
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.
@@ -134,6 +129,13 @@ class Labelling:
         from forecaster.forecast.label_plots import plot_labels
 
         return plot_labels(self)
+
+
+def labels_line(n_series: int, count: int, words: str, lost: tuple[int, str]) -> str:
+    """Returns one line: how many series and labels, which, and how many are missing and why."""
+    line = f"{number_of(n_series, 'series', 'series')}, {number_of(count, 'label')}"
+    line += f": {words}" if words else ""
+    return line + (f"; {lost[0]:,} without a label: {lost[1]}" if lost[0] else "")
 
 
 def words_of(classes: Sequence[str], code: Int64, dtype: str) -> list[Any]:
@@ -155,20 +157,15 @@ def _is_whole(word: str) -> bool:
 class Labeller:
     """Labels series with one artifact."""
 
-    def __init__(self, artifact: LabelArtifact, on: str | None = None):
-        """Moves the model to a device; None = a GPU if there is one."""
+    def __init__(self, artifact: LabelArtifact, on: str | None = None, lanes: int | None = None):
+        """Moves the model to a device; None = a GPU if there is one. `lanes` = concurrent batches."""
         self.artifact, self._device = artifact, on or device()
+        self._lanes = lanes or (cores() if self._device == "cpu" else 1)
         own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
         self._ensemble = own.eval().to(self._device)
 
     def label(self, panel: Panel, progress: Callable[[int, int], None] | None = None) -> Labelling:
-        """Returns the labels of all series of a panel.
-
-        Raises:
-            DataError: the audit finds errors.
-        """
-        found = check_panel(panel)
-        refuse_errors(found)
+        """Returns the labels of all series of a panel that has been audited."""
         schema, parts = self.artifact.schema, []
         for first, part in panel.parts():
             parts.append(self._steps(part) if self._ensemble.per_step else self._series(part))
@@ -176,13 +173,11 @@ class Labeller:
                 progress(first + part.n_series, panel.n_series)
         probabilities = np.concatenate(parts) if parts else np.zeros((0, len(self.artifact.classes)))
         dtype = schema.dtypes.get(schema.label or "", "String")
-        return Labelling(
-            panel, self.artifact.classes, dtype, probabilities, self._ensemble.per_step, tuple(found)
-        )
+        return Labelling(panel, self.artifact.classes, dtype, probabilities, self._ensemble.per_step)
 
     def vectors(self, panel: Panel) -> Floats:
         """Returns [N, D] a vector of each series, of its last `context_length` steps; NaN without a value."""
-        refuse_errors(check_panel(panel))
+        audit_panel(panel, labels=True)
         return self._of_series(panel, lambda inputs: self._ensemble.embed(inputs).double())
 
     def importance(self, panel: Panel, series: int) -> tuple[Floats, Floats]:
@@ -264,8 +259,7 @@ class Labeller:
             found: Floats = compute(inputs).cpu().numpy()
             return found
 
-        lanes = cores() if self._device == "cpu" else 1
-        yield from run_parallel(of_batch, range(0, max(1, len(series)), size), lanes)
+        yield from run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
 
     @torch.inference_mode()
     def _run(self, inputs: Inputs) -> Tensor:

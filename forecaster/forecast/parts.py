@@ -1,4 +1,4 @@
-"""A batch forecast in parts: one Parquet file per block of series, made by any process, then merged.
+"""A batch prediction in parts: one Parquet file per block of series, made by any process, then merged.
 
 A part appears whole or not at all; parts of another model, table or request are refused; the merged
 file does not depend on which process made which part, nor on restarts. The folder holds
@@ -17,6 +17,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,15 @@ import torch
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
-from forecaster.forecast.artifact import Artifact, load_artifact
-from forecaster.forecast.forecast import COLD, Forecast
+from forecaster.forecast.artifact import Artifact, load_any_artifact
+from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.labelling import NO_VALUE, Labeller, Labelling
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Only, Panel
 
+Predict = Callable[[Panel], Forecast | Labelling]
 _TERMS, MANIFEST = "terms.json", "manifest.json"
 SHARED = ("panel", "panel.source.json", "model")
 """Files for other processes and later starts: table as a store, its sources, model."""
@@ -54,7 +57,7 @@ class PartRecord:
 
 @dataclass(frozen=True)
 class Source:
-    """The table to forecast."""
+    """The table to predict."""
 
     data: object
     """Path, glob, URL, frame or store."""
@@ -65,20 +68,20 @@ class Source:
     roles: Mapping[str, Any] = field(default_factory=dict)
     """Columns with another name, and how the table is read."""
     only: Only = None
-    """Series to forecast."""
+    """Series to predict."""
 
     @property
     def tables(self) -> tuple[object, ...]:
         """All tables that are read."""
         return self.data, self.future, self.covariates
 
-    def panel(self, artifact: Artifact[Any]) -> Panel:
+    def panel(self, artifact: Artifact[Any], labels: bool = False) -> Panel:
         """Returns the panel of all series with a model's roles, categories and frequency.
 
-        It is in memory unless the table is a store.
+        It is in memory unless the table is a store; `labels`: with its column of labels.
         """
-        declared = config_from(None, None, self.roles).data
-        schema, fitted = artifact.schema.renamed(declared), artifact.plan.data
+        declared, fitted = config_from(None, None, self.roles).data, artifact.plan.data
+        schema = (artifact.schema if labels else artifact.read_schema).renamed(declared)
         if fitted.resample is not None and declared.agg not in (None, fitted.agg):
             raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
         others: Any = {"covariates": self.covariates, "future": self.future}
@@ -91,7 +94,8 @@ class PartitionJob:
 
     parts: str
     """Folder of the parts."""
-    window: ForecastWindow
+    window: ForecastWindow | None
+    """None = labels."""
     n_series: int
     source: Source
     """For other processes a store."""
@@ -107,11 +111,23 @@ class PartitionJob:
         """Returns the first series of a block, and the one after its last."""
         return number * BLOCK, min((number + 1) * BLOCK, self.n_series)
 
-    def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predictor, Panel]:
-        """Returns the model on a device and the panel; `lanes` = concurrent batches."""
-        artifact = load_artifact(self.model)
+    def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predict, Panel]:
+        """Returns what predicts on a device and the panel; `lanes` = concurrent batches."""
+        artifact = load_any_artifact(self.model)
         panel = self.source.panel(artifact).only(self.source.only)
-        return Predictor(artifact, device, lanes), panel
+        return prediction(artifact, self.window, device, lanes), panel
+
+
+def prediction(
+    artifact: Artifact[Any],
+    window: ForecastWindow | None,
+    device: str | None = None,
+    lanes: int | None = None,
+) -> Predict:
+    """Returns the function that forecasts, or labels, the series of a panel."""
+    if window is None:
+        return Labeller(artifact, device, lanes).label
+    return partial(Predictor(artifact, device, lanes).forecast, window=window)
 
 
 def reading_with(fitted: DataConfig, roles: Mapping[str, Any]) -> DataConfig:
@@ -125,38 +141,37 @@ def part_name(number: int) -> str:
     return f"part-{number:06d}.parquet"
 
 
-def forecast_block(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> Forecast:
-    """Returns the forecast of one block: the same bits in any process."""
-    return predictor.forecast(panel.between(*job.series_of(number)), job.window)
-
-
-def write_part(predictor: Predictor, panel: Panel, number: int, job: PartitionJob) -> PartRecord:
-    """Forecasts one block and writes its part and record.
+def write_part(predict: Predict, panel: Panel, number: int, job: PartitionJob) -> PartRecord:
+    """Predicts one block, the same bits in any process, and writes its part and record.
 
     Raises:
         OutputError: it cannot be written.
     """
-    forecast = forecast_block(predictor, panel, number, job)
-    rows, content = rows_of(forecast), io.BytesIO()
+    found = predict(panel.between(*job.series_of(number)))
+    rows, content = rows_of(found), io.BytesIO()
     rows.write_parquet(content)
     part = Path(job.parts) / part_name(number)
     with atomic_file(part) as partial:
         partial.write_bytes(content.getbuffer())
     sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
-    record = PartRecord(part.name, *counts_of(forecast), rows.height, sha256)
+    record = PartRecord(part.name, *counts_of(found), rows.height, sha256)
     _write_json(part.with_suffix(".json"), asdict(record))
     return record
 
 
-def rows_of(forecast: Forecast) -> Any:
+def rows_of(found: Forecast | Labelling) -> Any:
     """Returns the rows that a part holds: sample paths where these were requested."""
-    return forecast.rows if forecast.paths is None else forecast.sample_rows
+    if isinstance(found, Labelling) or found.paths is None:
+        return found.rows
+    return found.sample_rows
 
 
-def counts_of(forecast: Forecast) -> tuple[int, int, str]:
-    """Returns the number of series, of channels in them without a forecast, and the first one's reason."""
-    reasons = [status for status in forecast.status if status not in ("ok", COLD)]
-    return len(forecast.series), len(reasons), reasons[0] if reasons else ""
+def counts_of(found: Forecast | Labelling) -> tuple[int, int, str]:
+    """Returns the number of series, of channels or labels that are missing, and the first one's reason."""
+    if isinstance(found, Labelling):
+        missing = int((~found.known).sum())
+        return found.panel.n_series, missing, NO_VALUE if missing else ""
+    return len(found.series), *found.lost
 
 
 class Partitions:
@@ -242,19 +257,23 @@ class Partitions:
             raise OutputError(f"{folder}: exists and is not a folder of parts; choose another --out")
 
 
-def terms(artifact: Artifact, panel: Panel, window: ForecastWindow, device: str) -> dict[str, Any]:
+def terms(
+    artifact: Artifact[Any], panel: Panel, window: ForecastWindow | None, device: str
+) -> dict[str, Any]:
     """Returns what all parts of one result have in common, by its name in messages."""
     data = panel.schema.to_dict() | {"reasons": None}
+    asked: dict[str, Any] = {}
+    if window is not None:
+        cutoff = "own" if window.cutoff is None else panel.calendar.text(window.cutoff)
+        asked = {"cutoff": cutoff, "horizon": window.horizon}
+        asked |= {"samples": window.num_samples, "seed": window.seed}
     return {
         "format": 1,
         "model": digest_of(artifact),
         "data": _digest(panel.fingerprint(), data),
         "series": panel.n_series,
         "block": BLOCK,
-        "cutoff": "own" if window.cutoff is None else panel.calendar.text(window.cutoff),
-        "horizon": window.horizon,
-        "samples": window.num_samples,
-        "seed": window.seed,
+        **asked,
         "device": torch.device(device).type,  # CPU and GPU round differently
         "torch": torch.__version__,
     }
@@ -288,7 +307,7 @@ def _check_terms(folder: Path, found: Mapping[str, Any], terms: Mapping[str, Any
     if names:
         values = "; ".join(f"{n} {shown(found.get(n))} there, {shown(terms[n])} now" for n in names)
         raise OutputError(
-            f"{folder}: holds finished parts of another forecast ({values}): give the same model, data "
+            f"{folder}: holds finished parts of another prediction ({values}): give the same model, data "
             "and arguments again to finish it, or --restart to begin anew"
         )
 

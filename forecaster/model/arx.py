@@ -46,23 +46,17 @@ class ArxForecast(nn.Module):
         self.absolute = config.driver_units == "training"
         self.tail = min(TAIL, config.memory)
         count = self.tail + 2 + MOST_DRIVERS + 1
-        self.maps: Tensor
+        self.maps = nn.Buffer(torch.zeros(2, channels, count, shape.horizon))
         """[EARLY or ALL, C + 1, N, H]; code 0 has none. The last row is the number per lead."""
-        self.register_buffer("maps", torch.zeros(2, channels, count, shape.horizon))
-        self.column: Tensor
-        self.lag: Tensor
+        self.column, self.lag = (
+            nn.Buffer(torch.zeros(channels, MOST_DRIVERS, dtype=torch.int64)) for _ in range(2)
+        )
         """[C + 1, F] steps back from the cutoff; a column from K on is the square of one before."""
-        for name in ("column", "lag"):
-            buffer = torch.zeros(channels, MOST_DRIVERS, dtype=torch.int64)
-            self.register_buffer(name, buffer)
-        self.used: Tensor
+        self.used = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
         """[C + 1] whether a channel has drivers."""
-        self.register_buffer("used", torch.zeros(channels, dtype=torch.bool))
-        self.loc: Tensor
-        self.spread: Tensor
+        self.loc = nn.Buffer(torch.zeros(columns, dtype=torch.float64))
+        self.spread = nn.Buffer(torch.ones(columns, dtype=torch.float64))
         """[K] mean and spread of each driver column in the training rows."""
-        self.register_buffer("loc", torch.zeros(columns, dtype=torch.float64))
-        self.register_buffer("spread", torch.ones(columns, dtype=torch.float64))
         self.held_out: Tensor | None = None
         """[block, C + 1, N, H] for training windows, as `LinearForecast.held_out`; None when not training."""
 
@@ -103,8 +97,7 @@ class ArxForecast(nn.Module):
         missed = mapped(read.flatten(0, 1), maps[:, : read.shape[2]], group)
         missed = missed.unflatten(0, (-1, len(shifts)))
         along = maps[group, -1].unflatten(0, (-1, len(shifts)))
-        forecast: Tensor = linear + missed + (linear - level) * along
-        return forecast
+        return linear + missed + (linear - level) * along
 
     def own(
         self,

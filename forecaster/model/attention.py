@@ -86,8 +86,7 @@ class MultiHeadAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool
     ) -> Float[Tensor, "B N D"]:
         mixed = self.kernel(query, key, value, seen, causal)
-        joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
-        return joined
+        return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, tokens: Tensor) -> Tensor:
         heads: Tensor = tokens.unflatten(-1, (self.heads, -1))
@@ -144,5 +143,4 @@ class KeyValueCache:
         query = query.flatten(3, 4).flatten(0, 1)  # [windows · C, A, S · N, E]
         mixed = attention.attend(query, *self._memory, memory.seen, False)
         mixed = mixed.unflatten(1, (self.paths, -1)).unflatten(0, (-1, self.channels))
-        unfolded: Tensor = mixed.transpose(1, 2).flatten(0, 2)
-        return unfolded
+        return mixed.transpose(1, 2).flatten(0, 2)

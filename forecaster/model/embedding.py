@@ -210,13 +210,11 @@ class Embedding(nn.Module):
 
     def known_numbers(self, inputs: Inputs) -> Float[Tensor, "B T K"]:
         """Returns standardised known covariates of context and horizon, 0 where missing."""
-        numbers: Tensor = self.known_scaler(inputs.known, inputs.known_observed)
-        return numbers
+        return self.known_scaler(inputs.known, inputs.known_observed)
 
     def static_numbers(self, inputs: Inputs) -> Float[Tensor, "B S"]:
         """Returns standardised static numbers, 0 where missing."""
-        numbers: Tensor = self.static_scaler(inputs.static, ~inputs.static.isnan())
-        return numbers
+        return self.static_scaler(inputs.static, ~inputs.static.isnan())
 
     def _past(self, inputs: Inputs) -> Covariates:
         span = self._span(future=False)

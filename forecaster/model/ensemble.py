@@ -47,14 +47,12 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         self.weights = tuple(weights)
         self.levels = members[0].config.quantile_levels
-        self.conformal_factors: Tensor | None
-        self.register_buffer("conformal_factors", conformal_factors)
+        self.conformal_factors = None if conformal_factors is None else nn.Buffer(conformal_factors)
         self.target = target or TargetConfig()
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
         """Returns rising quantiles in data units; `key` seeds the sample paths of each window."""
-        quantiles: Tensor = self.predict(inputs, key).quantiles
-        return quantiles
+        return self.predict(inputs, key).quantiles
 
     def predict(
         self, inputs: Inputs, key: Int[Tensor, " B"] | None = None, paths: int | None = None
@@ -79,8 +77,7 @@ class Ensemble(nn.Module):
 
     def scale(self, inputs: Inputs) -> Scale:
         """Returns the scale of these windows: the units of conformal factors and residuals."""
-        found: Scale = self.members[0].scale(inputs)  # type: ignore[operator]
-        return found
+        return self.members[0].scale(inputs)  # type: ignore[operator]
 
     @property
     def forecasts_cold(self) -> bool:
@@ -114,8 +111,7 @@ class Ensemble(nn.Module):
     def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
         found = [member.predict(inputs, key, paths) for member in self.members]  # type: ignore[operator]
         if len(found) == 1:
-            only: Prediction = found[0]
-            return only
+            return found[0]
         quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*found, strict=True))
         if drawn is not None:
             return prediction_from_paths(drawn, self.levels)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -79,20 +79,12 @@ ETS = tuple(
 )
 """Candidates of the expert `ets`."""
 
-GENERAL: tuple[Expert, ...] = (
-    "naive",
-    "drift",
-    "long_mean",
-    "level_0.1",
-    "level_0.3",
-    "level_0.8",
-    "damped_trend",
-    "theta",
-    "ets",
-)
 SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season")
 SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
-"""Experts of any table, of a season, and of a second one; `tsb` and `linear` are the others."""
+GENERAL = tuple(
+    name for name in get_args(Expert) if name not in (*SEASONAL, *SECOND, "tsb", "linear", "arx")
+)
+"""Experts of any table; those above are of a season, and of a second one."""
 
 
 class Pool(NamedTuple):
@@ -120,13 +112,11 @@ class Pool(NamedTuple):
 
     def mean(self) -> Float[Tensor, "R H"]:
         """Returns the weighted mean of the experts."""
-        found: Tensor = (self.weights[:, None] * self.forecasts).sum(dim=-1)
-        return found
+        return (self.weights[:, None] * self.forecasts).sum(dim=-1)
 
     def mean_error(self) -> Float[Tensor, " R"]:
         """Returns the weighted mean of their errors."""
-        found: Tensor = (self.weights * self.error).sum(dim=-1)
-        return found
+        return (self.weights * self.error).sum(dim=-1)
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
@@ -166,36 +156,29 @@ class Experts(nn.Module):
         self.longest = (0, 1, 2, 4, *((_SOME,) if some > _SOME else ()), some, 3 * some)
         """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, L − 1."""
         normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
-        self.offsets: Tensor
-        """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
-        class of history: first those of the weighted mean, then those of each expert alone."""
         wider = [3.0] * 3 + [1.5] * (len(self.longest) - 4) + [1.25] * 2
         initial = torch.tensor(wider)[:, None, None, None] * normal
-        self.initial: Tensor
+        self.initial = nn.Buffer(initial, persistent=False)
         """[L, 1, 1, Q] the same where no residuals are known."""
-        self.register_buffer("initial", initial, persistent=False)
         offsets = initial.expand(-1, 1 + len(self.names), shape.horizon, -1)
-        self.register_buffer("offsets", offsets.clone())
-        self.width: Tensor
+        self.offsets = nn.Buffer(offsets.clone())
+        """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
+        class of history: first those of the weighted mean, then those of each expert alone."""
+        self.width = nn.Buffer(torch.ones(shape.channels + 1))
         """[C + 1] of the bands of a channel relative to the others'."""
-        self.register_buffer("width", torch.ones(shape.channels + 1))
-        self.worse: Tensor
+        self.worse = nn.Buffer(torch.zeros(len(self.longest) + 1, len(self.names)))
         """[L, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on those
         whose history is cut to each class."""
-        self.register_buffer("worse", torch.zeros(len(self.longest) + 1, len(self.names)))
-        self.intermittent: Tensor
+        self.intermittent = nn.Buffer(torch.zeros(shape.channels + 1, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
-        self.register_buffer("intermittent", torch.zeros(shape.channels + 1, dtype=torch.bool))
         self._statics = tuple(
             size if size <= _MOST_CATEGORIES else 0 for size in shape.static_categories
         )
         sizes = 1 + shape.static + sum(self._statics)
-        self.cold_level: Tensor
+        self.cold_level = nn.Buffer(torch.zeros(shape.channels + 1, sizes).double())
         """[C + 1, F] level of a series without history per feature of `statics`, data units."""
-        self.register_buffer("cold_level", torch.zeros(shape.channels + 1, sizes).double())
-        self.cold_scale: Tensor
+        self.cold_scale = nn.Buffer(torch.zeros(shape.channels + 1).double())
         """[C + 1] its spread; 0 = it cannot be forecast: too few series had a level to learn from."""
-        self.register_buffer("cold_scale", torch.zeros(shape.channels + 1).double())
         # The matrices of what linear experts do to a history, by name; they follow from the config.
         self.filters = Filters(self._filters())
 
@@ -244,12 +227,8 @@ class Experts(nn.Module):
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""
-        seen = inputs.history_observed
-        early = seen[:, : -self.longest[-2]] if seen.shape[1] > self.longest[-2] else seen
-        late = early[:, -_SOME:].any(dim=1)  # as a rule enough, in a tenth of the time
-        if not torch.compiler.is_exporting() and bool(late.all()):
-            return ~late
-        return ~early.any(dim=1)
+        seen, season = inputs.history_observed, self.longest[-2]
+        return ~seen[:, : max(0, seen.shape[1] - season) or None].any(dim=1)
 
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""
@@ -480,8 +459,7 @@ class Filters(nn.Module):
             self.register_buffer(name, torch.from_numpy(matrix).float(), persistent=False)
 
     def __getitem__(self, name: str) -> Tensor:
-        found: Tensor = getattr(self, name)
-        return found
+        return getattr(self, name)
 
 
 def fill(
@@ -581,15 +559,13 @@ def _prediction_errors(weights: NDArray[np.float64], memory: int) -> NDArray[np.
 
 def _averages(memory: int, alpha: float) -> NDArray[np.float64]:
     weights = (1 - alpha) ** np.arange(memory - 1.0, -1, -1)
-    found: NDArray[np.float64] = weights / weights.sum()
-    return found
+    return weights / weights.sum()
 
 
 def _blocks(windows: Shaped[Tensor, "R J K"], season: int, most: int) -> Shaped[Tensor, "R J N S"]:
     """The last whole seasons, oldest first."""
     count = min(most, windows.shape[-1] // season)
-    blocks: Tensor = windows[..., -count * season :].unflatten(-1, (count, season))
-    return blocks
+    return windows[..., -count * season :].unflatten(-1, (count, season))
 
 
 def _season(
@@ -652,8 +628,7 @@ def _count_by_phase(length: Int[Tensor, "R J"], season: int) -> Int[Tensor, "R J
 
 def _taken(values: Shaped[Tensor, "R T"], at: Int[Tensor, "*N"]) -> Tensor:
     """[R, *N] values at some steps of each row."""
-    found: Tensor = values.index_select(1, at.flatten()).unflatten(1, at.shape)
-    return found
+    return values.index_select(1, at.flatten()).unflatten(1, at.shape)
 
 
 def _chance(demand: Float[Tensor, "R J K"], length: Int[Tensor, "R J"]) -> Float[Tensor, "R J 1"]:

@@ -100,9 +100,8 @@ class QuantileHead(Head):
         super().__init__()
         self.size = len(levels)
         self.median = levels.index(0.5)
-        self.levels: Tensor
         # Not in the state: the levels are settings, and settings live in the config only.
-        self.register_buffer("levels", torch.tensor(levels), persistent=False)
+        self.levels = nn.Buffer(torch.tensor(levels), persistent=False)
 
     def initial_bias(self) -> Float[Tensor, " Q"]:
         """Returns the raw numbers of a standard normal in scaled units."""
@@ -181,9 +180,7 @@ class StudentTHead(Head):
 
     def __init__(self, levels: tuple[float, ...]):
         super().__init__()
-        self.coefficients: Tensor
-        found = _quantile_coefficients(levels).clone()
-        self.register_buffer("coefficients", found, persistent=False)
+        self.coefficients = nn.Buffer(_quantile_coefficients(levels).clone(), persistent=False)
 
     def initial_bias(self) -> Float[Tensor, " P"]:
         """Returns the raw numbers of mean 0 and variance 1 in scaled units."""
@@ -289,8 +286,7 @@ class BinnedHead(Head):
         super().__init__()
         self.vocabulary, self.smoothing = vocabulary or Vocabulary(), smoothing
         self.size = self.vocabulary.bins
-        self.levels: Tensor
-        self.register_buffer("levels", torch.tensor(levels), persistent=False)
+        self.levels = nn.Buffer(torch.tensor(levels), persistent=False)
 
     def initial_bias(self) -> Float[Tensor, " P"]:
         """Returns the log-density of a standard normal in scaled units."""

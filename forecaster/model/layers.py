@@ -53,8 +53,7 @@ class FeedForward(nn.Module):
         self.activation = F.gelu if config.style == "modern" else F.relu
 
     def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
-        changed: Tensor = self.contract(self.activation(self.expand(tokens)))
-        return changed
+        return self.contract(self.activation(self.expand(tokens)))
 
 
 class Residual(nn.Module):
@@ -90,8 +89,7 @@ def attend_across_channels(
     beside = tokens.unflatten(0, (-1, channels)).transpose(1, 2).contiguous()  # [windows, N, C, D]
     real = seen.unflatten(0, (-1, channels)).transpose(1, 2).flatten(0, 1)
     mixed = attention(beside.flatten(0, 1), beside.flatten(0, 1), real)
-    unfolded: Tensor = mixed.unflatten(0, beside.shape[:2]).transpose(1, 2).flatten(0, 1)
-    return unfolded
+    return mixed.unflatten(0, beside.shape[:2]).transpose(1, 2).flatten(0, 1)
 
 
 class EncoderLayer(nn.Module):
@@ -126,8 +124,7 @@ class EncoderLayer(nn.Module):
                 self.channel_norm,
                 lambda own: attend_across_channels(across, own, seen, channels),
             )
-        changed: Tensor = self.residual(tokens, self.feed_forward_norm, self.feed_forward)
-        return changed
+        return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -169,14 +166,12 @@ class DecoderLayer(nn.Module):
         def attend(own: Tensor) -> Tensor:
             if cache is not None:
                 return cache.self_attention(self.attention, own)
-            mixed: Tensor = self.attention(own, own, causal=causal)
-            return mixed
+            return self.attention(own, own, causal=causal)
 
         def cross_attend(own: Tensor) -> Tensor:
             if cache is not None:
                 return cache.cross_attention(self.cross, own, memory)
-            mixed: Tensor = self.cross(own, memory.tokens, memory.seen)
-            return mixed
+            return self.cross(own, memory.tokens, memory.seen)
 
         tokens = self.residual(tokens, self.attention_norm, attend)
         if (across := self.channel_attention) is not None:
@@ -186,8 +181,7 @@ class DecoderLayer(nn.Module):
                 lambda own: attend_across_channels(across, own, shown, channels),
             )
         tokens = self.residual(tokens, self.cross_norm, cross_attend)
-        changed: Tensor = self.residual(tokens, self.feed_forward_norm, self.feed_forward)
-        return changed
+        return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
 
 
 class ConvStem(nn.Module):
@@ -212,5 +206,4 @@ class ConvStem(nn.Module):
         along: Tensor = self.along.bias
         for k, weight in enumerate(self.along.weight.unbind(dim=1)):
             along = along + weight * padded[:, k : k + length]
-        mixed: Tensor = tokens + self.across(F.gelu(along))
-        return mixed
+        return tokens + self.across(F.gelu(along))

@@ -85,8 +85,7 @@ class Learner(pl.LightningModule):
             raise FitError(self._blame([self._not_finite(total, batch)], "loss"))
         self._losses.append(loss)
         # Ranks average their gradients; each rank's loss is per cell of all ranks.
-        own: Tensor = total.sum() / (cells / self.trainer.world_size)
-        return own
+        return total.sum() / (cells / self.trainer.world_size)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         with self._memory_advice():
@@ -183,10 +182,7 @@ class Learner(pl.LightningModule):
             return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     @contextmanager
     def _memory_advice(self) -> Iterator[None]:
@@ -203,8 +199,7 @@ class Learner(pl.LightningModule):
             ) from None
 
     def _sum_over_ranks(self, *sums: Tensor) -> Tensor:
-        reduced: Tensor = self.trainer.strategy.reduce(torch.stack(sums), reduce_op="sum")
-        return reduced
+        return self.trainer.strategy.reduce(torch.stack(sums), reduce_op="sum")
 
     def _not_finite(self, total: Float[Tensor, " B"], batch: Batch) -> _Fault:
         bad = batch.series[~torch.isfinite(len(total) * total)]  # their sum may be what is not

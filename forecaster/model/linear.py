@@ -91,10 +91,9 @@ class LinearForecast(nn.Module):
         if config.decoder_mask == "full":
             last = np.full_like(lead, self.horizon)
         feature = np.arange(size * _pools(spans[-1:], step)) // max(size, 1) * step
-        self.allowed: Tensor
-        """[F ahead, H] 1 where a lead may see a feature of the horizon."""
         allowed = torch.from_numpy((feature[:, None] <= last).astype(np.float32))
-        self.register_buffer("allowed", allowed, persistent=False)
+        self.allowed = nn.Buffer(allowed, persistent=False)
+        """[F ahead, H] 1 where a lead may see a feature of the horizon."""
         sizes = [lookback + self.calendar + before + len(feature) for lookback in self.lookbacks]
         self.maps = nn.ParameterList(
             nn.Parameter(torch.zeros(2, self.places, n, self.horizon), requires_grad=False)
@@ -105,10 +104,9 @@ class LinearForecast(nn.Module):
         """Maps for training windows, one for each training span, while training; else none."""
         self.step = 1.0
         """Units of time between rows; of `held_out`."""
-        self.spread: Tensor | None
-        """[C + 1] of the training rows of each channel, data units, for linear_units training."""
         training = config.linear_units == "training"
-        self.register_buffer("spread", torch.ones(shape.channels + 1).double() if training else None)
+        self.spread = nn.Buffer(torch.ones(shape.channels + 1).double()) if training else None
+        """[C + 1] of the training rows of each channel, data units, for linear_units training."""
         self.apart = config.linear_units if isinstance(config.linear_units, int) else None
         """Steps between values whose mean distance is the unit of the maps; None = another unit."""
         self.period = config.linear_period
@@ -174,8 +172,7 @@ class LinearForecast(nn.Module):
                 if others is not None:
                     ahead = ahead + mapped(others, maps[:, lookback:], own)
                 forecasts.append(level + ahead - level * mapped(there, maps[:, :lookback], own))
-        center: Tensor = torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
-        return center
+        return torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
 
     def times(
         self, inputs: Inputs, time: Int[Tensor, " B"], shifts: Sequence[int]

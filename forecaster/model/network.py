@@ -53,9 +53,8 @@ class Network(nn.Module):
         self.experts: Experts | None = None
         if config.experts:
             self.experts = Experts(config, shape)
-            self.network_weight: Tensor
+            self.network_weight = nn.Buffer(torch.ones(shape.channels + 1))
             """[C + 1] weight of the network in the forecast of each channel; the rest is the experts'."""
-            self.register_buffer("network_weight", torch.ones(shape.channels + 1))
             self.settled: tuple[float, float] | None = None
             """Smallest and largest network weight where they may not be read from the tensor: in a graph."""
         if not self.output.weight.is_meta:  # counting parameters needs no values
@@ -67,8 +66,7 @@ class Network(nn.Module):
 
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
         """Returns quantiles in data units; `key` seeds the sample paths of each window."""
-        quantiles: Tensor = self.predict(inputs, key).quantiles
-        return quantiles
+        return self.predict(inputs, key).quantiles
 
     def predict(
         self, inputs: Inputs, key: Int[Tensor, " B"] | None = None, paths: int | None = None
@@ -112,10 +110,7 @@ class Network(nn.Module):
     def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
         """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
         assert self.experts is not None
-        found: Pool = self.experts(
-            inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time
-        )
-        return found
+        return self.experts(inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time)
 
     def expert_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
         """Returns the quantiles of the experts without the network, data units."""
@@ -210,8 +205,7 @@ class Network(nn.Module):
                 own = layer(own, memory, True, visible, channels, cache)
             values = choose(self._raw(own, channels, targets), scale, number * patch + 1)
             generated.append(values)
-        drawn: Tensor = torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
-        return drawn
+        return torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
 
     @property
     def longest_horizon(self) -> int | None:

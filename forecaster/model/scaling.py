@@ -54,10 +54,8 @@ class ContextScaler(nn.Module):
         """
         super().__init__()
         self.length = length
-        self.loc: Tensor
-        self.scale: Tensor
-        self.register_buffer("loc", torch.zeros(channels + 1, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones(channels + 1, dtype=torch.float64))
+        self.loc = nn.Buffer(torch.zeros(channels + 1, dtype=torch.float64))
+        self.scale = nn.Buffer(torch.ones(channels + 1, dtype=torch.float64))
 
     def forward(
         self,
@@ -108,10 +106,8 @@ class Standardizer(nn.Module):
 
     def __init__(self, covariates: int):
         super().__init__()
-        self.loc: Tensor
-        self.scale: Tensor
-        self.register_buffer("loc", torch.zeros(covariates, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones(covariates, dtype=torch.float64))
+        self.loc = nn.Buffer(torch.zeros(covariates, dtype=torch.float64))
+        self.scale = nn.Buffer(torch.ones(covariates, dtype=torch.float64))
 
     def forward(
         self, values: Float[Tensor, "*B X"], observed: Bool[Tensor, "*B X"]

@@ -177,8 +177,7 @@ def _carry_words(table: nn.Module, words: Names, source: nn.Module, known: Names
 
 
 def _embedding(network: Network, kind: str) -> nn.ModuleList:
-    found: nn.ModuleList = getattr(network.embedding, f"{kind}_embedding")
-    return found
+    return getattr(network.embedding, f"{kind}_embedding")
 
 
 def _width(table: nn.Module) -> int:
@@ -321,8 +320,7 @@ class Adapted(nn.Module):
         nn.init.zeros_(self.up.weight)  # starts as the map itself
 
     def forward(self, numbers: Float[Tensor, "*B X"]) -> Float[Tensor, "*B Y"]:
-        changed: Tensor = self.linear(numbers) + self.up(self.down(numbers))
-        return changed
+        return self.linear(numbers) + self.up(self.down(numbers))
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import TargetConfig
 from forecaster.panel.arrays import PART_CELLS
-from forecaster.panel.findings import Finding, Severity, listing, worst_first
+from forecaster.panel.findings import Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
 
 Ints = NDArray[np.int64]
@@ -189,7 +189,7 @@ def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
 
 
 def check_panel(
-    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None
+    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None, labels: bool = False
 ) -> list[Finding]:
     """Returns the findings on a panel, worst first, including those made while it was built.
 
@@ -197,15 +197,29 @@ def check_panel(
         panel: any panel.
         horizon: steps that will be forecast; None skips rules that depend on it.
         target: bounds that forecasts are held to already.
+        labels: whether series are to be labelled, not forecast.
     """
     facts, found = facts_of(panel, horizon, target or TargetConfig()), [*panel.notes]
-    labelled = panel.schema.label is not None
-    for rule in () if labelled else TARGET_RULES:
+    labels = labels or panel.schema.label is not None
+    for rule in () if labels else TARGET_RULES:
         for channel, name in enumerate(panel.schema.target):
             found += rule(facts, channel, name)
-    for table_rule in LABEL_RULES if labelled else TABLE_RULES:
+    for table_rule in LABEL_RULES if labels else TABLE_RULES:
         found += table_rule(facts)
     return worst_first(found)
+
+
+def audit_panel(
+    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None, labels: bool = False
+) -> list[Finding]:
+    """Returns the findings of `check_panel`.
+
+    Raises:
+        DataError: there are errors among them; all at once.
+    """
+    found = check_panel(panel, horizon, target, labels)
+    refuse_errors(found)
+    return found
 
 
 def _on_series(
@@ -343,8 +357,7 @@ def _changing(
 
 def _leaps(before: Floats, after: Floats) -> Bools:
     one, other = np.abs(before), np.abs(after)
-    leaps: Bools = np.maximum(one, other) > 2**_NEAREST * np.minimum(one, other)
-    return leaps
+    return np.maximum(one, other) > 2**_NEAREST * np.minimum(one, other)
 
 
 def _sign_changes(before: Floats, after: Floats) -> Bools:
@@ -728,8 +741,7 @@ def _correlation(one: Floats, other: Floats) -> Floats:
     alike = np.abs(product) / np.sqrt(np.where(usable, power[0] * power[1], 1))
     alike = np.where(usable, alike, np.nan)
     alike[:, ~usable.any(axis=0)] = 0
-    median: Floats = np.nanmedian(alike, axis=0)
-    return median
+    return np.nanmedian(alike, axis=0)
 
 
 TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts)

@@ -569,7 +569,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
         # Unlike the class itself, a URI finds the bucket's region.
         bucket = pyarrow.fs.FileSystem.from_uri(f"s3://{path.split('/')[0]}")[0]
         return ArrowFSWrapper(bucket), path
-    return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+    return fsspec.core.url_to_fs(url)
 
 
 @contextmanager

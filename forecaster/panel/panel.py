@@ -95,8 +95,7 @@ class Panel:
         if not self.keys.width:
             return [Path(self.name).stem if self.kind == "file" else "series"]
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
-        labels: list[str] = self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
-        return labels
+        return self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
 
     def series_named(self, label: str) -> int:
         """Returns the number of the series of this label.
@@ -146,21 +145,20 @@ class Panel:
 
     def some(self, series: Ints) -> Panel:
         """Returns the panel of series by their numbers, in this order."""
-        begin, length = self.indptr[series], np.diff(self.indptr)[series]
-        indptr = np.append(0, np.cumsum(length))
-        values, codes, time = resized(
-            begin, length, indptr, (self.values, np.nan), (self.codes, MISSING), (self.time, NO_TIME)
-        )
+        length = np.diff(self.indptr)[series]
         return replace(
-            self,
+            self._resized(self.indptr[series], length, np.append(0, np.cumsum(length))),
             keys=self.keys[series] if self.keys.width else self.keys,
-            values=values,
-            codes=codes,
-            time=time,
-            indptr=indptr,
             static=self.static[series],
             static_codes=self.static_codes[series],
         )
+
+    def _resized(self, begin: Ints, length: Ints, indptr: Ints) -> Panel:
+        """Returns the panel with other rows in each series: see `resized`."""
+        values, codes, time = resized(
+            begin, length, indptr, (self.values, np.nan), (self.codes, MISSING), (self.time, NO_TIME)
+        )
+        return replace(self, values=values, codes=codes, time=time, indptr=indptr)
 
     def series_at(self, rows: Ints | int) -> Ints:
         """Returns the numbers of the series that own rows."""
@@ -257,10 +255,7 @@ class Panel:
         indptr = np.concatenate(([0], np.cumsum(length + added))).astype(np.int64)
         if (begin == self.indptr[:-1]).all() and (indptr == self.indptr).all():
             return self
-        values, codes, time = resized(
-            begin, length, indptr, (self.values, np.nan), (self.codes, MISSING), (self.time, NO_TIME)
-        )
-        return replace(self, values=values, codes=codes, time=time, indptr=indptr)
+        return self._resized(begin, length, indptr)
 
     def rows_until(self, time: int | Ints, series: Ints | None = None) -> Ints:
         """Returns the first row after a time of each series, or of those named; else the row after its last."""

@@ -1,7 +1,7 @@
 """Which column is what, as one frozen `Schema`, with the reason for every column's role.
 
 A schema holds all that is needed to read another table the same way, and travels with the artifact as
-JSON. Old files keep loading: unknown keys are ignored and absent ones have defaults.
+JSON: unknown keys are ignored and absent ones have defaults.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import TypeAdapter
 
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
@@ -23,11 +23,6 @@ from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
 _PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
-
-
-def _countries(stored: Any) -> Any:
-    # Older schemas hold one country, or null.
-    return (stored,) if isinstance(stored, str) else stored or ()
 
 
 def holiday_columns(countries: Names) -> Names:
@@ -56,7 +51,7 @@ class Schema:
     """Decimal marks of columns of numbers that were text; "" where files had both."""
     season_length: int | None = None
     """Steps of the main season where declared or found; None = it follows from the step."""
-    holidays: Annotated[Names, BeforeValidator(_countries)] = ()
+    holidays: Names = ()
     """Countries whose public holidays are the last known covariates, made from the calendar."""
     series: Names = ()
     """Columns that together name a series."""

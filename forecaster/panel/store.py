@@ -195,8 +195,7 @@ def _header(array: NDArray[Any], rows: int) -> bytes:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, mmap_mode="r")
-    return array
+    return np.load(path, mmap_mode="r")
 
 
 def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:

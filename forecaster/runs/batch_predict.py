@@ -1,4 +1,4 @@
-"""Batch prediction: the forecast of every series of a table of any size, written to a file or in parts.
+"""Batch prediction: forecasts or labels of every series of a table of any size, written to a file or in parts.
 
 Memory is bounded by blocks of 1,024 series; a table that needs more than half of the free memory is
 first converted to a store. A call that was killed resumes when it is repeated. Shards, devices, engines
@@ -23,6 +23,7 @@ from forecaster.errors import ConfigError, OutputError, check_count, is_count
 from forecaster.files import atomic_file, check_writable, only_writer
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
+from forecaster.forecast.labelling import Labelling, labels_line
 from forecaster.forecast.parts import (
     SHARED,
     PartitionJob,
@@ -30,16 +31,17 @@ from forecaster.forecast.parts import (
     PartRecord,
     Source,
     counts_of,
-    forecast_block,
+    prediction,
     reading_with,
     rows_of,
     terms,
     write_part,
 )
 from forecaster.forecast.plots import PANELS
-from forecaster.forecast.predictor import ForecastWindow, Predictor, Progress, audited
+from forecaster.forecast.predictor import ForecastWindow, Progress, audited
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
+from forecaster.panel.audit import audit_panel
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import find_files, parquet_cells
@@ -63,7 +65,6 @@ _ROLES = (
     "time",
     "series",
     "target",
-    "label",
     "known",
     "past",
     "static",
@@ -92,15 +93,15 @@ class BatchResult:
     """One line: how many forecasts, from when, which series had none."""
     findings: tuple[Finding, ...]
     """Of the audit of the table, worst first."""
-    first: Callable[[], Forecast]
-    """Forecasts the first few series again, for a plot."""
+    first: Callable[[], Forecast | Labelling]
+    """Predicts the first few series again, for a plot."""
 
 
 def predict_to(
-    artifact: Artifact,
+    artifact: Artifact[Any],
     out: Path,
     source: Source,
-    window_of: Callable[[Panel], ForecastWindow],
+    window_of: Callable[[Panel], ForecastWindow | None],
     parts: bool,
     shard: str | tuple[int, int] | None,
     devices: int | None,
@@ -109,13 +110,13 @@ def predict_to(
     overwrite: bool,
     progress: Progress | None,
 ) -> BatchResult:
-    """Writes the forecast of every series of a table; see `Forecaster.predict_to` for the options.
+    """Writes forecasts or labels of every series of a table; see `Forecaster.predict_to` for the options.
 
     Args:
         artifact: the model.
         out: file for the forecasts.
         source: the table.
-        window_of: returns the cutoffs and the horizon of a panel.
+        window_of: returns the cutoffs and the horizon of a panel; None = labels.
         parts, shard, devices, restart, engine, overwrite, progress: as the caller declared them.
 
     Raises:
@@ -145,21 +146,21 @@ def predict_to(
             Partitions(folder, 0).clear()
         whole, store = _opened(artifact, source, folder, claim, alone=alone)
         window, panel = window_of(whole), whole.only(source.only)
-        found = audited(panel, artifact, window)
+        found = audit_panel(panel, labels=True) if window is None else audited(panel, artifact, window)
         job = PartitionJob(str(folder.resolve()), window, panel.n_series, source)
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
-            forecast = forecast_block(Predictor(artifact, names[0]), panel, 0, job)
-            rows = rows_of(forecast)
+            one = prediction(artifact, window, names[0])(panel)
+            rows = rows_of(one)
             write_rows(rows, out, panel.as_text)
-            records, before = [PartRecord("", *counts_of(forecast), rows.height, "")], 0
+            records, before = [PartRecord("", *counts_of(one), rows.height, "")], 0
         else:
             claim()
 
             def make(todo: list[int]) -> Iterator[tuple[int, PartRecord]]:
                 if not todo or (engine is None and len(names) == 1):
-                    predictor = Predictor(artifact, names[0])
-                    return ((block, write_part(predictor, panel, block, job)) for block in todo)
+                    predict = prediction(artifact, window, names[0])
+                    return ((block, write_part(predict, panel, block, job)) for block in todo)
                 shared = _shared(artifact, source, whole, store, folder, job)
                 return engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
 
@@ -180,7 +181,7 @@ def predict_to(
         n_blocks=job.n_blocks,
         report=_report(panel, job, records, found),
         findings=tuple(found),
-        first=lambda: Predictor(artifact).forecast(panel.some(panel.numbers()[:PANELS]), window),
+        first=lambda: prediction(artifact, window)(panel.some(panel.numbers()[:PANELS])),
     )
 
 
@@ -240,13 +241,13 @@ def _made_by_processes(
 def make_parts(parent: Parent) -> None:
     """Makes the parts of some blocks in a child process, and sends their records."""
     job, blocks, device, lanes = parent.receive()
-    predictor, panel = job.opened(device, lanes)
+    predict, panel = job.opened(device, lanes)
     for block in blocks:
-        parent.send((block, write_part(predictor, panel, block, job)))
+        parent.send((block, write_part(predict, panel, block, job)))
 
 
 def _opened(
-    artifact: Artifact, source: Source, folder: Path, claim: Callable[[], None], *, alone: bool
+    artifact: Artifact[Any], source: Source, folder: Path, claim: Callable[[], None], *, alone: bool
 ) -> tuple[Panel, str]:
     """Returns the panel of a table, and the store it lies in; "" where it is in memory.
 
@@ -269,7 +270,7 @@ def _opened(
 
 
 def _shared(
-    artifact: Artifact, source: Source, panel: Panel, store: str, folder: Path, job: PartitionJob
+    artifact: Artifact[Any], source: Source, panel: Panel, store: str, folder: Path, job: PartitionJob
 ) -> PartitionJob:
     """Returns the job with folders of model and panel that other processes can open."""
     artifact.save(folder / _MODEL)
@@ -299,10 +300,10 @@ def free_memory() -> float:
     return free
 
 
-def _converted(artifact: Artifact, source: Source, folder: Path) -> Path:
+def _converted(artifact: Artifact[Any], source: Source, folder: Path) -> Path:
     """Returns the store of a table, converted now unless an interrupted call finished it."""
     store, stamp = folder / _STORE, folder / _STAMP
-    renamed = artifact.schema.renamed(config_from(None, None, source.roles).data)
+    renamed = artifact.read_schema.renamed(config_from(None, None, source.roles).data)
     reading = _as_declared(renamed, reading_with(artifact.plan.data, source.roles))
     found = json.dumps([_stamps(source), reading.model_dump(mode="json")], sort_keys=True)
     if is_store(store) and stamp.is_file() and stamp.read_text(encoding="utf-8") == found:
@@ -375,6 +376,8 @@ def _report(
 ) -> str:
     lost = [record for record in records if record.without_forecast]
     n_series = sum(record.series for record in records)
-    rows = n_series * job.window.horizon * panel.n_channels
     without = (sum(record.without_forecast for record in lost), lost[0].reason if lost else "")
+    if job.window is None:
+        return labels_line(n_series, sum(record.rows for record in records), "", without)
+    rows = n_series * job.window.horizon * panel.n_channels
     return outcome(panel, job.window.cutoffs(panel), n_series, rows, without, found)

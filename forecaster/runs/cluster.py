@@ -45,13 +45,13 @@ class Maker:
     def __init__(self, job: PartitionJob):
         self._job = job
         # One lane per actor: Ray gives each actor one core.
-        self._predictor, self._panel = job.opened("cpu", 1)
+        self._predict, self._panel = job.opened("cpu", 1)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Makes the parts of a batch of blocks, and returns their records."""
         records = [
             {"number": int(number)}
-            | asdict(write_part(self._predictor, self._panel, int(number), self._job))
+            | asdict(write_part(self._predict, self._panel, int(number), self._job))
             for number in batch["number"]
         ]
         return {name: [record[name] for record in records] for name in records[0]}

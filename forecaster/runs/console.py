@@ -138,18 +138,29 @@ class Screen(Console):
         """Prints the first rows of a polars frame of forecasts: of the quantiles the outermost."""
         inner = [name for name in rows.columns if name.startswith("q0.")][1:-1]
         frame = rows.head(most).drop(inner)
-        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        for name in frame.columns:
-            table.add_column(cell(name), justify="right" if frame[name].dtype.is_numeric() else "left")
-        for row in frame.iter_rows():
-            words = (f"{one:.6g}" if isinstance(one, float) else str(one) for one in row)
-            table.add_row(*("-" if word == "None" else cell(word) for word in words))
-        self.print(table)
+        self._print_columns(frame.to_dict(as_series=False), lambda name, value: f"{value:.6g}")
         without = f", without {len(inner)} inner quantiles" if inner else ""
         self.print_line(
             f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
             "(.csv or .parquet)"
         )
+
+    def _print_columns(
+        self, columns: Mapping[str, Sequence[Any]], text: Callable[[str, float], str]
+    ) -> None:
+        """Prints a table, if it has columns; `text` writes a fraction of a column."""
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for name, cells in columns.items():
+            number = isinstance(next(iter(cells), ""), int | float)
+            table.add_column(cell(name), justify="right" if number else "left")
+        for row in zip(*columns.values(), strict=True):
+            words = (
+                text(name, one) if isinstance(one, float) else cell("-" if one is None else str(one))
+                for name, one in zip(columns, row, strict=True)
+            )
+            table.add_row(*words)
+        if columns:
+            self.print(table)
 
     def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
         """Prints what will be trained on what."""
@@ -321,16 +332,7 @@ class Screen(Console):
         """Prints how the models compare, and which one is better."""
         from forecaster.evaluation.comparison import MODEL
 
-        summary = backtest.summary_columns
-        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        for name in summary:
-            table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
-        for row in zip(*summary.values(), strict=True):
-            cells = zip(summary, row, strict=True)
-            table.add_row(
-                *(_score(name, one) if isinstance(one, float) else one for name, one in cells)
-            )
-        self.print(table)
+        self._print_columns(backtest.summary_columns, _score)
         self.print_line(
             f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
             f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
@@ -339,15 +341,7 @@ class Screen(Console):
     def print_label_summary(self, backtest: LabelBacktest) -> None:
         """Prints the scores of labels, and which are taken for which."""
         for columns in (backtest.summary_columns, backtest.confusion_columns):
-            table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-            for name in columns:
-                table.add_column(cell(name), justify="right" if table.columns else "left", no_wrap=True)
-            for row in zip(*columns.values(), strict=True):
-                table.add_row(
-                    *(f"{one:.4g}" if isinstance(one, float) else cell(str(one)) for one in row)
-                )
-            if columns:
-                self.print(table)
+            self._print_columns(columns, lambda name, value: f"{value:.4g}")
         self.print_line(backtest.verdict)
 
     def print_notice(self, text: str) -> None:

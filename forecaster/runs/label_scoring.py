@@ -15,6 +15,7 @@ from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.labelling import Labeller, words_of
 from forecaster.model.label_network import LabelEnsemble
+from forecaster.panel.audit import audit_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.tracking import open_run, score_points
 from forecaster.windows.index import Int64
@@ -33,6 +34,7 @@ def backtest_labels(
             f"{panel.name}: the model was fitted to this table: it would be scored on what it has seen; "
             "give one of other series (the scores of the fit are of held-out series)"
         )
+    audit_panel(panel)
     label, ensemble = artifact.schema.label or "", artifact.ensemble
     code = true_codes(panel, ensemble.per_step)
     if (code < 0).all():

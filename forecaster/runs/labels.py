@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import Config, FitConfig, ModelConfig, Plan, TargetConfig, parse_plan
+from forecaster.config import FORECAST_SETTINGS, Config, Plan, parse_plan
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
@@ -58,12 +58,6 @@ _MOST_CLASSES, _FEW_CLASSES = 200, 10
 _NETWORK_WEIGHTS = tuple(weight / 10 for weight in range(11))
 _CLEAR = 1.0  # standard errors of the log loss: closer weights count as equal
 _MEASURED_BATCH, _SAMPLE = 256, 64
-_OF_FORECASTS = (
-    *("lower", "upper", "integer", "experts", "head", "decoder", "decoder_mask", "decoder_layers"),
-    *("quantile_levels", "scale_length", "lookbacks", "linear_units", "ridge_alpha", "loss", "refit"),
-    *("validation", "calibration", "ensemble_size", "stride", "freeze_encoder", "adapters"),
-)
-"""Settings that a fit to labels has no use for."""
 
 
 @dataclass(frozen=True)
@@ -237,13 +231,10 @@ def fit_labels(
 def _check_settings(config: Config) -> None:
     """Refuses what only forecasts have."""
     odd = [] if config.horizon is None else [f"horizon {config.horizon}"]
-    for section, usual in (
-        (config.target, TargetConfig()),
-        (config.model, ModelConfig()),
-        (config.fit, FitConfig()),
-    ):
-        asked = {name: getattr(section, name) for name in _OF_FORECASTS if hasattr(section, name)}
-        odd += [f"{name} {value}" for name, value in asked.items() if value != getattr(usual, name)]
+    for path in FORECAST_SETTINGS:
+        section, _, name = path.partition(".")
+        value, usual = (getattr(getattr(one, section), name) for one in (config, Config()))
+        odd += [f"{name} {value}"] if value != usual else []
     if odd:
         raise ConfigError(
             f"{', '.join(odd)}: expected none with --label {config.data.label}, whose labels are learned "

@@ -427,8 +427,7 @@ def stretches(index: WindowIndex, numbers: Int64, horizon: int) -> Int64:
     span = last - first + 1
     count = np.maximum(1, span // horizon)
     part = (cutoff - first[own]) * count[own] // span[own]
-    found: Int64 = np.unique((np.cumsum(count) - count)[own] + part, return_inverse=True)[1]
-    return found
+    return np.unique((np.cumsum(count) - count)[own] + part, return_inverse=True)[1]
 
 
 def _validation_numbers(network: Network, split: Split) -> Int64:

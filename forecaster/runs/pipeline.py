@@ -36,10 +36,9 @@ from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
 from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
-from forecaster.panel.audit import check_panel
+from forecaster.panel.audit import audit_panel
 from forecaster.panel.build import with_roles_until
 from forecaster.panel.categories import recoded
-from forecaster.panel.findings import refuse_errors
 from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.distributed import windows_per_step
@@ -118,8 +117,7 @@ def run_fit(
     if start is not None and config.horizon is None:
         config = config.model_copy(update={"horizon": start.horizon})
     panel = with_found_cycles(panel, config)
-    findings = check_panel(panel, config.horizon, config.target)
-    refuse_errors(findings)
+    findings = audit_panel(panel, config.horizon, config.target)
     if not introduced:
         console.print_roles(panel)
         console.print_findings(findings)
@@ -222,8 +220,7 @@ def run_backtest_pipeline(
             that the artifact has seen.
     """
     console = Screen(quiet=quiet)
-    findings = check_panel(panel, target=(model if isinstance(model, Config) else model.plan).target)
-    refuse_errors(findings)
+    findings = audit_panel(panel, target=(model if isinstance(model, Config) else model.plan).target)
     if isinstance(model, Config):
         if options.refit == "never":
             raise ConfigError(

@@ -195,8 +195,7 @@ def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
         seen += (values == values).sum(axis=0)
         zeros += (values == 0).sum(axis=0)
         negative += (values < 0).sum(axis=0)
-    found: NDArray[np.bool_] = (zeros >= _ZEROS * np.maximum(seen, 1)) & (negative == 0)
-    return found
+    return (zeros >= _ZEROS * np.maximum(seen, 1)) & (negative == 0)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from forecaster.errors import ForecasterError
 from forecaster.forecast.artifact import is_forecaster, load_any_artifact
 from forecaster.forecast.labelling import Labeller
 from forecaster.forecast.predictor import Predictor
+from forecaster.panel.audit import audit_panel
 from forecaster.panel.build import open_panel
 
 
@@ -23,7 +24,7 @@ class ServedForecaster(PythonModel):
         """Opens the saved model that was shipped with this file."""
         artifact = load_any_artifact(Path(context.artifacts["model"]))
         self._model = Predictor(artifact) if is_forecaster(artifact) else Labeller(artifact)
-        self._artifact = artifact.without_label()
+        self._artifact = artifact
 
     # The type is MLflow's to see: any other that fits a table of any columns makes it complain.
     def predict(
@@ -38,8 +39,9 @@ class ServedForecaster(PythonModel):
         """
         given = params or {}
         try:
-            panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.schema)
+            panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.read_schema)
             if isinstance(self._model, Labeller):
+                audit_panel(panel, labels=True)
                 frame = self._model.label(panel).frame
             else:
                 frame = self._model.predict(

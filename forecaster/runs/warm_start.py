@@ -23,10 +23,7 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-_FREE = (
-    "dropout",
-    "context_length",
-)
+_FREE = ("dropout", "context_length")
 """Settings that do not shape weights: a config may have its own."""
 _SOLVED = ("lookbacks", "linear_units", "ridge_alpha")
 """Settings of the linear expert, which is solved for each table."""

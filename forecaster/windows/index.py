@@ -50,8 +50,7 @@ class WindowIndex:
         """Returns the window numbers of (series, channel, cutoff row): the inverse of `locate`."""
         count = self.count[series]
         before = self.ends[series] - count * self.channels
-        numbers: Int64 = before + channel * count + (cutoff - self.first[series]) // self.stride
-        return numbers
+        return before + channel * count + (cutoff - self.first[series]) // self.stride
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,7 @@ def _split_time(panel: Panel, end: int, horizon: int, share: float | None) -> in
 
 def _same_phase(first: Int64, last: Int64, stride: int) -> Int64:
     """Returns the first cutoff from `first` on that is a multiple of the stride before the last row."""
-    aligned: Int64 = first + (last - first) % stride
-    return aligned
+    return first + (last - first) % stride
 
 
 def _between(first: Int64, last: Int64, stride: int, channels: int) -> WindowIndex:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from forecaster.runs.tune.trial import Evaluator
+    from forecaster.runs.tune.trial import Evaluator, LabelEvaluator
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
-ALONE = "the experts alone win: nothing to tune in the network"
+ALONE = "{} alone win: nothing to tune in the network"
 _SHOWN = 5  # of the best trials
 _SILENCE_SECONDS = 10.0
 _AXES = 8  # settings side by side that can be read
@@ -154,13 +154,14 @@ class Outcome:
         lines = [
             f"# Found by: {command}",
             f"# Trial {trial.number} of {len(self.trials)} in study {plan.study}: "
-            f"{plan.metrics[0]} {self.best_value:.6g} on the validation span.",
+            f"{plan.metrics[0]} {self.best_value:.6g} on "
+            f"{'the validation span' if plan.config.data.label is None else 'held-out labels'}.",
         ]
         if preset is not None:
             gain = "" if self.gain is None else f" ({improvement(self.gain)})"
             lines.append(f"# The preset, trial {preset.number}: {self.preset_value:.6g}{gain}.")
         if _experts_alone(trial):
-            lines.append(f"# {ALONE.capitalize()}.")
+            lines.append(f"# {ALONE.format(_beside(plan)).capitalize()}.")
         lines += ["#", f"#   {self.fit_command(path)}", "", ""]
         settings = yaml.safe_dump(
             self.config(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
@@ -177,20 +178,16 @@ def improvement(gain: float) -> str:
     return f"the best is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
 
 
-def print_plan(console: Screen, evaluator: Evaluator) -> None:
+def print_plan(console: Screen, evaluator: Evaluator | LabelEvaluator) -> None:
     """Prints what is searched, and on which rows trials are scored."""
-    plan, cutoffs = evaluator.plan, evaluator.cutoffs
+    plan = evaluator.plan
     paths = ", ".join(entry.path for entry in plan.space.entries)
     console.print_line(
         f"study {plan.study} in {without_password(plan.storage)}: {plan.trials} trials in all · "
         f"sampler {plan.sampler} · pruner {plan.pruner} · {number_of(plan.workers, 'worker')}"
     )
     console.print_line(f"searches {paths}")
-    console.print_line(
-        f"each trial is fitted to the rows until {evaluator.text(cutoffs[0])} and scored by "
-        f"{', '.join(plan.metrics)} at {number_of(len(cutoffs), 'cutoff')} until "
-        f"{evaluator.text(cutoffs[-1])}; trial 0 is the config as it is"
-    )
+    console.print_line(f"each trial is {evaluator.description}; trial 0 is the config as it is")
 
 
 class SearchBar:
@@ -268,10 +265,10 @@ def print_results(console: Screen, outcome: Outcome) -> None:
         line += "" if outcome.gain == 0 else " than the preset's"
     console.print_line(line)
     if alone := sum(map(_experts_alone, outcome.finished)):
-        best = f"; {ALONE}" if _experts_alone(outcome.best) else ""
+        best = f"; {ALONE.format(_beside(plan))}" if _experts_alone(outcome.best) else ""
         console.print_line(
-            f"in {alone} of {len(outcome.finished)} finished trials the network has weight 0 %: the experts "
-            f"alone{best}"
+            f"in {alone} of {len(outcome.finished)} finished trials the network has weight 0 %: "
+            f"{_beside(plan)} alone{best}"
         )
 
 
@@ -374,10 +371,15 @@ def _note(trial: FrozenTrial) -> str | None:
     if "same_as" in attributes:
         return f"uses the same settings as trial {attributes['same_as']}"
     if note is None and trial.state.name == "COMPLETE" and _experts_alone(trial):
-        return "network weight 0 %: the experts alone"
+        return "network weight 0 %"
     if note is None and trial.state.name == "FAIL":
         return "its process ended"
     return note
+
+
+def _beside(plan: SweepPlan) -> str:
+    """What the network is blended with."""
+    return "the experts" if plan.config.data.label is None else "the random kernels"
 
 
 def _experts_alone(trial: FrozenTrial) -> bool:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.panel import Panel
 
-EVALUATOR = "forecaster.runs.tune.trial:Evaluator"
+EVALUATOR = "forecaster.runs.tune.trial:evaluator_of"
 SAME_ERRORS = 3
 """Consecutive failures with one error that end the search."""
 SAME_DEATHS = 3
@@ -85,13 +85,11 @@ def run_search(
         DataError: the audit finds errors, or the table is too short.
         FitError: three consecutive trials failed alike, or none finished.
     """
-    from forecaster.panel.audit import check_panel
-    from forecaster.panel.findings import refuse_errors
-    from forecaster.runs.tune.trial import Evaluator
+    from forecaster.panel.audit import audit_panel
+    from forecaster.runs.tune.trial import evaluator_of
 
-    found = check_panel(panel, plan.config.horizon, plan.config.target)
-    refuse_errors(found)
-    evaluator = Evaluator(plan, panel)
+    found = audit_panel(panel, plan.config.horizon, plan.config.target)
+    evaluator = evaluator_of(plan, panel)
     with console.stage("preparing the search"):
         evaluator.check()
     console.print_roles(panel)

@@ -120,6 +120,10 @@ class Space:
         if faults:
             raise ConfigError("\n".join(f"{source}: {fault}" for fault in faults))
 
+    def without(self, *paths: str) -> Space:
+        """Returns the space without some entries."""
+        return Space({path: entry for path, entry in self.yaml.items() if path not in paths})
+
     @property
     def losses_differ(self) -> str | None:
         """The first path that changes the meaning of a loss; None = losses of all trials compare."""
@@ -178,8 +182,7 @@ def apply(config: Config, values: Mapping[str, Value]) -> Config:
 
 def _at(config: Config, path: str) -> Value:
     section, _, name = path.partition(".")
-    value: Value = getattr(getattr(config, section), name)
-    return value
+    return getattr(getattr(config, section), name)
 
 
 def _read_entries(yaml: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from forecaster.config import Config, parse_duration
+from forecaster.config import FORECAST_SETTINGS, Config, parse_duration
 from forecaster.errors import ConfigError, is_count
 from forecaster.runs.tracking import database, first_line, local_store, tracking_uri, without_password
 from forecaster.runs.tune.space import Space, load_space
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Sampler = Literal["tpe", "gp", "random"]
 Pruner = Literal["asha", "hyperband", "none"]
-Metric = Literal["WQL", "MASE", "MSE", "MAE", "RMSE", "sMAPE"]
+Metric = Literal["WQL", "MASE", "MSE", "MAE", "RMSE", "sMAPE", "log_loss"]
 SAMPLERS, PRUNERS, METRICS = get_args(Sampler), get_args(Pruner), get_args(Metric)
 
 _IDENTITY = "identity"
@@ -100,7 +100,7 @@ def plan_search(
     study: str | None,
     storage: str | Path | None,
     pruner: Pruner | None,
-    metrics: str | Sequence[str],
+    metrics: str | Sequence[str] | None,
     timeout: str | float | None,
     **options: Any,
 ) -> SweepPlan:
@@ -109,11 +109,14 @@ def plan_search(
     Raises:
         ConfigError: options contradict each other or the space; all faults at once.
     """
-    searched, source = load_space(space), _address(request.data)
+    searched, source, label = load_space(space), _address(request.data), config.data.label
+    if space is None and label is not None:
+        searched = searched.without(*FORECAST_SETTINGS, "model.context_length")
+    metrics = metrics or ("WQL" if label is None else "log_loss")
     measured: Any = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     if study is None:
         stem = re.sub(r"[^\w.+-]+", "-", Path(panel.name).stem).strip(".-+") or "table"
-        study = f"{'frame' if source is None else stem}-{config.horizon}"
+        study = f"{'frame' if source is None else stem}-{label or config.horizon}"
     plan = SweepPlan(
         study=study,
         storage=str(storage or default_storage(study, tracking_uri(config.tracking))),
@@ -122,7 +125,7 @@ def plan_search(
         space=searched,
         fingerprint=panel.fingerprint(),
         metrics=measured,
-        pruner=pruner or ("none" if len(measured) > 1 or searched.losses_differ else "asha"),
+        pruner=pruner or ("none" if len(measured) > 1 or searched.losses_differ or label else "asha"),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         until=request.until,
         future=_address(request.future),
@@ -258,7 +261,8 @@ def _check(plan: SweepPlan) -> None:
         faults.append(
             f"--study {plan.study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"
         )
-    known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS}
+    labels = plan.config.data.label is not None
+    known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS[-1:] if labels else METRICS[:-1]}
     given: list[tuple[str, str]] = [("sampler", plan.sampler), ("pruner", plan.pruner)]
     for name, value in given + [("metric", metric) for metric in metrics]:
         if value not in known[name]:
@@ -268,7 +272,14 @@ def _check(plan: SweepPlan) -> None:
     for name, least in (("trials", 1), ("workers", 1), ("seed", 0)):
         if not is_count(number := getattr(plan, name), least):
             faults.append(f"--{name} {number!r}: expected {least} or more")
-    if plan.pruner != "none":
+    if labels:
+        odd = [entry.path for entry in plan.space.entries if entry.path in FORECAST_SETTINGS]
+        faults += [f"space: {path}: a fit to labels has no such setting; leave it out" for path in odd]
+        if plan.pruner != "none":
+            faults.append(
+                f"--pruner {plan.pruner}: expected none: fits to labels have no loss to compare"
+            )
+    elif plan.pruner != "none":
         if len(metrics) > 1:
             faults.append(
                 f"--pruner {plan.pruner}: trials with {len(metrics)} metrics cannot be "

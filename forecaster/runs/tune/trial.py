@@ -5,10 +5,13 @@
                             fit.validation    c [horizon] c [horizon] …   fit.validation
                             of what is left                               of the time axis
 
-The fit is that of `forecaster fit --until FIRST_CUTOFF`; the scores are those of a rolling backtest
+The fit of a forecaster is that of `forecaster fit --until FIRST_CUTOFF`; the scores are those of a rolling backtest
 without refits. Trials are ranked by the scores of the fitted model. Where validation gives the network no
 weight, these are those of the experts alone, which settings of the network do not change: the sampler
 learns from the scores with a quarter of the weight instead, which also rank such trials among each other.
+
+Labels are scored by the log loss of labels held out in the fit itself; without network weight, by that of
+the networks alone.
 """
 
 from __future__ import annotations
@@ -16,22 +19,28 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytorch_lightning as pl
 
 from forecaster.config import Config, FitConfig, Plan
-from forecaster.errors import ConfigError, DataError, FitError
+from forecaster.errors import ConfigError, DataError, FitError, number_of
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
+from forecaster.evaluation.label_scores import NETWORK
+from forecaster.evaluation.metrics import Scores
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
+from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
+from forecaster.runs.labels import fit_labels, resolve_labels
 from forecaster.runs.members import NETWORK_WEIGHTS
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking import score_points
@@ -48,8 +57,11 @@ MOST_CUTOFFS = 32
 """Cutoffs scored at most: enough to compare trials, and quick compared with the fit."""
 
 
+Values = tuple[float, ...]
+
+
 class Evaluator:
-    """Evaluates the trials of a plan; opens its table once."""
+    """Evaluates the trials of a forecaster; opens its table once."""
 
     def __init__(self, plan: SweepPlan, panel: Panel | None = None):
         """Opens the table, unless given, up to `plan.until`.
@@ -58,17 +70,20 @@ class Evaluator:
             DataError: the table cannot be understood, or is too short to score anything.
         """
         self.plan, config = plan, plan.config
-        if panel is None:
-            panel = open_panel(plan.source, config.data, covariates=plan.covariates, future=plan.future)
-            panel = panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
+        panel = panel or _opened(plan)
         self.cutoffs = scored_cutoffs(panel, config)
         self._seen = with_found_cycles(panel.until(self.cutoffs[0]), config)
         calendar = self._seen.calendar
         self._panel = panel.with_cycles(calendar.season, calendar.periods)
 
-    def text(self, time: int) -> str:
-        """Writes a time as the table does."""
-        return self._panel.calendar.text(time)
+    @property
+    def description(self) -> str:
+        """On which rows trials are fitted and scored."""
+        text, cutoffs = self._panel.calendar.text, self.cutoffs
+        return (
+            f"fitted to the rows until {text(cutoffs[0])} and scored by {', '.join(self.plan.metrics)} at "
+            f"{number_of(len(cutoffs), 'cutoff')} until {text(cutoffs[-1])}"
+        )
 
     def check(self) -> None:
         """Raises ConfigError or DataError if the config does not fit the table."""
@@ -76,30 +91,15 @@ class Evaluator:
 
     def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
         """Fits and scores the settings of a trial."""
-        begun, run = time.monotonic(), request.run
-        try:
-            plan, split = resolve(self._seen, request.config)
-        except (ConfigError, DataError) as error:
-            # Nothing was fitted: pruned, so that the sampler learns to avoid such settings.
-            return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
-        pruning = StopPruned(report, request.prunable)
-        logger = BufferedLogger(run) if run.recorded else None
-        used = used_settings(plan)
-        if used in request.finished:
-            return request.finished[used]
-        artifact = fit_panel(self._seen, plan, split, TrainingContext(logger, (pruning,)))
-        attributes = {name: artifact.metrics.get(name) for name in ("steps", "network_weight")}
-        if pruning.step is not None:
-            reason = f"behind others at step {pruning.step}"
-            return TrialResult("PRUNED", None, reason, attributes)
+        own = partial(resolve, self._seen), partial(fit_panel, self._seen)
+        return _evaluate(request, report, *own, self._scores)
+
+    def _scores(self, artifact: Artifact) -> tuple[dict[str, Scores], Values, Values]:
         backtest = self.backtest(artifact)
-        run.log_metrics(score_points(backtest.scores, "validation"))
         fitted = values = self._values(backtest)
-        if attributes["network_weight"] == 0 and len(plan.model.experts) > 1:
+        if artifact.metrics.get("network_weight") == 0 and len(artifact.plan.model.experts) > 1:
             values = self._values(self.backtest(with_network(artifact)))
-        attributes |= {"used": used, "fitted": fitted, "scores": backtest.scores}
-        attributes["seconds"] = round(time.monotonic() - begun, 3)
-        return TrialResult("COMPLETE", values, None, attributes)
+        return backtest.scores, fitted, values
 
     def backtest(self, artifact: Artifact) -> Backtest:
         """Returns the scores of a fit on the rows after its training."""
@@ -111,7 +111,7 @@ class Evaluator:
 
         return run_backtest(self.cutoffs, forecasts, CHEAP_BASELINES)
 
-    def _values(self, backtest: Backtest) -> tuple[float, ...]:
+    def _values(self, backtest: Backtest) -> Values:
         scores = backtest.scores[MODEL]
         values = tuple(
             scores["RMSE"] ** 2 if metric == "MSE" else scores[metric] for metric in self.plan.metrics
@@ -123,6 +123,79 @@ class Evaluator:
                     "take another --metric"
                 )
         return values
+
+
+class LabelEvaluator:
+    """Evaluates the trials of a fit to labels; opens its table once."""
+
+    description = "fitted to the table and scored by log_loss on labels that are held out in turn"
+
+    def __init__(self, plan: SweepPlan, panel: Panel | None = None):
+        """Opens the table, unless given."""
+        self.plan, self._panel = plan, panel or _opened(plan)
+
+    def check(self) -> None:
+        """Raises ConfigError or DataError if the config does not fit the table."""
+        resolve_labels(self._panel, self.plan.config)
+
+    def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
+        """Fits the settings of a trial, which scores them."""
+        own = partial(resolve_labels, self._panel), partial(fit_labels, self._panel)
+        return _evaluate(request, report, *own, self._scores)
+
+    def _scores(self, artifact: Artifact[LabelEnsemble]) -> tuple[dict[str, Scores], Values, Values]:
+        scores = artifact.metrics["validation"]["scores"]
+        network = NETWORK if artifact.metrics["network_weight"] == 0 else MODEL
+        return scores, (scores[MODEL]["log_loss"],), (scores[network]["log_loss"],)
+
+
+def evaluator_of(plan: SweepPlan, panel: Panel | None = None) -> Evaluator | LabelEvaluator:
+    """Returns what evaluates the trials of a plan; see `Evaluator`."""
+    kind = Evaluator if plan.config.data.label is None else LabelEvaluator
+    return kind(plan, panel)
+
+
+def _opened(plan: SweepPlan) -> Panel:
+    panel = open_panel(plan.source, plan.config.data, covariates=plan.covariates, future=plan.future)
+    return panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
+
+
+def _evaluate(
+    request: TrialRequest,
+    report: Report,
+    resolve: Callable[[Config], tuple[Plan, Any]],
+    fit: Callable[[Plan, Any, TrainingContext], Artifact[Any]],
+    score: Callable[[Artifact[Any]], tuple[dict[str, Scores], Values, Values]],
+) -> TrialResult:
+    """Fits and scores the settings of a trial.
+
+    Args:
+        request: the trial.
+        report: receives its validation losses.
+        resolve: returns the plan of a config, and what `fit` reads beside it.
+        fit: returns the fitted model.
+        score: returns its scores, the metrics of the search, and the values that the sampler learns from.
+    """
+    begun, run = time.monotonic(), request.run
+    try:
+        plan, prepared = resolve(request.config)
+    except (ConfigError, DataError) as error:
+        # Nothing was fitted: pruned, so that the sampler learns to avoid such settings.
+        return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
+    pruning = StopPruned(report, request.prunable)
+    logger = BufferedLogger(run) if run.recorded else None
+    used = used_settings(plan)
+    if used in request.finished:
+        return request.finished[used]
+    artifact = fit(plan, prepared, TrainingContext(logger, (pruning,)))
+    attributes = {name: artifact.metrics.get(name) for name in ("steps", "network_weight")}
+    if pruning.step is not None:
+        return TrialResult("PRUNED", None, f"behind others at step {pruning.step}", attributes)
+    scores, fitted, values = score(artifact)
+    run.log_metrics(score_points(scores, "validation"))
+    attributes |= {"used": used, "fitted": fitted, "scores": scores}
+    attributes["seconds"] = round(time.monotonic() - begun, 3)
+    return TrialResult("COMPLETE", values, None, attributes)
 
 
 def used_settings(plan: Plan) -> str:

@@ -108,8 +108,7 @@ def evaluate_trials(parent: Parent) -> None:
 
     def report(step: int, loss: float) -> bool:
         parent.send((step, loss))
-        stops: bool = parent.receive()
-        return stops
+        return parent.receive()
 
     while True:
         parent.send(safely(evaluate, parent.receive(), report))
