@@ -355,7 +355,8 @@ class Panel:
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
         stamps = self.stamps(time, self.schema.time or "time")
-        made += split_times(stamps, self.schema.time_parts) if self.schema.time_parts else [stamps]
+        parts, written = self.schema.time_parts, self.schema.time_format
+        made += split_times(stamps, parts, written) if parts else [stamps]
         if self.schema.melted:
             columns.pop("channel", None)
         return self._with_results(made, columns)
