@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from inspect import signature
 
 import numpy as np
@@ -364,6 +364,38 @@ def test_parts_of_a_time_are_known_by_name_or_by_their_place(tmp_path):
     path.write_text("\n".join(["year,month,day,hour,pm,wind", *POLLUTION]))
     panel = open_panel(path, DataConfig(time="year,month,day,hour", target=("pm",), static=(), past=()))
     assert panel.values[:, 0].tolist() == [129] and panel.schema.past == ()
+
+
+HOURS = pl.datetime_range(datetime(2024, 2, 28, 22), datetime(2024, 3, 1, 20), "1h", eager=True)
+
+
+@pytest.mark.parametrize("names", ["date,clock", "date,hour", "when,at"])
+@pytest.mark.parametrize(
+    ("day", "clock"),
+    [
+        (HOURS.dt.strftime("%Y-%m-%d"), HOURS.dt.strftime("%H:%M")),
+        (HOURS.dt.strftime("%d %b %Y"), HOURS.dt.strftime("%I:%M %p")),
+        (HOURS.dt.strftime("%d.%m.%Y"), HOURS.dt.strftime("%-H:%M:%S")),
+        (HOURS.dt.strftime("%Y-%m-%d"), HOURS.dt.strftime("%H:%M+01:00")),
+        (HOURS.dt.strftime("%Y-%m-%d"), HOURS.dt.hour()),
+        (HOURS.dt.date(), HOURS.dt.hour()),
+        (HOURS.dt.date(), HOURS.dt.time()),
+    ],
+)
+def test_a_date_and_a_time_of_day_in_two_columns_are_one_time(tmp_path, names, day, clock):
+    frame = pl.DataFrame(dict(zip(names.split(","), (day, clock), strict=True)))
+    options = DataConfig(time=names, target=("y",))
+    texts = frame.with_columns(pl.col(pl.Time).dt.strftime("%H:%M:%S"), y=pl.int_range(pl.len()))
+    texts.write_csv(tmp_path / "a.csv")
+    for source in (frame.with_columns(y=pl.int_range(pl.len())), tmp_path / "a.csv"):
+        schema = open_panel(source, options).schema
+        schema = Schema.from_dict(json.loads(json.dumps(schema.to_dict())))
+        panel = open_panel(source, DataConfig(), schema=schema)
+        early = timedelta(hours="+01:00" in str(clock[0]))
+        assert panel.calendar.text(int(panel.time[0])) == f"{HOURS[0] - early:%Y-%m-%d %H:%M}"
+        rows = panel.frame(np.zeros(len(HOURS), int), panel.time)
+        kept = frame if isinstance(source, pl.DataFrame) else pl.read_csv(source).select(frame.columns)
+        assert rows.equals(kept)
 
 
 def test_tables_with_times_in_several_columns_are_joined_and_forecast(tmp_path):

@@ -67,12 +67,11 @@ class Labels:
     def rows(self) -> Any:
         """A polars frame with a row per (series, channel, step), in that order."""
         panel, channels = self.panel, self.panel.n_channels
-        owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
-        key = (owner[:, None] * channels + np.arange(channels)).ravel()
+        key = (panel.owner[:, None] * channels + np.arange(channels)).ravel()
         order, channel = cells = np.divmod(np.argsort(key, kind="stable"), channels)
         low, high = (f"q{level:g}" for level in self.levels)
         return panel.frame(
-            owner[order],
+            panel.owner[order],
             panel.time[order],
             channel=np.array(panel.schema.target)[channel],
             actual=panel.values[cells],
@@ -191,9 +190,8 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float64], NDA
     """Returns the bands [R, C, 3] of some series, and why there is none [R, C]."""
     artifact, channels = predictor.artifact, panel.n_channels
     values = panel.values[:, :channels]
-    series = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
     patch = artifact.plan.model.patch
-    history = _has_history(values, panel.indptr[series], artifact.context_length, patch)
+    history = _has_history(values, panel.indptr[panel.owner], artifact.context_length, patch)
     reason = np.where(np.isnan(values), NO_VALUE, np.where(history, OK, NO_HISTORY)).astype(np.int8)
     wanted = np.flatnonzero((reason == OK).any(axis=1))
     band = np.full((*values.shape, 3), np.nan)
@@ -204,7 +202,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float64], NDA
     kept = [0, levels.index(0.5), len(levels) - 1]
     for start in range(0, len(wanted), _CUTOFFS):
         rows = wanted[start : start + _CUTOFFS]
-        own = series[rows]
+        own = panel.owner[rows]
         band[rows] = predictor.quantiles(longer, own, rows - 1 + shift[own], leads=1)[:, 0][..., kept]
     reason[(reason == OK) & ~np.isfinite(band).all(axis=-1)] = NOT_FINITE
     band[reason != OK] = np.nan

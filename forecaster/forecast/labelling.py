@@ -99,8 +99,7 @@ class Labelling:
             "status": np.where(self.known, OK, NO_VALUE),
         }
         if self.per_step:
-            owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
-            return panel.frame(owner, panel.time, **made)
+            return panel.frame(panel.owner, panel.time, **made)
         return panel.series_frame(**made)
 
     @property

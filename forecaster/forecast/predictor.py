@@ -28,7 +28,7 @@ from forecaster.model.scaling import Scale
 from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
-from forecaster.panel.findings import Finding, refuse_errors, worst_first
+from forecaster.panel.findings import Finding, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
@@ -160,32 +160,37 @@ def audited(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Fi
     if artifact.ensemble.forecasts_cold and panel.schema.time is not None:
         found = [replace(one, severity="warning") if one.rule == "unobserved" else one for one in found]
     refuse_errors(found)
-    _check_known(panel, artifact, window)
+    found += _check_known(panel, artifact, window)
     # Without times rows are numbered from the end of each table: nothing can be compared.
     cutoff, seen, text = window.cutoff, artifact.trained_until, panel.calendar.text
     if cutoff is not None and cutoff < seen and panel.schema.time is not None:
         line = f"the model was trained until {text(seen)}: it has seen what follows {text(cutoff)}"
         advice = "score it with forecaster backtest, which fits again on the rows before"
-        found = worst_first([*found, Finding("warning", "in-sample", line, advice, where=text(cutoff))])
-    return found
+        found.append(Finding("warning", "in-sample", line, advice, where=text(cutoff)))
+    return worst_first(found)
 
 
-def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> None:
+def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Finding]:
     """Refuses a future whose known covariates are not all given, where there is a forecast.
+
+    Returns a finding where the horizon patch in which the forecast ends reads steps that are not given.
 
     Raises:
         DataError: names the first that is missing, and how many series lack some.
     """
-    schema = panel.schema
+    schema, model = panel.schema, artifact.plan.model
     names = (*schema.known_numeric, *schema.known_category)
     first: dict[str, str] = {}
-    lacking = np.zeros(len(names), np.int64)
-    patch, horizon = _read(artifact, window)
+    lacking, held = np.zeros(len(names), np.int64), np.zeros(len(names), np.bool_)
+    patch, horizon = model.decoder_patch, window.horizon
+    read = artifact.horizon if model.decoder_mask == "full" else -(-horizon // patch) * patch
     for start in range(0, panel.n_series if names else 0, BLOCK):
         part = panel.between(start, min(start + BLOCK, panel.n_series))
         leads = _locate_leads(part, artifact, window)
-        horizon, usable = min(horizon, leads.rows.shape[1]), leads.usable.any(axis=1)
-        empty = _unknown(leads.panel, leads.rows[usable, :horizon])
+        usable = leads.usable.any(axis=1)
+        empty = _unknown(leads.panel, leads.rows[usable, :read])
+        held |= empty[:, horizon:].any(axis=(0, 1))
+        empty = empty[:, :horizon]
         lacking += empty.any(axis=1).sum(axis=0)
         for place in np.flatnonzero(empty.any(axis=(0, 1))):
             series, lead = np.argwhere(empty[..., place])[0]
@@ -194,25 +199,17 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> No
             first.setdefault(names[place], f"series {part.labels[number]} at {time} (lead {lead + 1}")
     for name in schema.known:
         if name in first:
-            advice = "give them with --future FILE, or shorten --horizon"
-            if horizon > window.horizon:
-                advice = (
-                    f"--horizon {window.horizon} reads all of them: {advice} to a multiple of {patch}"
-                )
             raise DataError(
                 f"{panel.name}: '{name}' is known in advance, but has no value for {first[name]} of "
-                f"{horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: {advice}"
+                f"{horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: give "
+                "them with --future FILE, or shorten --horizon"
             )
-
-
-def _read(artifact: Artifact, window: ForecastWindow) -> tuple[int, int]:
-    """Returns the patch, and the steps whose known covariates are read.
-
-    A lead reads its whole horizon patch: without it a shorter forecast would be another one.
-    """
-    model = artifact.plan.model
-    patch = artifact.horizon if model.decoder_mask == "full" else model.decoder_patch
-    return patch, -(-window.horizon // patch) * patch
+    if not held.any():
+        return []
+    text = f"--horizon {horizon} reads {read} steps of what is known in advance, and not all are given"
+    advice = "the values at the last lead stand for the rest: give all steps with --future FILE"
+    where = listing([name for name, one in zip(names, held, strict=True) if one])
+    return [Finding("warning", "held", text, advice, where=where, count=int(held.sum()))]
 
 
 def _unknown(panel: Panel, rows: Int64) -> NDArray[np.bool_]:
@@ -269,7 +266,7 @@ def _locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> _
     cold = ((first < 0) | (first > at)) & (rows >= 0).all(axis=1) & artifact.ensemble.forecasts_cold
     cold &= panel.regular | (last >= 0)
     number = np.flatnonzero(cold)
-    cold[number] = ~_unknown(panel, rows[number, : _read(artifact, window)[1]]).any(axis=(1, 2))
+    cold[number] = ~_unknown(panel, rows[number, : window.horizon]).any(axis=(1, 2))
     return _Leads(panel, at, rows, time, usable | cold[:, None], reasons, cold)
 
 
@@ -357,6 +354,7 @@ class Predictor:
             chosen,
             leads.cutoff[chosen],
             leads.rows.shape[1],
+            window.horizon,
             window.num_samples,
             window.seed,
         )
@@ -404,7 +402,12 @@ class Predictor:
             chosen = [leads.chosen for leads in some]
             rows = [leads.cutoff[series] for leads, series in zip(some, chosen, strict=True)]
             predicted = self._predict(
-                some[0].panel, np.concatenate(chosen), np.concatenate(rows), farthest, num_samples
+                some[0].panel,
+                np.concatenate(chosen),
+                np.concatenate(rows),
+                farthest,
+                wanted,
+                num_samples,
             )
             ends = np.cumsum([len(series) for series in chosen])
             for leads, end, series in zip(some, ends, chosen, strict=True):
@@ -431,7 +434,7 @@ class Predictor:
         horizon = self.artifact.horizon
         if leads is not None and self.artifact.plan.model.decoder == "autoregressive":
             horizon = leads  # patch after patch: what is not wanted need not be drawn
-        return self._predict(panel, series, cutoff, horizon).quantiles.numpy()[:, :leads]
+        return self._predict(panel, series, cutoff, horizon, leads).quantiles.numpy()[:, :leads]
 
     def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
         """Returns location and scale of windows, [N, C] each, on the CPU; arguments as `quantiles`."""
@@ -455,6 +458,7 @@ class Predictor:
         series: Int64,
         cutoff: Int64,
         horizon: int,
+        leads: int | None = None,
         num_samples: int | None = None,
         seed: int = 0,
     ) -> Prediction:
@@ -470,7 +474,7 @@ class Predictor:
 
         def of_batch(start: int) -> Prediction:
             part = slice(start, start + size)
-            inputs = store.batch(series[part], None, cutoff[part]).inputs.to(self._device)
+            inputs = store.batch(series[part], None, cutoff[part], leads).inputs.to(self._device)
             key = None if keys is None else keys[part].to(self._device)
             predicted = self._ensemble.predict(inputs, key, num_samples)
             kept = predicted if num_samples else predicted._replace(paths=None)

@@ -123,17 +123,19 @@ class RandomKernels(nn.Module):
         loc, bias = features.double().mean(dim=0), truth.mean(dim=0)
         centred, apart = features.double() - loc, truth - bias
         unit = centred.square().sum() / centred.shape[1]
-        left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
+        # There are more features than series: products of series are few, and solve all penalties at once.
+        squares, left = torch.linalg.eigh(centred @ centred.T)
+        squares, turned = squares.clamp(min=0), left.T @ apart
         found = []
         for penalty in PENALTIES:
-            shrunk = sizes.square() / (sizes.square() + penalty * unit)
-            fitted = left @ (shrunk[:, None] * (left.T @ apart))
+            shrunk = squares / (squares + penalty * unit)
             leverage = (left.square() @ shrunk + 1 / len(code)).clamp(max=1 - 1e-6)
-            alone = truth - (apart - fitted) / (1 - leverage[:, None])
+            error = apart - left @ (shrunk[:, None] * turned)
+            alone = truth - error / (1 - leverage[:, None])
             found.append((float((truth - alone).square().mean()), penalty, alone))
         _, penalty, scores = min(found, key=lambda one: one[0])
-        factor = sizes / (sizes.square() + penalty * unit)
-        self._keep(loc, right.T @ (factor[:, None] * (left.T @ apart)), bias)
+        weights = centred.T @ (left @ (turned / (squares + penalty * unit)[:, None]))
+        self._keep(loc, weights, bias)
         held_out: Tensor = scores.float()
         return held_out
 

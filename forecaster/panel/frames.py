@@ -40,7 +40,7 @@ from forecaster.panel.findings import (
     summed,
 )
 from forecaster.panel.numbers import Decimals, as_ids, as_numbers
-from forecaster.panel.timestamps import PARTS, WrittenTimes, parse_times, parts_of
+from forecaster.panel.timestamps import DATE_AND_CLOCK, PARTS, WrittenTimes, parse_times, parts_of
 
 URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
@@ -162,7 +162,9 @@ def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, dict[
     if len(names) < 2 or not {*names} & {*kinds}:
         return frame, {}
     refuse_errors(missing_columns(names, [*kinds], where, "--time"))
-    parts = parts_of(names, where)
+    dated = kinds[names[0]] in (pl.String, pl.Date) and "year" not in names[0].lower()
+    whole = dated and len(names) == 2
+    parts = dict(zip(names, DATE_AND_CLOCK, strict=True)) if whole else parts_of(names, where)
     texts = {name: pl.col(name).cast(pl.String).str.replace(r"\.0$", "") for name in parts}
     pieces = (pl.lit(PARTS[part][1]) + texts[name].str.zfill(2) for name, part in parts.items())
     text = pl.concat_str(pieces).str.replace("Q0", "Q")

@@ -79,6 +79,11 @@ class Panel:
         """Number of series, those without rows included."""
         return len(self.indptr) - 1
 
+    @cached_property
+    def owner(self) -> NDArray[np.int64]:
+        """The series of each row: int64 [row]."""
+        return np.repeat(np.arange(self.n_series), np.diff(self.indptr))
+
     @property
     def n_rows(self) -> int:
         """Number of rows of all series, gap rows included."""
@@ -350,7 +355,8 @@ class Panel:
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
         stamps = self.stamps(time, self.schema.time or "time")
-        made += split_times(stamps, self.schema.time_parts) if self.schema.time_parts else [stamps]
+        parts, written = self.schema.time_parts, self.schema.time_format
+        made += split_times(stamps, parts, written) if parts else [stamps]
         if self.schema.melted:
             columns.pop("channel", None)
         return self._with_results(made, columns)

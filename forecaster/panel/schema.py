@@ -22,7 +22,7 @@ from forecaster.panel.numbers import Decimals
 from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
-_PLAIN = re.compile(r"U?Int\d+|Float\d\d|String")
+_PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
 
 
 def holiday_columns(countries: Names) -> Names:

@@ -89,6 +89,8 @@ PARTS = {
     "hour": ("%H", " "), "minute": ("%M", ":"), "second": ("%S", ":"),
 }  # fmt: skip
 """Parts of a time that may have a column each: their format, and the mark before them."""
+DATE_AND_CLOCK = ["year", "hour"]
+"""What a date, in any format, and a time of day count as."""
 
 _TIME_WORDS = {
     "date", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
@@ -221,14 +223,27 @@ def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
     return dict(sorted(zip(names, parts, strict=True), key=lambda pair: [*PARTS].index(pair[1])))
 
 
-def split_times(stamps: pl.Series, parts: Mapping[str, tuple[str, str]]) -> list[pl.Series]:
+def split_times(
+    stamps: pl.Series, parts: Mapping[str, tuple[str, str]], time_format: str | None
+) -> list[pl.Series]:
     """Returns timestamps as columns of their parts; `parts`: part and dtype of each."""
     iso = any(part == "week" for part, _ in parts.values())
     formats = {
         name: "%G" if iso and part == "year" else PARTS[part][0] for name, (part, _) in parts.items()
     }
-    texts = {name: write_times(stamps, time_format) for name, time_format in formats.items()}
-    return [text.cast(getattr(pl, parts[name][1])).alias(name) for name, text in texts.items()]
+    texts = {name: write_times(stamps, one) for name, one in formats.items()}
+    if time_format and [part for part, _ in parts.values()] == DATE_AND_CLOCK:
+        both = write_times(stamps, re.sub(" (?=%-?[HIRTkl])", "\0", time_format)).str.split_exact(
+            "\0", 1
+        )
+        texts = dict(zip(texts, both.struct.unnest(), strict=True))
+    typed = [(text.alias(name), getattr(pl, parts[name][1])) for name, text in texts.items()]
+    return [
+        text.str.strptime(dtype, "%T%.f" if dtype == pl.Time else None)
+        if dtype.is_temporal()
+        else text.cast(dtype)
+        for text, dtype in typed
+    ]
 
 
 def has_clock(time_format: str) -> bool:

@@ -69,7 +69,7 @@ def true_codes(panel: Panel, per_step: bool) -> Int64:
     code = panel.codes[:, -1].astype(np.int64)
     if per_step:
         return code
-    owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
+    owner = panel.owner
     high, low = np.full((2, panel.n_series), -1, np.int64)
     low[:] = np.iinfo(np.int64).max
     np.maximum.at(high, owner[code >= 0], code[code >= 0])

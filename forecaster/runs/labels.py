@@ -253,9 +253,8 @@ def _check_labels(panel: Panel) -> bool:
             f"{where}: expected at least two classes, found {', '.join(words) or 'no label'}; add series "
             "of other classes"
         )
-    owner = np.repeat(np.arange(panel.n_series), np.diff(panel.indptr))
     real = code > 0
-    pairs = np.unique(np.stack([owner[real], code[real]]), axis=1)
+    pairs = np.unique(np.stack([panel.owner[real], code[real]]), axis=1)
     kinds = np.bincount(pairs[0], minlength=panel.n_series)
     several, alone = np.flatnonzero(kinds > 1), kinds == 1
     units = int(real.sum()) if len(several) else int(alone.sum())
@@ -292,8 +291,7 @@ def _folds(panel: Panel, length: int, per_step: bool) -> Folds:
     if per_step and panel.n_series < _STRETCHES:
         panel = _stretches(panel, length)
     classes, units = len(panel.schema.categories[panel.schema.label or ""]), panel.n_series
-    owner = np.repeat(np.arange(units), np.diff(panel.indptr))
-    cells = owner * (classes + 1) + np.maximum(panel.codes[:, -1], 0)
+    cells = panel.owner * (classes + 1) + np.maximum(panel.codes[:, -1], 0)
     count = np.bincount(cells, minlength=units * (classes + 1)).reshape(units, -1)[:, 1:]
     # The rarest class of a unit stands for it: there the folds have to be even.
     rank = np.where(count > 0, count.sum(axis=0), np.inf)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from forecaster.config import ModelPlan, Plan
 from forecaster.panel.arrays import blocks, empty_beside, owners
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import MISSING, Panel
 from forecaster.windows.batch import Batch, Inputs
 from forecaster.windows.index import Int64
 
@@ -72,8 +72,13 @@ class WindowStore:
         self._regular, self._step = panel.regular, panel.calendar.step
         self._time = _at_least(panel.time[:, None], self._width)
 
-    def batch(self, series: Int64, channel: Int64 | None, cutoff: Int64) -> Batch:
-        """Returns windows by series [B], the one channel each holds [B] (None = all), and cutoff row [B]."""
+    def batch(
+        self, series: Int64, channel: Int64 | None, cutoff: Int64, leads: int | None = None
+    ) -> Batch:
+        """Returns windows by series [B], the one channel each holds [B] (None = all), and cutoff row [B].
+
+        `leads`: known covariates that are missing after so many leads have the value of the last of these.
+        """
         length = self.context_length
         which, at = torch.from_numpy(series), torch.from_numpy(cutoff)
         start = at - (length - 1)
@@ -88,6 +93,11 @@ class WindowStore:
             covariates = self._cut(self._values[:, self._channels :], start, edge, torch.nan)
             target_real, covariate_real = _observed(targets), _observed(covariates)
         codes = self._cut(self._codes, start, edge, 0)
+        if leads is not None:
+            last, after = slice(length + leads - 1, length + leads), slice(length + leads, None)
+            for cells, empty in ((covariates, ~covariate_real), (codes, codes == MISSING)):
+                cells[:, after] = torch.where(empty[:, after], cells[:, last], cells[:, after])
+            covariate_real[:, after] |= covariate_real[:, last]
         # To the network a missing category is an unknown one.
         codes = (
             codes.long().clamp_(min=0) if codes.shape[2] else self._no_codes.expand(len(which), -1, -1)

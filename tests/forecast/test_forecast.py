@@ -274,23 +274,45 @@ def test_a_shorter_horizon_is_an_exact_prefix():
             model.predict(tiny.plain(), horizon=horizon)
 
 
+def _later(minutes: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The shop and its prices, each row later by a number of minutes of its own."""
+    later = pl.duration(minutes=pl.col("date").dt.ordinal_day() ** 2 * minutes % 900)
+    moved = pl.col("date").cast(pl.Datetime) + later
+    return tiny.shop().with_columns(moved), tiny.prices().with_columns(moved)
+
+
 @pytest.mark.parametrize("minutes", [0, 37], ids=["regular", "irregular"])
 def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(minutes):
-    later = pl.duration(minutes=pl.col("date").dt.ordinal_day() ** 2 * minutes % 900)
-    shop, prices = (
-        table.with_columns(pl.col("date").cast(pl.Datetime) + later)
-        for table in (tiny.shop(), tiny.prices())
-    )
+    shop, prices = _later(minutes)
     model = fc.fit(shop, horizon=7, known="price", config=tiny.config_with(patch=2), quiet=True)
     assert model.artifact.schema.regular == (minutes == 0)
     full = model.predict(shop, future=prices)
     for horizon, read in ((1, 2), (2, 2), (3, 4), (7, 7)):
         part = model.predict(shop, future=prices.group_by("store").head(read), horizon=horizon)
         assert tiny.bits(part.quantiles) == tiny.bits(full.quantiles[:, :horizon])
-        message = rf"\(lead {read} of {read}\); 3 of 3 series lack some: "
-        message += f"--horizon {horizon} reads all of them: " if read > horizon else "give them with"
-        with pytest.raises(fc.DataError, match=message):
-            model.predict(shop, future=prices.group_by("store").head(read - 1), horizon=horizon)
+    with pytest.raises(fc.DataError, match=r"\(lead 3 of 3\); 3 of 3 series lack some: give them with"):
+        model.predict(shop, future=prices.group_by("store").head(2), horizon=3)
+
+
+@pytest.mark.parametrize("minutes", [0, 37], ids=["regular", "irregular"])
+def test_known_values_behind_the_last_lead_that_are_not_given_are_its_own(minutes):
+    shop, prices = _later(minutes)
+    shop, prices = (t.with_columns(sort=pl.col("price").floor().cast(str)) for t in (shop, prices))
+    model = fc.fit(
+        shop, horizon=7, known=["price", "sort"], config=tiny.config_with(patch=7), quiet=True
+    )
+    by = pl.col("date").rank("ordinal").over("store")
+    for horizon in (1, 4):
+        given = prices.filter(by <= horizon)
+        own = pl.col("price", "sort").get(horizon - 1).over("store")
+        whole = prices.with_columns(pl.when(by > horizon).then(own).otherwise(pl.col("price", "sort")))
+        short = model.predict(shop, future=given, horizon=horizon)
+        expected = model.predict(shop, future=whole, horizon=horizon)
+        if not minutes:  # the times of rows that are not given are unknown on an irregular table
+            assert tiny.bits(short.quantiles) == tiny.bits(expected.quantiles)
+        assert np.isfinite(short.quantiles).all()
+        assert [one.rule for one in short.findings if one.severity == "warning"] == ["held"]
+        assert "held" not in [one.rule for one in expected.findings]
 
 
 def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
