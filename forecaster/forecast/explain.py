@@ -194,8 +194,7 @@ def explain(
     if np.isfinite(truth[..., place]).any():
         forecast = replace(forecast, actual=truth)
     ensemble, model = artifact.ensemble, artifact.plan.model
-    network = ensemble.members[int(np.argmax(ensemble.weights))]
-    assert isinstance(network, Network)
+    network = ensemble.networks[int(np.argmax(ensemble.weights))]
     with torch.inference_mode(), spare_threads():
         # An autoregressive decoder reads its own values: here the median of all paths.
         own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None

@@ -32,7 +32,6 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import check_suffix
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.label_network import LabelEnsemble
-from forecaster.model.scaling import ContextScaler
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 
@@ -54,9 +53,9 @@ class OnnxGraph(nn.Module):
         super().__init__()
         self.ensemble: Ensemble | LabelEnsemble = copy.deepcopy(artifact.ensemble)
         if isinstance(self.ensemble, Ensemble):
-            for member in self.ensemble.members:
+            for member in self.ensemble.networks:
                 if member.experts is not None:  # a graph cannot branch on a tensor
-                    member.settled = member.network_weights()  # type: ignore[operator]
+                    member.settled = member.network_weights()
         self.shape, self.sizes = artifact.shape, _sizes(artifact)
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
@@ -80,9 +79,8 @@ class OnnxGraph(nn.Module):
         """Returns random inputs with missing cells, of the level of each channel in training."""
         random = torch.Generator().manual_seed(count)
         shape, ensemble = self.shape, self.ensemble
-        owner = ensemble.members[0] if isinstance(ensemble, Ensemble) else ensemble.scale
+        owner = ensemble.networks[0] if isinstance(ensemble, Ensemble) else ensemble.scale
         scaler = owner.scaler
-        assert isinstance(scaler, ContextScaler)
         made: dict[str, Tensor] = {}
         for name in self.names:
             size = (count, *self.sizes[name])

@@ -115,9 +115,9 @@ def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = Non
         )
     check_count(wanted, "horizon", " steps")
     check_work(model, wanted, len(artifact.ensemble.members), num_samples)
-    for member in artifact.ensemble.members:
+    for member in artifact.ensemble.networks:
         covered = member.longest_horizon
-        if covered is not None and wanted > covered:  # type: ignore[operator]
+        if covered is not None and wanted > covered:
             raise ConfigError(
                 f"horizon {wanted}: the learned positions of this model cover {covered} steps; fit one "
                 f"with --horizon {wanted}, or with other model.positions, to reach further"

@@ -32,8 +32,7 @@ def keep_channels(folded: Tensor, channels: int, kept: int) -> Tensor:
     """[B·channels, …] → [B·kept, …], the first channels of each window."""
     if kept == channels:
         return folded
-    windows: Tensor = folded.unflatten(0, (-1, channels))
-    return windows[:, :kept].flatten(0, 1)
+    return folded.unflatten(0, (-1, channels))[:, :kept].flatten(0, 1)
 
 
 def add_channels(folded: Tensor, others: Tensor) -> Tensor:
@@ -44,8 +43,7 @@ def add_channels(folded: Tensor, others: Tensor) -> Tensor:
 
 def repeat_paths(folded: Tensor, channels: int, paths: int) -> Tensor:
     """[B·C, …] → [B·S·C, …], each window once per sample path."""
-    windows: Tensor = folded.unflatten(0, (-1, channels))
-    return windows.repeat_interleave(paths, dim=0).flatten(0, 1)
+    return folded.unflatten(0, (-1, channels)).repeat_interleave(paths, dim=0).flatten(0, 1)
 
 
 def patches(cells: Tensor, size: int, front: bool = True) -> Tensor:
@@ -57,8 +55,7 @@ def patches(cells: Tensor, size: int, front: bool = True) -> Tensor:
     if missing:
         padding = cells.new_zeros((cells.shape[0], missing, cells.shape[2]))
         cells = torch.cat([padding, cells] if front else [cells, padding], dim=1)
-    unflattened: Tensor = cells.unflatten(1, (-1, size))
-    return unflattened.flatten(2)
+    return cells.unflatten(1, (-1, size)).flatten(2)
 
 
 def values_and_mask(values: Tensor) -> list[Tensor]:

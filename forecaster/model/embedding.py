@@ -183,8 +183,7 @@ class Embedding(nn.Module):
         series = torch.cat([numbers, observed.float(), *codes], dim=-1)
         channel = embedded(self.channel_embedding, code.reshape(-1, 1))
         parts = [repeat_channels(series, code.shape[1]), *channel]
-        projected: Tensor = self.static(torch.cat(parts, dim=-1))
-        return projected[:, None]
+        return self.static(torch.cat(parts, dim=-1))[:, None]
 
     def add_previous(
         self, tokens: Float[Tensor, "BC N D"], previous: Float[Tensor, "W T C"], scale: Scale

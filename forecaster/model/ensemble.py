@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import Expert, TargetConfig
-from forecaster.model.experts import Experts
 from forecaster.model.network import Network
 from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
@@ -50,6 +49,11 @@ class Ensemble(nn.Module):
         self.conformal_factors = None if conformal_factors is None else nn.Buffer(conformal_factors)
         self.target = target or TargetConfig()
 
+    @property
+    def networks(self) -> list[Network]:
+        """The members."""
+        return list(self.members)  # type: ignore[arg-type]
+
     def forward(self, inputs: Inputs, key: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B H C Q"]:
         """Returns rising quantiles in data units; `key` seeds the sample paths of each window."""
         return self.predict(inputs, key).quantiles
@@ -65,7 +69,7 @@ class Ensemble(nn.Module):
         quantiles, mean, drawn = self._blended(inputs, key, paths)
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
-            brief = self.members[0].brief(inputs)[:, None, :, None]  # type: ignore[operator]
+            brief = self.networks[0].brief(inputs)[:, None, :, None]
             calibrated = self._calibrated(quantiles, self.conformal_factors)
             quantiles = torch.where(brief, quantiles, calibrated)
         return Prediction(
@@ -77,12 +81,12 @@ class Ensemble(nn.Module):
 
     def scale(self, inputs: Inputs) -> Scale:
         """Returns the scale of these windows: the units of conformal factors and residuals."""
-        return self.members[0].scale(inputs)  # type: ignore[operator]
+        return self.networks[0].scale(inputs)
 
     @property
     def forecasts_cold(self) -> bool:
         """Whether the level of series without history is known in all channels."""
-        scales = [own.experts.cold_scale[1:] for own in self.members if own.experts is not None]  # type: ignore[union-attr, index]
+        scales = [own.experts.cold_scale[1:] for own in self.networks if own.experts is not None]
         return len(scales) == len(self.members) and all(bool((own > 0).all()) for own in scales)
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
@@ -94,22 +98,23 @@ class Ensemble(nn.Module):
 
         None where a member lacks it.
         """
-        members = [copy.deepcopy(member) for member in self.members]
+        members = [copy.deepcopy(member) for member in self.networks]
         for member in members:
             experts = member.experts
-            if not isinstance(experts, Experts) or only not in (None, *experts.names):
+            if experts is None or only not in (None, *experts.names):
                 return None
             experts.only = only
-            member.network_weight.zero_()  # type: ignore[operator]
-        return Ensemble(members, self.weights, target=self.target).train(self.training)  # type: ignore[arg-type]
+            member.network_weight.zero_()
+        return Ensemble(members, self.weights, target=self.target).train(self.training)
 
     def with_factors(self, conformal_factors: Tensor | None) -> Ensemble:
         """Returns the same members with other conformal factors."""
-        members: list[Network] = list(self.members)  # type: ignore[arg-type]
-        return Ensemble(members, self.weights, conformal_factors, self.target).train(self.training)
+        return Ensemble(self.networks, self.weights, conformal_factors, self.target).train(
+            self.training
+        )
 
     def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
-        found = [member.predict(inputs, key, paths) for member in self.members]  # type: ignore[operator]
+        found = [member.predict(inputs, key, paths) for member in self.networks]
         if len(found) == 1:
             return found[0]
         quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*found, strict=True))

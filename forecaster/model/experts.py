@@ -15,7 +15,6 @@ the window's own last · S season · H lead · E expert · P ETS candidate · Q 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple, get_args
@@ -180,7 +179,9 @@ class Experts(nn.Module):
         self.cold_scale = nn.Buffer(torch.zeros(shape.channels + 1).double())
         """[C + 1] its spread; 0 = it cannot be forecast: too few series had a level to learn from."""
         # The matrices of what linear experts do to a history, by name; they follow from the config.
-        self.filters = Filters(self._filters())
+        self.filters = nn.Module()
+        for name, matrix in self._filters().items():
+            self.filters.register_buffer(name, torch.from_numpy(matrix).float(), persistent=False)
 
     def forward(
         self,
@@ -322,14 +323,14 @@ class Experts(nn.Module):
                 found[name] = _taken(filled, at + leads % self.second).mean(dim=2)
         pattern = _season(windows, length, season)
         ahead = pattern.index_select(-1, phase)
-        filters, phases = [self.filters["states"]], sorted({lead % season for lead in which})
+        filters, phases = [self.filters.get_buffer("states")], sorted({lead % season for lead in which})
         if "ets" in self.names:
-            filters.append(self.filters["one_step"].flatten(1))
-            filters.append(self.filters["ets"][..., [*phases, season]].flatten(1))
+            filters.append(self.filters.get_buffer("one_step").flatten(1))
+            filters.append(self.filters.get_buffer("ets")[..., [*phases, season]].flatten(1))
         # One product: thin ones take as long.
         products = windows @ torch.cat(filters, dim=1)
         states, *smoothed = products.split([own.shape[1] for own in filters], dim=-1)
-        states = states - pattern @ self.filters["pattern"]
+        states = states - pattern @ self.filters.get_buffer("pattern")
         for number, alpha in enumerate(_LEVELS):
             found[f"level_{alpha}"] = states[..., number, None] + ahead
         level, trend, smooth = (states[..., n, None] for n in range(len(_LEVELS), len(_LEVELS) + 3))
@@ -375,7 +376,7 @@ class Experts(nn.Module):
         latest = (spread[..., -3:].log().mean(dim=-1, keepdim=True) + growth.log()).exp()
         age = torch.arange(1 - count, 1, device=windows.device)
         flat = blocks - (latest * growth**age)[..., None] * shape[..., None, :]
-        level = flat.flatten(-2) @ self.filters["growing"]
+        level = flat.flatten(-2) @ self.filters.get_buffer("growing")
         ahead = latest * growth ** (1 + leads // season) * shape[..., leads % season]
         return level[..., None] + 0.8 * drift * (leads + 1) + ahead
 
@@ -448,18 +449,6 @@ class Experts(nn.Module):
             mean = (late.abs() * there).sum(dim=1) / pairs.clamp(min=1)
             found = torch.where(pairs > 0, mean, found)
         return found
-
-
-class Filters(nn.Module):
-    """Constant matrices by name."""
-
-    def __init__(self, matrices: Mapping[str, NDArray[np.float64]]):
-        super().__init__()
-        for name, matrix in matrices.items():
-            self.register_buffer(name, torch.from_numpy(matrix).float(), persistent=False)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return getattr(self, name)
 
 
 def fill(

@@ -7,7 +7,7 @@ environment, so that child processes make the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -38,15 +38,23 @@ def on_device(name: str | None) -> Iterator[None]:
         raise ConfigError(f"device {name!r}: expected one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.device_count():
         raise ConfigError("device cuda: torch finds no CUDA GPU on this machine; take cpu, or none")
-    before = os.environ.get(_DEVICE)
-    os.environ[_DEVICE] = name
+    with environment({_DEVICE: name}):
+        yield
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of the environment, and puts the former ones back."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_DEVICE]
-        else:
-            os.environ[_DEVICE] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def cuda_count() -> int:

@@ -125,8 +125,7 @@ def local_attention(
         _with_neighbours(value, size, margin, causal).flatten(0, 1),
         allowed.flatten(0, 1)[:, None],
     )  # [B·K, A, W, E]
-    mixed: Tensor = blocks.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
-    return mixed[:, :, :queries]
+    return blocks.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :queries]
 
 
 def _band(size: int, margin: int, window: int, causal: bool) -> Bool[Tensor, "W S"]:
@@ -140,8 +139,7 @@ def _blocks(tokens: Tensor, size: int) -> Tensor:
     """[B, A, N, E] → [B, K, A, W, E], the last block filled up with zeros."""
     missing = -tokens.shape[2] % size
     tokens = F.pad(tokens, (0, 0, 0, missing)) if missing else tokens  # padding by nothing copies
-    blocks: Tensor = tokens.unflatten(2, (-1, size))
-    return blocks.transpose(1, 2)
+    return tokens.unflatten(2, (-1, size)).transpose(1, 2)
 
 
 def _with_neighbours(tokens: Tensor, size: int, margin: int, causal: bool) -> Tensor:
@@ -278,5 +276,4 @@ class LowRank(nn.Module):
         tokens = heads.transpose(1, 2).flatten(2)
         if seen is not None:
             tokens = tokens.masked_fill(~seen[..., None], 0.0)
-        mixtures: Tensor = (weight @ tokens).unflatten(-1, (heads.shape[1], -1))
-        return mixtures.transpose(1, 2)
+        return (weight @ tokens).unflatten(-1, (heads.shape[1], -1)).transpose(1, 2)

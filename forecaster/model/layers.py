@@ -69,10 +69,8 @@ class Residual(nn.Module):
     ) -> Float[Tensor, "B N D"]:
         """Returns tokens plus the output of the part."""
         if self.norm_first:
-            changed: Tensor = tokens + self.dropout(part(norm(tokens)))
-        else:
-            changed = norm(tokens + self.dropout(part(tokens)))
-        return changed
+            return tokens + self.dropout(part(norm(tokens)))
+        return norm(tokens + self.dropout(part(tokens)))
 
 
 def attend_across_channels(

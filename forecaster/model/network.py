@@ -215,10 +215,9 @@ class Network(nn.Module):
 
     def _raw(self, tokens: Tensor, channels: int, targets: int) -> Float[Tensor, "B T C P"]:
         """[B·channels, N, D] → the head's raw numbers."""
-        raw: Tensor = self.output(self.decoder_norm(keep_channels(tokens, channels, targets)))
+        raw = self.output(self.decoder_norm(keep_channels(tokens, channels, targets)))
         raw = raw.unflatten(-1, (self.config.decoder_patch, -1)).flatten(1, 2)
-        unfolded: Tensor = raw.unflatten(0, (-1, targets))
-        return unfolded.transpose(1, 2)
+        return raw.unflatten(0, (-1, targets)).transpose(1, 2)
 
 
 def initialise(network: nn.Module) -> None:

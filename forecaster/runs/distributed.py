@@ -215,9 +215,13 @@ def launch_ranks(
     if not distributed.launches:
         yield lambda training: None
         return
+    from forecaster.model.hardware import environment
     from forecaster.panel.store import write_store
 
-    with tempfile.TemporaryDirectory(prefix="forecaster-") as scratch, _environment(distributed):
+    with (
+        tempfile.TemporaryDirectory(prefix="forecaster-") as scratch,
+        environment(_environment(distributed)),
+    ):
         setup = RankSetup(
             config,
             Path(scratch) / "panel",
@@ -259,24 +263,13 @@ def launch_ranks(
                 rank.end()
 
 
-@contextmanager
-def _environment(distributed: DistributedContext) -> Iterator[None]:
-    """Sets the variables that torchrun would set; torch and Lightning read them."""
+def _environment(distributed: DistributedContext) -> dict[str, str]:
+    """Returns the variables that torchrun would set; torch and Lightning read them."""
     from lightning_fabric.plugins.environments.lightning import find_free_network_port
 
     port, size = find_free_network_port(), str(distributed.world_size)
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    variables |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return variables | {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
 def _failure(ranks: list[Child], seconds: float) -> str | None:

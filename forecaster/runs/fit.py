@@ -27,7 +27,6 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
 from forecaster.model.hardware import spare_threads
-from forecaster.model.network import Network
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
@@ -80,17 +79,12 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     config = started_config(config, start)
     horizon = required_horizon(config)
     model, fit, schema = config.model, config.fit, panel.schema
-    data = {
+    same = ("series", "target", "known", "past", "static", "layout")
+    data = {name: getattr(schema, name) for name in same} | {
         "time": schema.time or "row",
-        "series": schema.series,
-        "target": schema.target,
-        "known": schema.known,
-        "past": schema.past,
-        "static": schema.static,
         "freq": None if config.data.resample else schema.freq,
         "season_length": panel.calendar.season,
         "periods": panel.calendar.periods,
-        "layout": schema.layout,
     }
     context, patch = _lengths(config, horizon, panel)
     least_width, least_steps, least_batch = SIZES[0][1:]
@@ -329,8 +323,8 @@ def _calibration_cutoffs(split: Split, cells: int) -> tuple[Int64, Int64]:
 
 def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> CalibrationSet:
     """Uncalibrated quantiles and the truth at cutoffs, in scaled units."""
-    members: list[Network] = list(artifact.ensemble.members)  # type: ignore[arg-type]
-    predictor = Predictor(replace(artifact, ensemble=Ensemble(members, artifact.ensemble.weights)))
+    bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
+    predictor = Predictor(replace(artifact, ensemble=bare))
     quantiles = predictor.quantiles(panel, series, cutoff)
     ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
     scale = predictor.scales(panel, series, cutoff)
@@ -343,7 +337,7 @@ def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: In
 @torch.no_grad()
 def _expert_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[str, Any]:
     """The mean weights of network and experts over validation windows, else over training windows."""
-    members: list[Network] = list(ensemble.members)  # type: ignore[arg-type]
+    members = ensemble.networks
     names, own = members[0].config.experts, torch.tensor(ensemble.weights)
     if not names:
         return {}

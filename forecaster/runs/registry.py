@@ -196,7 +196,7 @@ def signature_of(artifact: Artifact[Any]) -> Any:
         labels = [*keys, *step, ("label", AnyType()), *probabilities, ("status", text)]
         return ModelSignature(inputs=inputs, outputs=columns(labels))
     params = [ParamSpec("horizon", whole, artifact.horizon), ParamSpec("cutoff", text, "own")]
-    has_mean = bool(artifact.ensemble.members[0].head.has_mean)  # type: ignore[union-attr]
+    has_mean = artifact.ensemble.networks[0].head.has_mean
     if model.decoder == "autoregressive":
         params, has_mean = [*params, ParamSpec("seed", whole, 0)], True
     levels = ["forecast", *["mean"] * has_mean, *(f"q{level:g}" for level in model.quantile_levels)]

@@ -110,7 +110,7 @@ def check_start(panel: Panel, plan: Plan, start: Artifact) -> None:
     _check_covariates(panel.schema, start)
     with torch.random.fork_rng(devices=[]):
         wanted = Network(plan.model, started_shape(panel, plan.horizon, start))
-    check_weights(_network(start), wanted)
+    check_weights(start.ensemble.networks[0], wanted)
 
 
 def _check_covariates(schema: Schema, start: Artifact) -> None:
@@ -165,7 +165,7 @@ def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> No
         _meaning(_calendar(artifact.schema), artifact.schema),
         _meaning(panel.calendar, panel.schema),
     )
-    start.say(carry(_network(artifact), network, was, is_))
+    start.say(carry(artifact.ensemble.networks[0], network, was, is_))
     if plan.fit.freeze_encoder:
         freeze_encoder(network)
     if plan.fit.adapters is not None:
@@ -194,12 +194,6 @@ def ancestry(start: Artifact) -> dict[str, Any]:
         "until": _calendar(start.schema).text(start.trained_until),
         "parent": start.parent,
     }
-
-
-def _network(artifact: Artifact) -> Network:
-    (network,) = artifact.ensemble.members
-    assert isinstance(network, Network)
-    return network
 
 
 def _calendar(schema: Schema) -> Calendar:

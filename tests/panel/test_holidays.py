@@ -14,7 +14,6 @@ from forecaster.errors import ConfigError
 from forecaster.panel import holidays as own
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
-from forecaster.panel.schema import Schema
 from forecaster.panel.store import write_store
 
 GERMAN = holidays.country_holidays("DE", years=range(2019, 2030))
@@ -67,12 +66,6 @@ def test_several_countries_are_a_covariate_each(tmp_path):
     with pytest.raises(ConfigError, match="--holidays DE: this model was fitted with DE,FR"):
         panel.schema.renamed(DataConfig(holidays="DE"))
     refused("makes a column 'holiday_FR', but the table has one", daily(holiday_FR=np.zeros(20)), both)
-
-
-@pytest.mark.parametrize(("stored", "countries"), [("DE", ("DE",)), (None, ()), (["DE"], ("DE",))])
-def test_a_schema_of_one_country_is_read_as_before(stored, countries):
-    schema = open_panel(daily(), DE).schema
-    assert Schema.from_dict(schema.to_dict() | {"holidays": stored}).holidays == countries
 
 
 def test_parts_of_a_country_have_their_own():

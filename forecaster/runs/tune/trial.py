@@ -207,8 +207,8 @@ def used_settings(plan: Plan) -> str:
 def with_network(artifact: Artifact) -> Artifact:
     """Returns an artifact whose networks have the least weight above 0."""
     ensemble = copy.deepcopy(artifact.ensemble)
-    for member in ensemble.members:
-        member.network_weight.fill_(NETWORK_WEIGHTS[1])  # type: ignore[operator]
+    for member in ensemble.networks:
+        member.network_weight.fill_(NETWORK_WEIGHTS[1])
     return replace(artifact, ensemble=ensemble)
 
 
