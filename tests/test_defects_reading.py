@@ -488,3 +488,11 @@ def test_every_date_option_takes_every_kind_of_date(tmp_path, given, text):
         if name in ("until", "cutoff", "since", "start", "end", "after", "before", "date")
     }
     assert dates == {"until", "cutoff"}
+
+
+@pytest.mark.parametrize("mark", ["'", " ", "\u202f"])
+def test_thousands_alone_do_not_speak_of_a_decimal_comma(tmp_path, mark):
+    path = tmp_path / "a.csv"
+    path.write_text("day,y\n" + "".join(f"{day},1{mark}{k:03d}\n" for k, day in enumerate(DAYS)))
+    rules = [one.rule for one in fc.check(path)]
+    assert "thousands" in rules and "decimal" not in rules

@@ -201,8 +201,7 @@ class Embedding(nn.Module):
             projected = self.previous_patch(patches(cells, self.config.decoder_patch))
         projected = self._scaled(projected)
         windows = previous.shape[0]
-        covariates = tokens.shape[0] // windows - previous.shape[2]
-        if covariates:
+        if covariates := len(self.horizon_covariates):
             zeros = projected.new_zeros((windows, covariates, *projected.shape[1:]))
             projected = add_channels(projected, zeros)
         return tokens + projected

@@ -171,7 +171,7 @@ class Network(nn.Module):
         if previous is not None:
             tokens = self.embedding.add_previous(tokens, previous, memory.scale)
         tokens = self.embedding.dropout(tokens)
-        channels = tokens.shape[0] // inputs.elapsed.shape[0]
+        channels = inputs.context.shape[2] + len(self.embedding.horizon_covariates)
         causal = self.config.decoder_mask == "causal"
         for layer in self.decoder:
             tokens = layer(tokens, memory, causal, shown, channels)
@@ -190,7 +190,7 @@ class Network(nn.Module):
         patch = self.config.decoder_patch
         tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)
         tokens = tokens + memory.static
-        channels = tokens.shape[0] // inputs.elapsed.shape[0]
+        channels = inputs.context.shape[2] + len(self.embedding.horizon_covariates)
         scale = Scale(*(part.repeat_interleave(paths, dim=0) for part in memory.scale))
         caches = [KeyValueCache(paths, channels) for _ in self.decoder]
         values = previous_values(inputs, inputs.context[:, :0], patch)

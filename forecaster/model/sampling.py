@@ -35,7 +35,7 @@ class Prediction(NamedTuple):
 def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Prediction:
     """Returns quantiles (interpolated linearly, as numpy does by default) and mean of paths."""
     ordered = paths.sort(dim=1).values
-    place = (len(paths[0]) - 1) * torch.tensor(levels, dtype=torch.float64, device=paths.device)
+    place = (paths.shape[1] - 1) * torch.tensor(levels, dtype=torch.float64, device=paths.device)
     low = place.floor().long()
     fraction = (place - low).to(paths.dtype)[:, None, None]
     above = ordered[:, (low + 1).clamp(max=paths.shape[1] - 1)]

@@ -158,19 +158,18 @@ def as_numbers(
         typed[name] = first
         if len({style.decimal for style in fitting}) == 1:
             marks[name] = fitting[0].decimal
-        notes += _notes(name, fitting[0], text)
+        if marks.get(name) == ",":
+            notes.append(decimal_comma(name))
+        notes += _thousands(name, fitting[0], text)
     return frame.with_columns(**typed), marks, notes
 
 
-def _notes(name: str, style: _Style, text: pl.Series) -> list[Finding]:
-    notes = []
-    if style.decimal == ",":
-        notes.append(decimal_comma(name))
-    if style.group:
-        mark = text.str.extract(f"([{style.group}])").drop_nulls()[:1].to_list()
-        found = f"column '{name}': thousands are grouped by '{''.join(mark)}'"
-        notes.append(Finding("note", "thousands", found, "pass --decimal where that is wrong"))
-    return notes
+def _thousands(name: str, style: _Style, text: pl.Series) -> list[Finding]:
+    if not style.group:
+        return []
+    mark = text.str.extract(f"([{style.group}])").drop_nulls()[:1].to_list()
+    found = f"column '{name}': thousands are grouped by '{''.join(mark)}'"
+    return [Finding("note", "thousands", found, "pass --decimal where that is wrong")]
 
 
 def decimal_comma(name: str) -> Finding:

@@ -132,6 +132,8 @@ class Panel:
         Raises:
             DataError: there is no such series; names the nearest.
         """
+        if only is not None and len(only) == 0:
+            raise DataError(f"{self.name}: expected the labels of some series (--only), found none")
         labels, faults, found = self.labels, Faults(), set[int]()
         for label in (only,) if isinstance(only, str) else only or ():
             with faults:

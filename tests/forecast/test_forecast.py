@@ -493,3 +493,18 @@ def test_a_label_of_two_series_is_refused_with_both():
     ):
         panel.only("a/b/c")
     assert panel.only("c/d").labels == ["c/d"]
+
+
+@pytest.mark.parametrize("decoder", ["direct", "autoregressive"])
+def test_a_table_without_a_series_that_can_be_forecast_has_a_reason_in_every_row(decoder):
+    config = tiny.config_with(decoder=decoder, experts=[])
+    model = fc.fit(tiny.shop(), horizon=7, config=config, quiet=True)
+    forecast = model.predict(tiny.shop(), cutoff="2026-01-01")
+    assert all(status.startswith("no target observed in the ") for status in forecast.status)
+    assert np.isnan(forecast.quantiles).all()
+
+
+@pytest.mark.parametrize("only", ["", [], ()])
+def test_series_without_a_label_are_refused(only):
+    with pytest.raises(fc.DataError, match="expected the labels of some series"):
+        tiny.plain_model().predict(tiny.plain(), only=only)
