@@ -627,9 +627,9 @@ def load(path: str | Path) -> Forecaster | Classifier:
         from forecaster.runs.registry import load_registered
 
         return _model_of(load_registered(str(path), TrackingConfig()))
-    from forecaster.forecast.artifact import load_any_artifact
+    from forecaster.forecast.artifact import load_artifact
 
-    return _model_of(load_any_artifact(path))
+    return _model_of(load_artifact(path))
 
 
 def _model_of(

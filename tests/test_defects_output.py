@@ -214,7 +214,7 @@ def _served(monkeypatch, table, **params):
     monkeypatch.setattr(mlflow.models, "set_model", lambda model: None)
     from forecaster.runs import served
 
-    monkeypatch.setattr(served, "load_any_artifact", lambda path: tiny.plain_model().artifact)
+    monkeypatch.setattr(served, "load_artifact", lambda path: tiny.plain_model().artifact)
     model = served.ServedForecaster()
     model.load_context(SimpleNamespace(artifacts={"model": ""}))
     answer = io.StringIO()

@@ -149,18 +149,6 @@ class Artifact(Generic[Kind]):
             (folder / "card.md").write_text(model_card(self), encoding="utf-8")
 
 
-def load_artifact(path: str | Path) -> Artifact:
-    """Returns the artifact of a folder that holds a model that forecasts.
-
-    Raises:
-        ArtifactError: there is none, it is damaged, its format is another, or it learned labels.
-    """
-    found = load_any_artifact(path)
-    if not is_forecaster(found):
-        raise ArtifactError(f"{path}: expected a model that forecasts, found one that labels series")
-    return found
-
-
 def is_forecaster(
     artifact: Artifact[Ensemble] | Artifact[LabelEnsemble],
 ) -> TypeIs[Artifact[Ensemble]]:
@@ -168,7 +156,7 @@ def is_forecaster(
     return artifact.shape.classes == 0
 
 
-def load_any_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemble]:
+def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemble]:
     """Returns the artifact of a folder, of a model that forecasts or of one that labels.
 
     Raises:

@@ -26,7 +26,7 @@ import torch
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
-from forecaster.forecast.artifact import Artifact, load_any_artifact
+from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.labelling import NO_VALUE, Labeller, Labelling
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
@@ -113,7 +113,7 @@ class PartitionJob:
 
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predict, Panel]:
         """Returns what predicts on a device and the panel; `lanes` = concurrent batches."""
-        artifact = load_any_artifact(self.model)
+        artifact = load_artifact(self.model)
         panel = self.source.panel(artifact).only(self.source.only)
         return prediction(artifact, self.window, device, lanes), panel
 

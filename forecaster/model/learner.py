@@ -252,8 +252,6 @@ class KeepBest(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Compares the last validation with the best so far."""
-        if trainer.sanity_checking:
-            return
         self.checked, loss = learner.curves["validation_loss"][-1]
         if loss < self.loss:
             self.loss, self.step, self.waited = loss, learner.global_step, 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError, ConfigError
 from forecaster.evaluation.comparison import MODEL
-from forecaster.forecast.artifact import Artifact, is_forecaster, load_any_artifact, model_card
+from forecaster.forecast.artifact import Artifact, is_forecaster, load_artifact, model_card
 from forecaster.forecast.parts import digest_of
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
@@ -131,7 +131,7 @@ def _load_version(client: MlflowClient, name: str, version: int, address: str) -
                 "forecaster export registered"
             ) from error
         try:
-            return load_any_artifact(folder)
+            return load_artifact(folder)
         except ArtifactError as error:
             raise ArtifactError(str(error).replace(folder, address)) from error
 

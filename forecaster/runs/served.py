@@ -10,7 +10,7 @@ from mlflow.models import set_model  # noqa: TID253
 from mlflow.pyfunc import PythonModel, pandas  # noqa: TID253
 
 from forecaster.errors import ForecasterError
-from forecaster.forecast.artifact import is_forecaster, load_any_artifact
+from forecaster.forecast.artifact import is_forecaster, load_artifact
 from forecaster.forecast.labelling import Labeller
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.audit import audit_panel
@@ -22,7 +22,7 @@ class ServedForecaster(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Opens the saved model that was shipped with this file."""
-        artifact = load_any_artifact(Path(context.artifacts["model"]))
+        artifact = load_artifact(Path(context.artifacts["model"]))
         self._model = Predictor(artifact) if is_forecaster(artifact) else Labeller(artifact)
         self._artifact = artifact
 
