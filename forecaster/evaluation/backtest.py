@@ -386,8 +386,7 @@ def _overlap(forecasts: Sequence[Forecast], times: Int64) -> int:
     if len(times) < 2:
         return 1
     gap = int(forecasts[0].panel.calendar.steps(times[:-1], times[1:]).min())
-    horizon: int = forecasts[0].time.shape[1]
-    return -(-horizon // max(1, gap))
+    return -(-forecasts[0].time.shape[1] // max(1, gap))
 
 
 def windows_of(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:

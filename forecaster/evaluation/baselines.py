@@ -158,5 +158,5 @@ def _find_observed(values: Values, row: Rows, stop: Rows, channel: Rows, step: i
 
 def _values_at(values: Values, row: Rows, channel: Rows) -> Values:
     """The values of rows, NaN where a row is −1."""
-    at: Values = values[np.maximum(row, 0), channel] if len(values) else np.zeros(len(row))
+    at = values[np.maximum(row, 0), channel] if len(values) else 0.0
     return np.where(row < 0, np.nan, at)

@@ -13,6 +13,7 @@ from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.report_data import Ranking, ReportData, number, percent
 from forecaster.forecast.plots import (
     BAND,
+    TITLE,
     VALUES,
     axis_times,
     draw_forecast,
@@ -36,7 +37,6 @@ _STYLES: tuple[tuple[str, Any, str], ...] = (
     (VALUES, (0, (8, 3)), "P"),
 )
 _GUIDE: dict[str, Any] = {"color": VALUES, "linewidth": 1.0, "linestyle": "--", "alpha": 0.75}
-_TITLE: dict[str, Any] = {"fontsize": 9, "loc": "left", "y": 1.0}  # a fixed place takes no layout
 _BINS = 30
 _LONGEST_NAME = 40
 
@@ -52,7 +52,7 @@ def window_figure(data: ReportData, ranking: Ranking) -> str:
         draw_forecast(axis, forecast, row, item.channel)
         scores = f"MASE {number(item.mase, 3)}, WQL {number(item.wql, 3)}, skill {percent(item.skill)}"
         short = item.name[:_LONGEST_NAME] + "…" * (len(item.name) > _LONGEST_NAME)
-        axis.set_title(f"{place}: {short}\n{scores}", **_TITLE)
+        axis.set_title(f"{place}: {short}\n{scores}", **TITLE)
         labels.append(f"{place}: {item.name}, {scores}")
     shared_legend(figure, axes[0])
     return picture(figure, "; ".join(labels))
@@ -64,7 +64,7 @@ def skill_figure(ranking: Ranking) -> str:
     edges = np.linspace(-1.0, 1.0, 41)
     _bars(axis, edges, np.histogram(np.clip(ranking.skills, -1.0, 1.0), edges)[0])
     axis.axvline(0.0, **_GUIDE)
-    axis.set_title(f"{ranking.kinds} by skill; those below −1 count as −1", **_TITLE)
+    axis.set_title(f"{ranking.kinds} by skill; those below −1 count as −1", **TITLE)
     beaten = f"{(ranking.skills > 0).sum():,} of {len(ranking.skills):,} beat seasonal naive"
     return picture(figure, f"histogram of the skill over all {ranking.kinds}: {beaten}", beaten)
 
@@ -84,7 +84,7 @@ def lead_figure(data: ReportData) -> str:
     for axis, (metric, title) in zip(axes, titles.items(), strict=True):
         _model_lines(axis, lead, {name: by_metric[metric] for name, by_metric in scores.items()})
         axis.locator_params(axis="x", integer=True)
-        axis.set_title(f"{title}, by lead", **_TITLE)
+        axis.set_title(f"{title}, by lead", **TITLE)
         if metric != "bias":
             axis.set_ylim(bottom=0.0)
     axes[2].axhline(nominal, **_GUIDE)
@@ -103,12 +103,12 @@ def calibration_figure(data: ReportData) -> str:
     curve.plot([0.0, 1.0], [0.0, 1.0], **_GUIDE)
     curve.plot(levels, below, color=BAND, marker="o", markersize=4)
     tidy(curve)
-    curve.set_title("share of actuals at or below each quantile, by level", **_TITLE)
+    curve.set_title("share of actuals at or below each quantile, by level", **TITLE)
     edges = np.array([0.0, *levels, 1.0])
     # Heights are densities: intervals between levels may differ in width.
     _bars(histogram, edges, data.between / np.diff(edges))
     histogram.axhline(1.0, **_GUIDE)
-    histogram.set_title("observed / nominal share of each quantile interval (PIT)", **_TITLE)
+    histogram.set_title("observed / nominal share of each quantile interval (PIT)", **TITLE)
     return picture(
         figure,
         f"calibration; largest deviation of a quantile from its level {percent(np.abs(below - levels).max())}",
@@ -126,14 +126,14 @@ def residual_figure(data: ReportData) -> str:
     _model_lines(axes[0], axis_times(panel, times), mase)
     tidy(axes[0], dates=not panel.calendar.integer)
     axes[0].set_ylim(bottom=0.0)
-    axes[0].set_title("MASE by cutoff", **_TITLE)
+    axes[0].set_title("MASE by cutoff", **TITLE)
     size = np.abs(data.errors)
     limit = float(np.quantile(size, 0.99)) if size.any() else 1.0
     edges = np.linspace(-limit, limit, _BINS + 1)
     counts, _ = np.histogram(np.clip(data.errors, -limit, limit), edges)
     _bars(axes[1], edges, counts / max(1, len(size)))
     axes[1].axvline(0.0, **_GUIDE)
-    axes[1].set_title("share of cells by scaled error", **_TITLE)
+    axes[1].set_title("share of cells by scaled error", **TITLE)
     note = (
         "Errors are divided by the in-sample error of seasonal naive on the history of their series; the "
         "outermost bars hold all larger ones. "
@@ -142,7 +142,7 @@ def residual_figure(data: ReportData) -> str:
         _bars(axes[2], np.arange(len(correlation) + 1) + 0.5, correlation)
         for level in (-noise, 0.0, noise):
             axes[2].axhline(level, **_GUIDE)
-        axes[2].set_title("autocorrelation at lead 1, by cutoffs apart", **_TITLE)
+        axes[2].set_title("autocorrelation at lead 1, by cutoffs apart", **TITLE)
         note += "Autocorrelations between the dashed lines may be noise; higher ones are predictable errors."
     else:
         note += f"Autocorrelation takes 8 cutoffs, found {len(data.cutoffs)}."

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.backtest import windows_of
+from forecaster.evaluation.backtest import actual_of, windows_of
 from forecaster.evaluation.comparison import MODEL, NAIVE
 from forecaster.evaluation.error_scales import Floats
 from forecaster.panel.panel import NO_TIME
@@ -159,15 +159,15 @@ def collect(backtest: Backtest) -> ReportData:
     start = 0
     for forecast in backtest.forecasts:
         part = slice(start, start := start + len(forecast.series))
-        assert forecast.actual is not None
-        mask = np.isfinite(forecast.actual) & np.isfinite(forecast.median)
+        truth = actual_of(forecast)
+        mask = np.isfinite(truth) & np.isfinite(forecast.median)
         mask &= scored_windows[part, None]  # a baseline without a forecast has none at any lead
-        quantiles, actual = forecast.quantiles[mask], forecast.actual[mask][:, None]  # [scored, Q]
+        quantiles, actual = forecast.quantiles[mask], truth[mask][:, None]  # [scored, Q]
         reached = actual <= quantiles
         # The number of quantiles that an actual exceeds is the number of its interval.
         between += np.bincount((~reached).sum(axis=1), minlength=len(between))
         inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
-        error = forecast.median - np.where(mask, forecast.actual, np.nan)
+        error = forecast.median - np.where(mask, truth, np.nan)
         error /= scale[part, None]
         first.append(error[:, 0])
         errors.append(error[np.isfinite(error)][::thin])

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from forecaster.model.ensemble import calibrated
 from forecaster.model.heads import pinball
 
 Floats = NDArray[np.float64]
@@ -149,16 +150,9 @@ def conformal_factors(held_out: CalibrationSet, levels: tuple[float, ...]) -> Fl
 
 
 def with_factors(quantiles: Floats, factors: Floats, levels: tuple[float, ...]) -> Floats:
-    """Returns quantiles with their distances from the median multiplied: the median stays, and they rise.
-
-    Quantiles that would cross are sorted, which never increases the loss (Chernozhukov, Fernández-Val
-    and Galichon, "Quantile and probability curves without crossing", 2010).
-    """
-    m = levels.index(0.5)
-    median = quantiles[..., m : m + 1]
-    moved = median + factors * (quantiles - median)
-    below, above = np.sort(moved[..., :m], axis=-1), np.sort(moved[..., m + 1 :], axis=-1)
-    return np.concatenate([below, median, above], axis=-1)
+    """Returns quantiles with their distances from the median multiplied, as `Ensemble` does it."""
+    own, wider = map(torch.from_numpy, (quantiles, factors))
+    return calibrated(own, wider, levels.index(0.5)).numpy()
 
 
 def quality(quantiles: Floats, actual: Floats, levels: tuple[float, ...]) -> Quality:

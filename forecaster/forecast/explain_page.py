@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.forecast.explain import AttentionMap, Explanation, Floats, Importance
-from forecaster.forecast.plots import BAND, TRUTH, VALUES, WIDTH, draw_band, figure_svg, tidy
+from forecaster.forecast.plots import BAND, TITLE, TRUTH, VALUES, WIDTH, draw_band, figure_svg, tidy
 from forecaster.forecast.writer import html_page
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _MAP, _COLUMNS = 2.4, 5  # inches to a side, maps beside each other
 _MOST_BARS = 20
 _MOST_TICKS = 7
-_TITLE: dict[str, Any] = {"fontsize": 9, "loc": "left", "y": 1.0}
 _UNIT = "in standard deviations of the context"
 
 _TITLES = {
@@ -119,7 +118,7 @@ def _draw_time(figure: FigureBase, explanation: Explanation) -> None:
         if one.cells is not None:
             start, stop = one.cells
             axes[1].bar(start - 0.5, one.change, stop - start, align="edge", color=BAND, edgecolor="w")
-    axes[1].set_title(f"importance: mean change of the forecast without these steps, {_UNIT}", **_TITLE)
+    axes[1].set_title(f"importance: mean change of the forecast without these steps, {_UNIT}", **TITLE)
     if explanation.rollout is not None:
         _draw_rollout(axes[2], explanation, explanation.rollout)
     for axis in axes:
@@ -152,7 +151,7 @@ def _draw_rollout(axis: Axes, explanation: Explanation, rollout: Floats) -> None
     axis.tick_params(labelsize=8)
     axis.set_title(
         "attention rollout: a row per horizon token; each side of the cutoff by its own largest share",
-        **_TITLE,
+        **TITLE,
     )
 
 
@@ -167,7 +166,7 @@ def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     axis.set_xlim(0, 1.3 * max((one.change for one in shown), default=0.0) or 1.0)
     axis.invert_yaxis()
     axis.set_title(
-        f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}", **_TITLE
+        f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}", **TITLE
     )
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 VALUES, BAND, TRUTH = "#33373d", "#1f6fb2", "#d1662c"
 """Colours of history, forecast and truth."""
+TITLE: dict[str, Any] = {"fontsize": 9, "loc": "left", "y": 1.0}  # a fixed place takes no layout
+"""Of the axes of a page."""
 WIDTH = 11.5
 """Inches of a figure with several panels in a row: the width of a page."""
 PANELS = 6

@@ -89,8 +89,7 @@ class MultiHeadAttention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, tokens: Tensor) -> Tensor:
-        heads: Tensor = tokens.unflatten(-1, (self.heads, -1))
-        return heads.transpose(1, 2)  # [B, A, N, E]
+        return tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, A, N, E]
 
 
 class Memory(NamedTuple):

@@ -70,8 +70,11 @@ class Ensemble(nn.Module):
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
             brief = self.networks[0].brief(inputs)[:, None, :, None]
-            calibrated = self._calibrated(quantiles, self.conformal_factors)
-            quantiles = torch.where(brief, quantiles, calibrated)
+            # A lead beyond the calibrated ones has the factors of the last one.
+            lead = torch.arange(quantiles.shape[1], device=quantiles.device)
+            factors = self.conformal_factors[lead.clamp(max=len(self.conformal_factors) - 1)]
+            moved = calibrated(quantiles, factors, self.levels.index(0.5))
+            quantiles = torch.where(brief, quantiles, moved)
         return Prediction(
             self._whole(self.bounded(quantiles)),
             # The mean of whole numbers is not whole: it is bounded, not rounded.
@@ -131,22 +134,6 @@ class Ensemble(nn.Module):
         pairs = zip(others, self.weights[1:], strict=True)
         return first + sum(weight * (part - first) for part, weight in pairs if part is not None)
 
-    def _calibrated(
-        self, quantiles: Float[Tensor, "B H C Q"], factors: Float[Tensor, "T C Q"]
-    ) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles, their distances from the median multiplied; they still rise.
-
-        A lead beyond the calibrated ones has the factors of the last one. Levels that would cross are
-        sorted, which never makes their loss larger (Chernozhukov, Fernández-Val and
-        Galichon, "Quantile and probability curves without crossing", 2010).
-        """
-        horizon, m = quantiles.shape[1], self.levels.index(0.5)
-        lead = torch.arange(horizon, device=factors.device).clamp(max=len(factors) - 1)
-        median = quantiles[..., m : m + 1]
-        moved = median + factors[lead] * (quantiles - median)
-        below, above = moved[..., :m], moved[..., m + 1 :]
-        return torch.cat([below.sort(dim=-1).values, median, above.sort(dim=-1).values], dim=-1)
-
     def bounded(self, values: Tensor) -> Tensor:
         """Returns values held to the bounds of the target."""
         lower, upper = self.target.lower, self.target.upper
@@ -160,3 +147,17 @@ class Ensemble(nn.Module):
         # Rounding may cross a bound that is no whole number.
         values = values if lower is None else values.clamp(min=math.ceil(lower))
         return values if upper is None else values.clamp(max=math.floor(upper))
+
+
+def calibrated(
+    quantiles: Float[Tensor, "*B Q"], factors: Float[Tensor, "*#B Q"], median: int
+) -> Float[Tensor, "*B Q"]:
+    """Returns quantiles, their distances from the median (a place) multiplied; they still rise.
+
+    Levels that would cross are sorted, which never makes their loss larger (Chernozhukov, Fernández-Val
+    and Galichon, "Quantile and probability curves without crossing", 2010).
+    """
+    center = quantiles[..., median : median + 1]
+    moved = center + factors * (quantiles - center)
+    below, above = moved[..., :median], moved[..., median + 1 :]
+    return torch.cat([below.sort(dim=-1).values, center, above.sort(dim=-1).values], dim=-1)

@@ -13,7 +13,6 @@ number · P phase of the shortest cycle.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 from forecaster.config import ModelPlan
 from forecaster.model.channels import fold, repeat_channels
 from forecaster.model.embedding import Shape
+from forecaster.model.positions import phase_sinusoids
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
@@ -215,10 +215,7 @@ class LinearForecast(nn.Module):
         length = inputs.context.shape[1]
         parts = []
         if self._cycles:
-            at = inputs.phase[:, length - 1, :, None]
-            angle = 2 * math.pi * at * torch.arange(1, HARMONICS + 1, device=at.device)
-            waves = torch.cat([angle.sin(), angle.cos()], dim=-1).flatten(1)
-            parts.append(torch.where(waves.isnan(), 0.0, waves))
+            parts.append(phase_sinusoids(inputs.phase[:, length - 1 : length], HARMONICS)[:, 0])
         if self._pooled:
             cells = [known] + [
                 F.one_hot(inputs.known_category[..., n].clamp(max=size), size + 1)[..., 1:].float()

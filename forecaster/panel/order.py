@@ -1,7 +1,8 @@
 """The order of rows by series, time, and as they came.
 
-Text keys are ranked as text and all others by value. Where series lie in blocks only the blocks are
-ranked; what is sorted are whole numbers, and rows that lie in order are not sorted at all.
+Text keys are ranked as text and all others by value. What is sorted are whole numbers: the rank of the
+series, the place in time and the number of the row packed into one, which takes a fifth of a sort by
+columns. Where series lie in blocks only the blocks are ranked, and rising times are not sorted at all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Ints = NDArray[np.int64]
 Numbers = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
-_RANK = "\0rank"  # no table has a column of this name
+_BITS = 63
+"""Of an int64 that is not negative."""
 
 
 @dataclass(frozen=True)
@@ -68,27 +70,31 @@ def find_order(keys: pl.DataFrame, time: Ints) -> Order:
         array([1, 2, 0], dtype=uint32)
     """
     starts = _starts(keys, len(time))
-    series = keys[starts] if keys.width else keys
-    ranks = _ranks(series) if keys.width else np.zeros(len(starts), np.int64)
-    number = np.repeat(ranks, np.diff(np.append(starts, len(time))))
-    rows: Numbers | None = None
-    rises = (number[1:] > number[:-1]) | ((number[1:] == number[:-1]) & (time[1:] >= time[:-1]))
-    if not rises.all():
-        rows = _sorted(number, time)
-        number, time = number[rows], time[rows]
-    first = np.flatnonzero(np.diff(number, prepend=-1))
-    if keys.width:
-        series = keys[first if rows is None else rows[first]]
-    return Order(series, np.append(first, len(time)), time, rows)
+    if starts is None:
+        rows, starts, time = _sorted(*_ranks(keys), time)
+        return Order(keys[rows[starts]], np.append(starts, len(rows)), time, rows)
+    moved: Numbers | None = None
+    series, indptr = _picked(keys, starts), np.append(starts, len(time))
+    ranks, _ = _ranks(series)
+    if not (ranks[1:] > ranks[:-1]).all():
+        by_rank = np.argsort(ranks, kind="stable")
+        length = np.diff(indptr)[by_rank]
+        begins = np.append(0, np.cumsum(length))
+        moved = np.arange(len(time), dtype=np.uint32)
+        moved += np.repeat(starts[by_rank] - begins[:-1], length).astype(np.uint32)
+        time = time[moved]
+        ranks = ranks[by_rank]
+        first = _changes(ranks)
+        series, indptr = _picked(series, by_rank[first]), begins[np.append(first, len(ranks))]
+    if _to_previous(time, indptr, np.less).any():
+        number = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        within, _, time = _sorted(number, len(indptr) - 1, time)
+        moved = within if moved is None else moved[within]
+    return Order(series, indptr, time, moved)
 
 
-def _sorted(number: Ints, time: Ints) -> Numbers:
-    """Returns rows by series and time."""
-    first, span = int(time.min()), int(time.max()) - int(time.min()) + 1
-    if span * (int(number.max()) + 1) > np.iinfo(np.int64).max:
-        return np.lexsort((time, number)).astype(np.uint32)
-    # One number a row is sorted in a quarter of the time of two.
-    return np.argsort(number * span + (time - first), kind="stable").astype(np.uint32)
+def _picked(keys: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    return keys[rows] if keys.width else keys
 
 
 def _to_previous(values: Ints | Numbers, indptr: Ints, compare: Callable[..., object]) -> Bools:
@@ -99,19 +105,65 @@ def _to_previous(values: Ints | Numbers, indptr: Ints, compare: Callable[..., ob
     return held
 
 
-def _starts(keys: pl.DataFrame, height: int) -> Ints:
-    """Returns the rows whose key is not that of the row before."""
+def _starts(keys: pl.DataFrame, height: int) -> Ints | None:
+    """Returns the rows whose key is not that of the row before; None where they are many."""
     if not keys.width:
         return np.arange(min(height, 1))
     changes = [pl.col(name).ne_missing(pl.col(name).shift(1)) for name in keys.columns]
     new = keys.select(pl.any_horizontal(changes)).to_series().to_numpy(writable=True)
     new[:1] = True
-    return np.flatnonzero(new)
+    return None if 2 * np.count_nonzero(new) > height + 1 else np.flatnonzero(new)
 
 
-def _ranks(keys: pl.DataFrame) -> Ints:
-    """Returns int64 [row] numbers, from 0 on without a hole, that are ordered as keys are."""
-    keys = keys.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
-    distinct = keys.unique().sort(keys.columns).with_row_index(_RANK)
-    ranked = keys.join(distinct, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
-    return ranked[_RANK].cast(pl.Int64).to_numpy()
+def _ranks(keys: pl.DataFrame) -> tuple[Ints, int]:
+    """Returns whole numbers [row] that are ordered as keys are, and one above the largest possible."""
+    ranks, size = np.zeros(keys.height, np.int64), 1
+    for key in keys.iter_columns():
+        rank, count = _rank(key)
+        if size * count > 1 << 40:
+            values, ranks = np.unique(ranks, return_inverse=True)
+            size = len(values)
+        ranks = rank if size == 1 else np.multiply(ranks, count, dtype=np.int64) + rank
+        size *= count
+    return ranks, size
+
+
+def _rank(key: pl.Series) -> tuple[Ints, int]:
+    if key.dtype in (pl.Categorical, pl.Enum):
+        key = key.cast(pl.String)
+    if key.dtype == pl.String:
+        words = key.unique().drop_nulls().sort()
+        rank, count = key.cast(pl.Enum(words)).to_physical().cast(pl.UInt32), len(words)
+    else:
+        rank = key.rank("dense") - 1
+        count = int(rank.max() or 0) + 1  # type: ignore[arg-type]
+    if rank.null_count():
+        rank, count = (rank + 1).fill_null(0), count + 1
+    return rank.to_numpy(), count
+
+
+def _sorted(ranks: Ints, size: int, time: Ints) -> tuple[Numbers, Ints, Ints]:
+    """Returns rows by rank (below `size`) and time, where each rank begins, and times in order."""
+    first, span = int(time.min()), int(time.max()) - int(time.min())
+    low = (len(time) - 1).bit_length()
+    if span < 1 << 62:
+        steps = time - first
+        step = int(np.gcd.reduce(steps)) or 1
+        steps //= step
+        middle = (span // step).bit_length()
+        if size.bit_length() + middle + low <= _BITS:
+            packed = np.left_shift(ranks, middle + low, dtype=np.int64)
+            packed |= steps << low
+            packed |= np.arange(len(time))
+            packed.sort()
+            rows = (packed & ((1 << low) - 1)).astype(np.uint32)
+            packed >>= low
+            starts = _changes(packed >> middle)
+            return rows, starts, (packed & ((1 << middle) - 1)) * step + first
+    rows = np.lexsort((time, ranks)).astype(np.uint32)
+    return rows, _changes(ranks[rows]), time[rows]
+
+
+def _changes(ranks: Ints) -> Ints:
+    """Returns where a rank begins."""
+    return np.flatnonzero(np.append(True, ranks[1:] != ranks[:-1]))

@@ -246,8 +246,7 @@ class Equations(NamedTuple):
 
     def penalty(self) -> Tensor:
         """[P, H] N of each lead: less where targets are missing, as the rest of its equation is."""
-        observed: Tensor = self.seen / self.weight.clamp(min=_TINY)[:, None]
-        return self.whole[:, None] * observed
+        return self.whole[:, None] * (self.seen / self.weight.clamp(min=_TINY)[:, None])
 
 
 def summed(windows: RidgeWindows) -> list[list[Equations]]:

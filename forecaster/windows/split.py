@@ -74,7 +74,7 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
     channels = 1 if plan.model.channel_attention else panel.n_channels
     begin, last = panel.indptr[:-1], panel.last_observed
     end = panel.last_time()
-    split = _split_time(panel, end, horizon, plan.fit.validation)
+    split = split_time(panel, horizon, plan.fit.validation)
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
     stride = plan.fit.stride
@@ -103,7 +103,15 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
 
 def split_time(panel: Panel, horizon: int, validation: float | None) -> int:
     """Returns the time of the last row that trains, as far as it does not depend on the model."""
-    return _split_time(panel, panel.last_time(), horizon, validation)
+    end = panel.last_time()
+    if validation is None:
+        return end
+    begin = int(panel.time[panel.indptr[:-1][np.diff(panel.indptr) > 0]].min())
+    steps = (end - begin) / panel.calendar.step + 1
+    held_steps = max(horizon, round(validation * steps))
+    wanted = end - held_steps * panel.calendar.step
+    earlier = panel.row_at(int(wanted))
+    return int(panel.time[earlier[earlier >= 0]].max()) if (earlier >= 0).any() else end
 
 
 def _shared_out(
@@ -136,17 +144,6 @@ def _drawn(index: WindowIndex, among: WindowIndex) -> Int64:
     """Returns at most `MOST_WINDOWS` windows of an index, by their numbers in another, rising."""
     chosen = even_draw(len(index), MOST_WINDOWS)
     return chosen if index is among else among.numbers(*index.locate(chosen))
-
-
-def _split_time(panel: Panel, end: int, horizon: int, share: float | None) -> int:
-    if share is None:
-        return end
-    begin = int(panel.time[panel.indptr[:-1][np.diff(panel.indptr) > 0]].min())
-    steps = (end - begin) / panel.calendar.step + 1
-    held_steps = max(horizon, round(share * steps))
-    wanted = end - held_steps * panel.calendar.step
-    earlier = panel.row_at(int(wanted))
-    return int(panel.time[earlier[earlier >= 0]].max()) if (earlier >= 0).any() else end
 
 
 def _same_phase(first: Int64, last: Int64, stride: int) -> Int64:
