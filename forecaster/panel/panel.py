@@ -108,7 +108,7 @@ class Panel:
         Raises:
             DataError: there is none, and the nearest is named; or several have it.
         """
-        labels = self.labels
+        label, labels = str(label), self.labels
         first = labels.index(label) if label in labels else -1
         if label in labels[first + 1 :]:
             keys = self.keys[[first, labels.index(label, first + 1)]].rows(named=True)
@@ -132,10 +132,11 @@ class Panel:
         Raises:
             DataError: there is no such series; names the nearest.
         """
-        if only is not None and len(only) == 0:
+        given = [only] if isinstance(only, str | int | None) else [*only]
+        if given in ([], [""]):
             raise DataError(f"{self.name}: expected the labels of some series (--only), found none")
         labels, faults, found = self.labels, Faults(), set[int]()
-        for label in (only,) if isinstance(only, str) else only or ():
+        for label in given if only is not None else ():
             with faults:
                 found.add(self.series_named(str(label)))
         faults.refuse()

@@ -508,3 +508,14 @@ def test_a_table_without_a_series_that_can_be_forecast_has_a_reason_in_every_row
 def test_series_without_a_label_are_refused(only):
     with pytest.raises(fc.DataError, match="expected the labels of some series"):
         tiny.plain_model().predict(tiny.plain(), only=only)
+
+
+def test_series_are_chosen_by_numbers_and_by_columns_of_labels():
+    numbered = tiny.plain().with_columns(pl.col("store").replace_strict({"a": 1, "b": 2, "c": 3}))
+    model = tiny.plain_model()
+    chosen = model.predict(tiny.plain(), only="b").quantiles
+    for only in (2, [2], pd.Series([2]), np.array(["2"]), {"2"}):
+        assert tiny.bits(model.predict(numbered, only=only).quantiles) == tiny.bits(chosen)
+    assert model.explain(numbered, only=2).forecast.panel.labels == ["2"]
+    with pytest.raises(fc.DataError, match=r"no series '.1, 2.' among 3"):
+        model.explain(numbered, only=[1, 2])
