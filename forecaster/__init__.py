@@ -17,7 +17,12 @@ errors. Nothing heavy is loaded before it is needed.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# On some processors, else, the place of a row in a matrix changes the last bits of MKL's products, and so the
+# order of series those of a forecast. It costs no time (LOG.md); MKL reads it before its first product.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 if TYPE_CHECKING:
     from forecaster.api import (
