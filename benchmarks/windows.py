@@ -3,10 +3,11 @@
     python benchmarks/windows.py [--peers [--cache FOLDER]]
 
 Windows are 96 + 24 rows of one target and two known covariates, cut from hourly series. Stages: the
-bare gather (one `index_select` on the overlapping view), a whole `Batch`, the training stream with its
-order, and, for comparison, a Dataset of single windows behind a DataLoader. Medians of repeats,
-in processor time of the one thread, so that what else a machine does is not counted. With --peers the
-loaders of other packages are measured too, each in an environment of its own (see `peers.py`).
+bare gather (one `index_select` on the overlapping view), a whole `Batch` as networks train on it, one with
+the history that experts read, the training stream with its order, and, for comparison, a Dataset of
+single windows behind a DataLoader. Medians of repeats, in processor time of the one thread, so that what
+else a machine does is not counted. With --peers the loaders of other packages are measured too, each in an
+environment of its own (see `peers.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main() -> None:
         table.add_column(name, justify="right")
     measured = [measure(make_panel(*size)) for size in peers.SIZES.values()]
     for stage in measured[0]:
-        goal = next((f"<= {goal}" for start, goal in TARGETS.items() if stage.startswith(start)), "")
+        goal = f"<= {goal}" if (goal := TARGETS.get(stage.split(",")[0])) else ""
         table.add_row(stage, goal, *(f"{figures[stage]:.2f}" for figures in measured))
     if given.peers:
         table.add_section()
@@ -91,7 +92,9 @@ def measure(panel: Panel) -> dict[str, float]:
         starts = [torch.from_numpy(cutoff).sub(CONTEXT - 1).clamp(min=0) for _, _, cutoff in located]
         gather = partial(_each, partial(view.index_select, 0), [(start,) for start in starts])
         figures[f"bare gather, {size}"] = _median(gather, 8 * size)
-        figures[f"Batch, {size}"] = _median(partial(_each, store.batch, located), 8 * size)
+        for name, history in (("Batch", False), ("Batch with history", True)):
+            cut = partial(_each, partial(store.batch, history=history), located)
+            figures[f"{name}, {size}"] = _median(cut, 8 * size)
         stream = iter(TrainingStream(store, index, size, seed=0))
         figures[f"training stream, {size}"] = _median(_drain(stream, 16384 // size), 16384)
     loader = DataLoader(SingleWindows(panel, index.locate(np.arange(len(index)))[2]), 256, shuffle=True)

@@ -49,7 +49,7 @@ class TrainingStream:
                 world=self._world,
             )
             for chunk in numbers.reshape(ahead, size):
-                yield _batch(self._store, self._index, chunk)
+                yield _batch(self._store, self._index, chunk, history=False)
             step += ahead
 
 
@@ -115,6 +115,6 @@ class WindowDataModule(pl.LightningDataModule):
         )
 
 
-def _batch(store: WindowStore, index: WindowIndex, numbers: Int64) -> Batch:
+def _batch(store: WindowStore, index: WindowIndex, numbers: Int64, history: bool = True) -> Batch:
     series, channel, cutoff = index.locate(numbers)
-    return store.batch(series, channel if index.channels > 1 else None, cutoff)
+    return store.batch(series, channel if index.channels > 1 else None, cutoff, history=history)

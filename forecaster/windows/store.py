@@ -28,22 +28,33 @@ from forecaster.panel.panel import MISSING, Panel
 from forecaster.windows.batch import Batch, Inputs
 from forecaster.windows.index import Int64
 
+_NAN, _FALSE = torch.tensor(torch.nan, dtype=torch.float64), torch.tensor(False)
+_END, _SLIGHT = 8, 1e-6
+"""Steps at the end of a context that tell whether it varies, and the share of its size by which it then does."""
+
 
 @dataclass(frozen=True)
 class _Edge:
-    """Windows of a batch that reach outside their series; they are cut again, row by row."""
+    """Windows of a batch that reach outside their series."""
 
     windows: Tensor
     """[E] their places in the batch."""
-    rows: Tensor
-    """[E, W] rows of the panel, kept inside the series."""
     foreign: Tensor
     """[E, W] True where the window is outside."""
+    beyond: Tensor
+    """[F] which of them begin before the table, and are cut again, row by row."""
+    rows: Tensor
+    """[F, W] rows of the panel, kept inside the series."""
 
     def mended(self, block: Tensor, table: Tensor, rows: Tensor, empty: float) -> Tensor:
-        """Returns the block [B, W, X] with these windows cut from rows of a table, `empty` outside."""
-        own = table.index_select(0, rows.flatten()).unflatten(0, rows.shape)
-        own.masked_fill_(self.foreign[..., None], empty)
+        """Returns the block [B, W, X], `empty` outside; windows that reach beyond are cut from rows of a table."""
+        if len(rows):
+            own = table.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+            block.index_copy_(0, self.windows[self.beyond], own)
+        foreign = self.foreign[..., None]
+        if len(self.windows) == len(block):
+            return block.masked_fill_(foreign, empty)
+        own = block.index_select(0, self.windows).masked_fill_(foreign, empty)
         return block.index_copy_(0, self.windows, own)
 
 
@@ -61,6 +72,9 @@ class WindowStore:
         self._channel = torch.from_numpy(channel.astype(np.int64))
         self._static = _tensor(panel.static)
         self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)
+        read = plan.attention_length or plan.context_length
+        # One step alone does not vary: the scale is then that of the whole context.
+        self._end_length = min(_END, read, max(2, plan.scale_length or _END))
         self._driver_length = plan.driver_length
         widest = max(self._width, self._history, self._driver_length)
         self._values = _at_least(panel.values, widest)
@@ -73,11 +87,19 @@ class WindowStore:
         self._time = _at_least(panel.time[:, None], self._width)
 
     def batch(
-        self, series: Int64, channel: Int64 | None, cutoff: Int64, leads: int | None = None
+        self,
+        series: Int64,
+        channel: Int64 | None,
+        cutoff: Int64,
+        leads: int | None = None,
+        history: bool = True,
     ) -> Batch:
         """Returns windows by series [B], the one channel each holds [B] (None = all), and cutoff row [B].
 
-        `leads`: known covariates that are missing after so many leads have the value of the last of these.
+        Args:
+            leads: known covariates that are missing after so many leads have the value of the last of these.
+            history: False = NaN in its place, for networks without experts, unless some context may be
+                constant or empty: its scale is that of the history.
         """
         length = self.context_length
         which, at = torch.from_numpy(series), torch.from_numpy(cutoff)
@@ -108,7 +130,12 @@ class WindowStore:
             len(names) for names in (self._schema.past_category, self._schema.known_category)
         )
         place = start + self._phase_offset.index_select(0, which)
-        history = self._history_of(which, channel, at)
+        if history or _flat(targets[:, length - self._end_length : length]):
+            so_far = self._history_of(which, channel, at)
+            so_far_real = _observed(so_far)
+        else:
+            left_out = len(which), self._history, targets.shape[2]
+            so_far, so_far_real = _NAN.expand(left_out), _FALSE.expand(left_out)
         inputs = Inputs(
             context=targets[:, :length],
             observed=target_real[:, :length],
@@ -125,8 +152,8 @@ class WindowStore:
             channel=self._channel.expand(len(which), -1)
             if channel is None
             else self._channel[torch.from_numpy(channel)][:, None],
-            history=history,
-            history_observed=_observed(history),
+            history=so_far,
+            history_observed=so_far_real,
             drivers=self._drivers_of(which, at),
         )
         truth = targets[:, length:] if self._schema.label is None else codes[:, :length, -1]
@@ -138,9 +165,12 @@ class WindowStore:
         windows = ((start < begin) | (start > end - width)).nonzero()[:, 0]
         if len(windows) == 0:
             return None
-        rows = start[windows, None] + torch.arange(width)
-        first, last = begin[windows, None], end[windows, None] - 1
-        return _Edge(windows, rows.clamp(first, last), (rows < first) | (rows > last))
+        start, begin, end = start[windows, None], begin[windows, None], end[windows, None]
+        steps = torch.arange(width, dtype=torch.int32)
+        foreign = (steps < (begin - start).int()) | (steps >= (end - start).int())
+        beyond = (start[:, 0] < 0).nonzero()[:, 0]
+        rows = start[beyond] + torch.arange(width)
+        return _Edge(windows, foreign, beyond, rows.clamp(begin[beyond], end[beyond] - 1))
 
     def _cut(
         self, table: Tensor, start: Tensor, edge: _Edge | None, empty: float, width: int | None = None
@@ -164,7 +194,7 @@ class WindowStore:
         block = flat.as_strided(cells, (1, columns, 1)).index_select(0, wanted)
         if edge is None:
             return block
-        rows = edge.rows * columns + channel[edge.windows, None]
+        rows = edge.rows * columns + channel[edge.windows[edge.beyond], None]
         return edge.mended(block, flat, rows, torch.nan)
 
     def _history_of(self, which: Tensor, channel: Int64 | None, at: Tensor) -> Tensor:
@@ -231,6 +261,15 @@ def _windows(table: Tensor, width: int) -> Tensor:
     return table.as_strided(
         (max(0, rows - width + 1), width, columns), (step, step, across), table.storage_offset()
     )
+
+
+def _flat(end: Tensor) -> bool:
+    """Returns whether a channel of some window [B, W, C] may be constant or empty, by the end of its context."""
+    real = _observed(end)
+    low, high = (torch.where(real, end, empty) for empty in (torch.inf, -torch.inf))
+    low, high = low.amin(dim=1), high.amax(dim=1)
+    varies: Tensor = high - low > _SLIGHT * torch.maximum(low.abs(), high.abs())
+    return not bool(varies.all())
 
 
 def _observed(cells: Tensor) -> Tensor:

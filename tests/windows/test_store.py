@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.config import DataConfig, ModelPlan
+from forecaster.model.scaling import ContextScaler
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.store import open_store, writing
@@ -152,6 +153,33 @@ def test_any_batch_equals_windows_cut_cell_by_cell(
     panel = make_panel(n_series, n_rows, targets=targets, gaps=0.1, ragged=True, missing=0.1, **kind)
     lengths = {"length": length, "horizon": horizon, "history": history}
     assert_equal_to_slow_windows(panel, targets - 1, **lengths)
+
+
+@pytest.mark.parametrize(("scale_length", "read"), [(None, L), (3, L), (None, 5), (1, L)])
+def test_a_history_is_left_out_only_where_no_scale_is_taken_from_it(make_panel, scale_length, read):
+    panel = make_panel(3, 60, targets=2, gaps=0.2, ragged=True, missing=0.1)
+    values = panel.values.copy()
+    for begin, level in ((4, 0.0), (25, 7.0), (45, 1e9), (70, 3.0), (110, np.nan)):
+        values[begin : begin + 13, :2] = level
+    panel = replace(panel, values=values)
+    plan = ModelPlan(
+        context_length=L, attention_length=read, history_length=T, patch=1, decoder_patch=1
+    )
+    plan = plan.model_copy(update={"scale_length": scale_length})
+    store = WindowStore(panel, plan, H, np.array([1, 2]))
+    scaler, left_out = ContextScaler(2, scale_length), 0
+    for series, cutoff in cutoffs(panel):
+        for channel in (np.array([0]), np.array([1]), None):
+            where = np.array([series]), channel, np.array([cutoff])
+            scales = []
+            for history in (True, False):
+                inputs = store.batch(*where, history=history).inputs
+                parts = inputs.context[:, -read:], inputs.observed[:, -read:], inputs.channel
+                scales.append(scaler(*parts, inputs.history, inputs.history_observed))
+            left_out += not inputs.history_observed.any()
+            assert inputs.history.shape == (1, T, 2 if channel is None else 1)
+            assert all(map(torch.equal, *scales))
+    assert 100 < left_out < 3 * len(cutoffs(panel))
 
 
 PHASED = {
