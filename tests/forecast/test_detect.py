@@ -73,7 +73,7 @@ def test_labels_are_those_of_a_loop_that_forecasts_from_each_step_before(known):
     patch = model.artifact.plan.model.patch
     for series, at in ((0, patch), (1, 50), (2, 99)):
         row = int(panel.indptr[series]) + at
-        forecast = predictor.forecast_at(panel, int(panel.time[row - 1]))
+        (forecast,) = predictor.forecasts_at(panel, [int(panel.time[row - 1])], horizon=1)
         band = forecast.quantiles[series, 0, 0][[0, 4, 8]]
         np.testing.assert_allclose(labels.band[row, 0], band, rtol=1e-4)
         value = panel.values[row, 0]
