@@ -20,8 +20,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-# On some processors, else, the place of a row in a matrix changes the last bits of MKL's products, and so the
-# order of series those of a forecast. It costs no time (LOG.md); MKL reads it before its first product.
+# Without it, on some processors, the place of a row in a matrix changes the last bits of MKL's products, and
+# so the order of series changes those of a forecast. It costs no time; MKL reads it at its first product.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
 if TYPE_CHECKING:

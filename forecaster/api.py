@@ -70,6 +70,8 @@ _COMMON = {
     "overwrite": "Replace outputs that are there.",
     "parts": "Keep one file per 1,024 series, in the folder PATH.parts.",
     "shard": "Make only shard K/N (K from 1) of the parts; the same call without it merges them. Or (K, N).",
+    "devices": "Processes, each with a GPU of its own or a part of the cores. None = one.",
+    "restart": "Discard the parts of an interrupted run.",
     "engine": "Makes the parts elsewhere, as on a Ray cluster.",
     "progress": "Called with (series done, series in all).",
     "quiet": "Print nothing.",
@@ -251,8 +253,7 @@ def fit(
     labels = settings.data.label
     if labels is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
-        odd = [name for name, value in given.items() if value is not None]
-        refuse(odd, f"a fit to labels (--label {labels})")
+        _refuse_given(given, f"a fit to labels (--label {labels})")
     if resume is None:
         check_paths(data, future, covariates)
         if isinstance(warm_start, str | Path):
@@ -374,10 +375,7 @@ def tune(
         required_horizon(settings)
     else:
         given = {"until": until, "future": future}
-        refuse(
-            [name for name, one in given.items() if one is not None],
-            f"a search for labels (--label {label})",
-        )
+        _refuse_given(given, f"a search for labels (--label {label})")
     check_paths(data, future, covariates)
 
     from forecaster.panel.timestamps import date_text
@@ -647,6 +645,10 @@ def refuse(odd: Sequence[str], task: str) -> None:
         raise ConfigError(f"{flags}: {task} has no such option; leave it out")
 
 
+def _refuse_given(given: Mapping[str, object], task: str) -> None:
+    refuse([name for name, value in given.items() if value is not None], task)
+
+
 def _check_model(path: str | Path) -> bool:
     """Returns whether this is an address in the registry; raises ArtifactError for no folder of a model."""
     from forecaster.forecast.model_folder import check_saved
@@ -863,8 +865,6 @@ class Forecaster(Model["Ensemble"]):
             horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
             samples: Write this many joint sample paths per series instead of quantiles.
             seed: Seed of the sample paths.
-            devices: Processes, each with a GPU of its own or a part of the cores. None = one.
-            restart: Discard the parts of an interrupted run.
             overwrite: Replace the file that is there.
             data_options: fields of `DataConfig`.
 
@@ -1086,8 +1086,6 @@ class Classifier(Model["LabelEnsemble"]):
 
         Args:
             path: File for the labels: .csv or .parquet.
-            devices: Processes, each with a GPU of its own or a part of the cores. None = one.
-            restart: Discard the parts of an interrupted run.
             data_options: fields of `DataConfig`.
 
         Raises:

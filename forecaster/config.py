@@ -607,6 +607,12 @@ def config_from(
     return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
 
 
+def setting(config: Config, path: str) -> Any:
+    """Returns the setting at a dotted path, as "fit.steps"."""
+    section, _, name = path.partition(".")
+    return getattr(getattr(config, section), name)
+
+
 def required_horizon(config: Config) -> int:
     """Returns the horizon of a config; raises ConfigError where it has none."""
     if config.horizon is None:

@@ -108,12 +108,18 @@ class Labelling:
         return to_kind(self.rows, self.panel.kind)
 
     @property
+    def lost(self) -> tuple[int, str]:
+        """How many series or steps have no label, and why."""
+        count = int((~self.known).sum())
+        return count, NO_VALUE if count else ""
+
+    @property
     def report(self) -> str:
         """One line: how many series or steps have each label."""
         count = np.bincount(self.code[self.known], minlength=len(self.classes)).tolist()
         named = [f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n]
-        lost = int((~self.known).sum()), NO_VALUE
-        return labels_line(self.panel.n_series, len(self.known), ", ".join(named) or "none", lost)
+        words = ", ".join(named) or "none"
+        return labels_line(self.panel.n_series, len(self.known), words, self.lost)
 
     def write(self, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.

@@ -28,7 +28,7 @@ from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.labelling import NO_VALUE, Labeller, Labelling
+from forecaster.forecast.labelling import Labeller, Labelling
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
@@ -168,10 +168,7 @@ def rows_of(found: Forecast | Labelling) -> Any:
 
 def counts_of(found: Forecast | Labelling) -> tuple[int, int, str]:
     """Returns the number of series, of channels or labels that are missing, and the first one's reason."""
-    if isinstance(found, Labelling):
-        missing = int((~found.known).sum())
-        return found.panel.n_series, missing, NO_VALUE if missing else ""
-    return len(found.series), *found.lost
+    return found.panel.n_series, *found.lost
 
 
 class Partitions:

@@ -78,14 +78,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     """
     config = started_config(config, start)
     horizon = required_horizon(config)
-    model, fit, schema = config.model, config.fit, panel.schema
-    same = ("series", "target", "known", "past", "static", "layout")
-    data = {name: getattr(schema, name) for name in same} | {
-        "time": schema.time or "row",
-        "freq": None if config.data.resample else schema.freq,
-        "season_length": panel.calendar.season,
-        "periods": panel.calendar.periods,
-    }
+    model, fit = config.model, config.fit
     context, patch = _lengths(config, horizon, panel)
     least_width, least_steps, least_batch = SIZES[0][1:]
     unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
@@ -103,7 +96,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     plan = parse_plan(
         {
             "horizon": horizon,
-            "data": config.data.model_dump() | data,
+            "data": settled_data(panel, config) | {"periods": panel.calendar.periods},
             "target": config.target.model_dump(),
             "model": model.model_dump() | settled,
             "fit": fit.model_dump()
@@ -124,6 +117,21 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     check_memory(plan.model, shape_of(panel, plan.horizon))
     check_work(plan.model, plan.horizon, plan.fit.ensemble_size)
     return choose_linear(panel, plan, split), split
+
+
+def settled_data(panel: Panel, config: Config) -> dict[str, Any]:
+    """Returns how the table of a plan is read: its roles, step and season settled."""
+    schema = panel.schema
+    roles = ("series", "target", "known", "past", "static", "layout")
+    return (
+        config.data.model_dump()
+        | {name: getattr(schema, name) for name in roles}
+        | {
+            "time": schema.time or "row",
+            "freq": None if config.data.resample else schema.freq,
+            "season_length": panel.calendar.season,
+        }
+    )
 
 
 def fit_panel(

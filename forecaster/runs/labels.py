@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import FORECAST_SETTINGS, Config, Plan, parse_plan
+from forecaster.config import FORECAST_SETTINGS, Config, Plan, parse_plan, setting
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
@@ -32,6 +32,7 @@ from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import Training, launch_ranks, process_group
+from forecaster.runs.fit import settled_data
 from forecaster.runs.members import curves_of
 from forecaster.runs.moments import learn_channel_scales, learn_scales
 from forecaster.runs.train import NO_CONTEXT, TrainingContext, train
@@ -125,15 +126,6 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
     length = model.context_length or max(2, min(longest, WINDOW) if per_step else longest)
     tokens = max(_FEWEST, min(_TOKENS, _TOGETHER // panel.n_channels))
     patch = model.patch or max(1, -(-length // tokens))
-    data = {
-        "time": schema.time or "row",
-        "freq": None if config.data.resample else schema.freq,
-        "season_length": panel.calendar.season,
-        **{
-            name: getattr(schema, name)
-            for name in ("series", "target", "known", "past", "static", "layout")
-        },
-    }
     folds = _folds(panel, length, per_step)
     together = panel.n_channels + len(schema.past) + len(schema.known)
     settled: dict[str, Any] = {
@@ -152,7 +144,7 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
     plan = parse_plan(
         {
             "horizon": 0,
-            "data": config.data.model_dump() | data,
+            "data": settled_data(panel, config),
             "target": config.target.model_dump(),
             "model": model.model_dump() | settled,
             "fit": fit.model_dump()
@@ -231,10 +223,10 @@ def fit_labels(
 def _check_settings(config: Config) -> None:
     """Refuses what only forecasts have."""
     odd = [] if config.horizon is None else [f"horizon {config.horizon}"]
+    usual = Config()
     for path in FORECAST_SETTINGS:
-        section, _, name = path.partition(".")
-        value, usual = (getattr(getattr(one, section), name) for one in (config, Config()))
-        odd += [f"{name} {value}"] if value != usual else []
+        if (value := setting(config, path)) != setting(usual, path):
+            odd.append(f"{path.partition('.')[2]} {value}")
     if odd:
         raise ConfigError(
             f"{', '.join(odd)}: expected none with --label {config.data.label}, whose labels are learned "

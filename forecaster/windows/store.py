@@ -98,8 +98,8 @@ class WindowStore:
 
         Args:
             leads: known covariates that are missing after so many leads have the value of the last of these.
-            history: False = NaN in its place, for networks without experts, unless some context may be
-                constant or empty: its scale is that of the history.
+            history: False = NaN in its place, as networks are trained without experts; but the true one
+                where some context may be constant or empty, for its scale is that of the history.
         """
         length = self.context_length
         which, at = torch.from_numpy(series), torch.from_numpy(cutoff)

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from forecaster.config import Config, read_yaml
+from forecaster.config import Config, read_yaml, setting
 from forecaster.errors import ConfigError, nearest
 from forecaster.files import shipped
 
@@ -147,7 +147,7 @@ class Space:
         has: Values = {}
         for entry in self.entries:
             if entry.applies(has):
-                has[entry.path] = _at(config, entry.path)
+                has[entry.path] = setting(config, entry.path)
         return {
             entry.path: has[entry.path]
             for entry in self.entries
@@ -178,11 +178,6 @@ def apply(config: Config, values: Mapping[str, Value]) -> Config:
         section, _, name = path.partition(".")
         sections.setdefault(section, {})[name] = value
     return config.replaced(**sections)
-
-
-def _at(config: Config, path: str) -> Value:
-    section, _, name = path.partition(".")
-    return getattr(getattr(config, section), name)
 
 
 def _read_entries(yaml: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]:

@@ -5,10 +5,11 @@
                             fit.validation    c [horizon] c [horizon] …   fit.validation
                             of what is left                               of the time axis
 
-The fit of a forecaster is that of `forecaster fit --until FIRST_CUTOFF`; the scores are those of a rolling backtest
-without refits. Trials are ranked by the scores of the fitted model. Where validation gives the network no
-weight, these are those of the experts alone, which settings of the network do not change: the sampler
-learns from the scores with a quarter of the weight instead, which also rank such trials among each other.
+The fit of a forecaster is that of `forecaster fit --until FIRST_CUTOFF`; the scores are those of a
+rolling backtest without refits. Trials are ranked by the scores of the fitted model. Where validation gives
+the network no weight, these are those of the experts alone, which settings of the network do not change: the
+sampler learns from the scores with a quarter of the weight instead, which also rank such trials among each
+other.
 
 Labels are scored by the log loss of labels held out in the fit itself; without network weight, by that of
 the networks alone.
@@ -53,11 +54,9 @@ _OF_NETWORKS = {
     "model": {"dropout", "attention", "attention_size", "channel_attention", "style"},
     "fit": {"steps", "batch_size", "seed", "learning_rate", "weight_decay", "patience", "loss"},
 }
+Objectives = tuple[float, ...]
 MOST_CUTOFFS = 32
 """Cutoffs scored at most: enough to compare trials, and quick compared with the fit."""
-
-
-Values = tuple[float, ...]
 
 
 class Evaluator:
@@ -94,7 +93,7 @@ class Evaluator:
         own = partial(resolve, self._seen), partial(fit_panel, self._seen)
         return _evaluate(request, report, *own, self._scores)
 
-    def _scores(self, artifact: Artifact) -> tuple[dict[str, Scores], Values, Values]:
+    def _scores(self, artifact: Artifact) -> tuple[dict[str, Scores], Objectives, Objectives]:
         backtest = self.backtest(artifact)
         fitted = values = self._values(backtest)
         if artifact.metrics.get("network_weight") == 0 and len(artifact.plan.model.experts) > 1:
@@ -111,7 +110,7 @@ class Evaluator:
 
         return run_backtest(self.cutoffs, forecasts, CHEAP_BASELINES)
 
-    def _values(self, backtest: Backtest) -> Values:
+    def _values(self, backtest: Backtest) -> Objectives:
         scores = backtest.scores[MODEL]
         values = tuple(
             scores["RMSE"] ** 2 if metric == "MSE" else scores[metric] for metric in self.plan.metrics
@@ -143,7 +142,9 @@ class LabelEvaluator:
         own = partial(resolve_labels, self._panel), partial(fit_labels, self._panel)
         return _evaluate(request, report, *own, self._scores)
 
-    def _scores(self, artifact: Artifact[LabelEnsemble]) -> tuple[dict[str, Scores], Values, Values]:
+    def _scores(
+        self, artifact: Artifact[LabelEnsemble]
+    ) -> tuple[dict[str, Scores], Objectives, Objectives]:
         scores = artifact.metrics["validation"]["scores"]
         network = NETWORK if artifact.metrics["network_weight"] == 0 else MODEL
         return scores, (scores[MODEL]["log_loss"],), (scores[network]["log_loss"],)
@@ -165,7 +166,7 @@ def _evaluate(
     report: Report,
     resolve: Callable[[Config], tuple[Plan, Any]],
     fit: Callable[[Plan, Any, TrainingContext], Artifact[Any]],
-    score: Callable[[Artifact[Any]], tuple[dict[str, Scores], Values, Values]],
+    score: Callable[[Artifact[Any]], tuple[dict[str, Scores], Objectives, Objectives]],
 ) -> TrialResult:
     """Fits and scores the settings of a trial.
 
