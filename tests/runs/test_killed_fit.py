@@ -171,11 +171,10 @@ def test_a_fit_killed_at_random_moments_ends_as_one_that_never_was(place, fits):
     while kills < KILLS:
         out = f"model-{models}"
         models += 1
-        code = None
-        while code != 0:
-            begins = not Path(f"{out}.run", "run.json").exists()
-            kept = {path.name for path in Path(f"{out}.run").glob("step-*.checkpoint")}
-            process = fits.start(*(_fit(out) if begins else ["fit", "--resume", out]))
+        record = Path(f"{out}.run", "run.json")
+        while record.exists() or not Path(out).exists():  # a fit killed as it leaves is finished
+            kept = {path.name for path in record.parent.glob("step-*.checkpoint")}
+            process = fits.start(*(["fit", "--resume", out] if record.exists() else _fit(out)))
             if kept:
                 resumed.add((out, max(kept)))
             time.sleep(rng.uniform(0, 1.1 * seconds))  # the moment is what is random here
@@ -186,7 +185,7 @@ def test_a_fit_killed_at_random_moments_ends_as_one_that_never_was(place, fits):
             kills += code != 0
         assert _content(out) == whole
         assert _curves(place, out) == curves
-        assert not Path(f"{out}.run").exists()
+        assert code or not record.parent.exists()
     print(f"{kills} kills in {models} fits, {len(resumed)} checkpoints resumed from")
     assert resumed
 
