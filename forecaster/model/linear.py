@@ -14,7 +14,7 @@ number · P phase of the shortest cycle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -140,13 +140,10 @@ class LinearForecast(nn.Module):
         forecast by maps solved without their block of time; without it, truths before the window's own
         cutoff are forecast by maps solved without the last block.
         """
-        channels, count = inputs.context.shape[2], len(shifts)
-        back = [shifted(inputs, shift) for shift in shifts]
-        group = torch.stack([self.place(own) for own in back], dim=1).flatten()
-        others = None
+        group, others = self.place(inputs, shifts).flatten(), None
         if self._cycles or self._pooled:
-            read = [self.others(own, known[:, : own.elapsed.shape[1]]) for own in back]
-            others = repeat_channels(torch.stack(read, dim=1), channels).flatten(0, 1)
+            read = self.others(inputs, known, shifts)
+            others = repeat_channels(read, inputs.context.shape[2]).flatten(0, 1)
         oldest = max(self.lookbacks) + max(shifts)
         observed = fold(inputs.observed[:, -oldest:])[..., 0]
         values = fold(scale.apply(inputs.context[:, -oldest:]))[..., 0]
@@ -172,7 +169,7 @@ class LinearForecast(nn.Module):
                 if others is not None:
                     ahead = ahead + mapped(others, maps[:, lookback:], own)
                 forecasts.append(level + ahead - level * mapped(there, maps[:, :lookback], own))
-        return torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, count))
+        return torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, len(shifts)))
 
     def times(
         self, inputs: Inputs, time: Int[Tensor, " B"], shifts: Sequence[int]
@@ -210,35 +207,41 @@ class LinearForecast(nn.Module):
         mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
         return scale._replace(scale=scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
 
-    def others(self, inputs: Inputs, known: Float[Tensor, "B T K"]) -> Float[Tensor, "B E"]:
-        """Returns features of calendar and known covariates, the same for all channels of a window."""
-        length = inputs.context.shape[1]
-        parts = []
+    def others(
+        self, inputs: Inputs, known: Float[Tensor, "B T K"], shifts: Sequence[int] = (0,)
+    ) -> Float[Tensor, "B J E"]:
+        """Returns features of calendar and known covariates at cutoffs some steps back.
+
+        They are the same for all channels of a window.
+        """
+        ends = [inputs.context.shape[1] - shift for shift in shifts]
+        parts = [inputs.elapsed.new_zeros((inputs.elapsed.shape[0], len(ends), 0))]
         if self._cycles:
-            parts.append(phase_sinusoids(inputs.phase[:, length - 1 : length], HARMONICS)[:, 0])
+            parts.append(phase_sinusoids(inputs.phase[:, [end - 1 for end in ends]], HARMONICS))
         if self._pooled:
-            cells = [known] + [
-                F.one_hot(inputs.known_category[..., n].clamp(max=size), size + 1)[..., 1:].float()
+            oldest = min(ends) - max((0, *self._lags))
+            codes = inputs.known_category[:, oldest:]
+            cells = [known[:, oldest:]] + [
+                (codes[..., n, None] == torch.arange(1, size + 1, device=codes.device)).float()
                 for n, size in enumerate(self._categories)
                 if size
             ]
             steps = torch.cat(cells, dim=-1)
-            missing = length + self.horizon - steps.shape[1]
+            missing = max(ends) + self.horizon - oldest - steps.shape[1]
             steps = F.pad(steps, (0, 0, 0, max(0, missing)))
-            for lag in self._lags:
-                start = length - lag
-                parts.append(self._pool(steps[:, start : start + min(lag, self.horizon)]))
-            parts.append(self._pool(steps[:, length : length + self.horizon]))
-        if not parts:
-            return inputs.elapsed.new_zeros((inputs.elapsed.shape[0], 0))
-        return torch.cat(parts, dim=1)
+            for lag in (*self._lags, 0):
+                count = min(lag, self.horizon) or self.horizon
+                starts = [end - oldest - lag for end in ends]
+                read = [self._pool(steps[:, start : start + count]) for start in starts]
+                parts.append(torch.stack(read, dim=1))
+        return torch.cat(parts, dim=2)
 
-    def place(self, inputs: Inputs) -> Tensor:
-        """Returns [R] the map of each row, by the phase of its cutoff in the shortest cycle."""
+    def place(self, inputs: Inputs, shifts: Sequence[int] = (0,)) -> Int[Tensor, "R J"]:
+        """Returns the map of each cutoff, by its phase in the shortest cycle."""
         length, channels = inputs.context.shape[1:]
         if self.places == 1:
-            return inputs.channel.new_zeros(inputs.channel.numel())
-        at = inputs.phase[:, length - 1, 0]
+            return inputs.channel.new_zeros((inputs.channel.numel(), len(shifts)))
+        at = inputs.phase[:, [length - 1 - shift for shift in shifts], 0]
         at = torch.where(at.isnan(), 0.0, at)
         # Half a step off in float32 is a place off: 5/24 · 24 may be 4.9999995.
         place = (at * self.places + 1e-3).long() % self.places
@@ -257,20 +260,6 @@ class LinearForecast(nn.Module):
             steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
             steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)
         return steps.flatten(1)
-
-
-def shifted(inputs: Inputs, steps: int) -> Inputs:
-    """Returns windows whose cutoff is some steps earlier, by the fields that the linear forecast reads."""
-    length, end = inputs.context.shape[1] - steps, inputs.elapsed.shape[1] - steps
-    return replace(
-        inputs,
-        context=inputs.context[:, :length],
-        observed=inputs.observed[:, :length],
-        known=inputs.known[:, :end],
-        known_category=inputs.known_category[:, :end],
-        phase=inputs.phase[:, :end],
-        elapsed=inputs.elapsed[:, :end],
-    )
 
 
 def relative(units: Scale, scale: Scale) -> Float[Tensor, " R"]:

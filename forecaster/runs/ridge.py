@@ -170,9 +170,10 @@ class RidgeWindows:
             if linear.apart is not None:
                 far = far * spreads
             weight = (_FAR / far.clamp(min=_FAR)).square()
-            others = linear.others(inputs, network.embedding.known_numbers(inputs))
+            others = linear.others(inputs, network.embedding.known_numbers(inputs))[:, 0]
             time = torch.from_numpy(self._time[cutoff]).repeat_interleave(inputs.channel.shape[1])
-            yield RowBlock(batch, units, others, linear.place(inputs), time, target, weight, spreads)
+            place = linear.place(inputs)[:, 0]
+            yield RowBlock(batch, units, others, place, time, target, weight, spreads)
 
     def reading(self, rows: RowBlock) -> list[tuple[Tensor, Tensor]]:
         """Returns, per map, [R, F] what it reads and [R] the level taken away."""

@@ -17,7 +17,7 @@ from small_networks import (
     with_targets,
 )
 
-from forecaster.model.linear import ALL, EARLY, HeldOut, shifted
+from forecaster.model.linear import ALL, EARLY, HeldOut
 
 BESIDE = {**EXPERTS, "linear_calendar": True}
 SHAPES = {
@@ -49,7 +49,7 @@ def test_with_a_full_mask_every_lead_sees_all_that_is_known():
 def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_observed(missing):
     network, inputs = make(PLAIN), make_inputs(PLAIN, missing=missing)
     scale = network.scale(inputs)
-    others = network.experts.linear.others(inputs, inputs.known)
+    others = network.experts.linear.others(inputs, inputs.known)[:, 0]
     for number, lookback in enumerate(network.experts.linear.lookbacks):
         features, level = network.experts.linear.features(inputs, scale, others, number)
         for row in range(len(features)):
@@ -64,7 +64,7 @@ def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_ob
 def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
     known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
-    others = network.experts.linear.others(inputs, known)
+    others = network.experts.linear.others(inputs, known)[:, 0]
     codes = torch.cat(
         [torch.eye(size + 1)[inputs.known_category[..., n]][..., 1:] for n, size in enumerate((2, 4))],
         dim=-1,
@@ -88,7 +88,7 @@ def test_the_place_of_a_cutoff_survives_the_rounding_of_its_phase():
     network, inputs = make(PLAIN, linear_phases=24), make_inputs(PLAIN, batch=24)
     phase = torch.from_numpy((np.arange(24) / 24).astype(np.float32))
     inputs = replace(inputs, phase=phase[:, None, None].expand_as(inputs.phase))
-    place = network.experts.linear.place(inputs)
+    place = network.experts.linear.place(inputs)[:, 0]
     assert place.tolist() == [hour for hour in range(24) for _ in range(PLAIN.channels)]
 
 
@@ -185,7 +185,14 @@ def test_an_earlier_cutoff_is_forecast_from_the_window_that_ends_there_by_maps_o
         (found,) = linear.center(inputs, scale, known, None, [shift], leads).unbind(dim=1)
         for maps in linear.maps:
             maps[ALL], maps[EARLY] = maps[EARLY].clone(), maps[ALL].clone()
-        before = shifted(inputs, shift)
+        before = replace(
+            inputs,
+            context=inputs.context[:, :-shift],
+            observed=inputs.observed[:, :-shift],
+            known_category=inputs.known_category[:, :-shift],
+            phase=inputs.phase[:, :-shift],
+            elapsed=inputs.elapsed[:, :-shift],
+        )
         twin = linear.center(before, scale, known[:, :-shift], None, [0], leads)
         torch.testing.assert_close(found, twin[:, 0])
 
