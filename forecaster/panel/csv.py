@@ -134,10 +134,7 @@ def check_names(names: Iterable[str], where: str) -> None:
 
 def first_bytes(content: Path | bytes, count: int) -> bytes:
     """Returns the first bytes of a file, `count` at most."""
-    if isinstance(content, bytes):
-        return content[:count]
-    with content.open("rb") as file:
-        return file.read(count)
+    return _bytes(content)[:count].tobytes()
 
 
 def _decoded(head: bytes, content: Path | bytes, name: str) -> str:
@@ -243,8 +240,8 @@ def _fitness(rows: list[list[str]]) -> tuple[float, float, int]:
 
 def _check_header(header: list[str], sample: pl.DataFrame, name: str) -> None:
     values = all(_VALUE.match(cell) for cell in header)
-    dates = [guess_formats(pl.Series([cell])) != [] for cell in header]
-    dated = any(date and guess_formats(sample[:, k]) for k, date in enumerate(dates) if date)
+    columns = zip(header, sample, strict=True)
+    dated = any(guess_formats(pl.Series([cell])) and guess_formats(column) for cell, column in columns)
     if sample.height and (values or dated):
         raise DataError(
             f"{name}: expected a header, found values in the first row ({', '.join(header[:3])}, ...); "
@@ -325,7 +322,7 @@ def _read(
 def _may_be_padded(sample: pl.Series) -> bool:
     """Whether digits may be ids such as 007: they have one width, or one begins with a zero."""
     values = sample.drop_nulls()
-    if not len(values) or not values.str.contains(r"^\d{2,}$|^\d$").all():
+    if not len(values) or not values.str.contains(r"^\d+$").all():
         return False
     widths = values.str.len_bytes()
     return bool(values.str.contains(PADDED).any() or (widths[0] > 1 and widths.n_unique() == 1))

@@ -160,16 +160,11 @@ def as_numbers(
             marks[name] = fitting[0].decimal
         if marks.get(name) == ",":
             notes.append(decimal_comma(name))
-        notes += _thousands(name, fitting[0], text)
+        if group := fitting[0].group:
+            mark = text.str.extract(f"([{group}])").drop_nulls()[0]
+            shown = f"column '{name}': thousands are grouped by '{mark}'"
+            notes.append(Finding("note", "thousands", shown, "pass --decimal where that is wrong"))
     return frame.with_columns(**typed), marks, notes
-
-
-def _thousands(name: str, style: _Style, text: pl.Series) -> list[Finding]:
-    if not style.group:
-        return []
-    mark = text.str.extract(f"([{style.group}])").drop_nulls()[:1].to_list()
-    found = f"column '{name}': thousands are grouped by '{''.join(mark)}'"
-    return [Finding("note", "thousands", found, "pass --decimal where that is wrong")]
 
 
 def decimal_comma(name: str) -> Finding:
