@@ -23,6 +23,7 @@ from torch import Tensor
 from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
+from forecaster.forecast.result import Result
 from forecaster.forecast.writer import (
     PAGES,
     PICTURES,
@@ -30,13 +31,11 @@ from forecaster.forecast.writer import (
     html_page,
     write_figure,
     write_page,
-    write_rows,
 )
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
-from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
@@ -54,7 +53,7 @@ _HIDDEN = 10
 
 
 @dataclass(frozen=True, repr=False)
-class Labelling:
+class Labelling(Result):
     """Probabilities of the classes of each series, or of each of its steps."""
 
     panel: Panel
@@ -103,11 +102,6 @@ class Labelling:
         return panel.series_frame(**made)
 
     @property
-    def frame(self) -> Any:
-        """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
-
-    @property
     def lost(self) -> tuple[int, str]:
         """How many series or steps have no label, and why."""
         count = int((~self.known).sum())
@@ -120,14 +114,6 @@ class Labelling:
         named = [f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n]
         words = ", ".join(named) or "none"
         return labels_line(self.panel.n_series, len(self.known), words, self.lost)
-
-    def write(self, path: str | Path) -> None:
-        """Writes the rows to a .csv or .parquet file, whole or not at all.
-
-        Raises:
-            OutputError: the suffix is neither, or the file cannot be written.
-        """
-        write_rows(self.rows, Path(path), self.panel.as_text)
 
     def plot(self) -> Figure:
         """Returns a figure of the first few series, with their labels or the label of each step."""
@@ -297,7 +283,7 @@ def hide(inputs: Inputs, hidden: Tensor) -> Inputs:
 
 
 @dataclass(frozen=True, repr=False)
-class LabelExplanation:
+class LabelExplanation(Result):
     """What each step of a series adds to the log-probability of its label."""
 
     panel: Panel
@@ -316,11 +302,6 @@ class LabelExplanation:
         return self.panel.frame(
             owner, self.panel.time[end - len(self.effect) : end], effect=self.effect
         )
-
-    @property
-    def frame(self) -> Any:
-        """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
 
     @property
     def report(self) -> str:
