@@ -23,6 +23,7 @@ from torch import Tensor
 from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
+from forecaster.forecast.predictor import Progress
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import (
     PAGES,
@@ -34,7 +35,6 @@ from forecaster.forecast.writer import (
 )
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.label_network import LabelEnsemble
-from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 LabelArtifact = Artifact[LabelEnsemble]
+Compute = Callable[[Inputs], Tensor]
 OK, NO_VALUE = "ok", "no value observed"
 _BATCH, _CELLS = 256, 1 << 18  # windows at a time, and cells of them
 _HIDDEN = 10
@@ -155,21 +156,21 @@ class Labeller:
         own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
         self._ensemble = own.eval().to(self._device)
 
-    def label(self, panel: Panel, progress: Callable[[int, int], None] | None = None) -> Labelling:
+    def label(self, panel: Panel, progress: Progress | None = None) -> Labelling:
         """Returns the labels of all series of a panel that has been audited."""
-        schema, parts = self.artifact.schema, []
-        for first, part in panel.parts():
-            parts.append(self._steps(part) if self._ensemble.per_step else self._series(part))
-            if progress is not None:
-                progress(first + part.n_series, panel.n_series)
-        probabilities = np.concatenate(parts) if parts else np.zeros((0, len(self.artifact.classes)))
-        dtype = schema.dtypes.get(schema.label or "", "String")
-        return Labelling(panel, self.artifact.classes, dtype, probabilities, self._ensemble.per_step)
+        return self._labellings(panel, self._ensemble, 1, progress)[0]
+
+    def label_by_parts(self, panel: Panel) -> list[Labelling]:
+        """Returns the labels by the model, by its networks alone and by its random kernels alone."""
+        return self._labellings(panel, self._ensemble.beside_parts, 3)
 
     def vectors(self, panel: Panel) -> Floats:
-        """Returns [N, D] a vector of each series, of its last `context_length` steps; NaN without a value."""
-        audit_panel(panel, labels=True)
-        return self._of_series(panel, lambda inputs: self._ensemble.embed(inputs).double())
+        """Returns [N, D] a vector of each series, of its last `context_length` steps; NaN without a value.
+
+        Args:
+            panel: one that has been audited.
+        """
+        return self._of_series(panel, self._ensemble.embed)
 
     def importance(self, panel: Panel, series: int) -> tuple[Floats, Floats]:
         """Returns what each step adds to the log-probability of a series' label, and its probabilities.
@@ -188,7 +189,9 @@ class Labeller:
         hidden = torch.zeros((len(edges) + 1, length), dtype=torch.bool)
         for row, begin in enumerate(edges, start=1):
             hidden[row, begin : begin + size] = True
-        found = self._run(hide(inputs, hidden))
+        with torch.inference_mode():
+            variants = hide(inputs, hidden).to(self._device)
+            found = self._ensemble(variants).double().cpu()
         if self._ensemble.per_step:
             found = found[:, -own:].mean(dim=1)
         label = int(found[0].argmax())
@@ -199,21 +202,33 @@ class Labeller:
             effect[begin:stop] = float(logs[0] - logs[row]) / (stop - int(begin))
         return effect, found[0].numpy()
 
-    def _series(self, panel: Panel) -> Floats:
-        return self._of_series(panel, lambda inputs: self._ensemble(inputs).double())
+    def _labellings(
+        self, panel: Panel, compute: Compute, models: int, progress: Progress | None = None
+    ) -> list[Labelling]:
+        """Returns the labels by each of some models, whose probabilities `compute` puts side by side."""
+        schema, classes, per_step = self.artifact.schema, self.artifact.classes, self._ensemble.per_step
+        width = models * len(classes)
+        found = [np.zeros((0, width))]
+        for first, part in panel.parts():
+            found.append(
+                self._of_steps(part, compute, width) if per_step else self._of_series(part, compute)
+            )
+            if progress is not None:
+                progress(first + part.n_series, panel.n_series)
+        dtype = schema.dtypes.get(schema.label or "", "String")
+        each = np.split(np.concatenate(found), models, axis=1)
+        return [Labelling(panel, classes, dtype, own, per_step) for own in each]
 
-    def _of_series(self, panel: Panel, compute: Callable[[Inputs], Tensor]) -> Floats:
+    def _of_series(self, panel: Panel, compute: Compute) -> Floats:
         """Returns what is computed of the last window of each series: [N, _]; NaN without a value."""
-        usable = panel.last_observed >= 0
-        chosen = np.flatnonzero(usable)
-        windows = (chosen, panel.indptr[chosen + 1] - 1)
-        found = np.concatenate([*self._computed(panel, *windows, compute)])
+        chosen = np.flatnonzero(panel.last_observed >= 0)
+        found = np.concatenate([*self._computed(panel, chosen, panel.indptr[chosen + 1] - 1, compute)])
         whole = np.full((panel.n_series, found.shape[1]), np.nan)
         whole[chosen] = found
         return whole
 
-    def _steps(self, panel: Panel) -> Floats:
-        """Returns [R, G]; NaN in series without a value."""
+    def _of_steps(self, panel: Panel, compute: Compute, width: int) -> Floats:
+        """Returns [R, width] what is computed of the windows that hold a step; NaN without a value."""
         length = self.artifact.context_length
         chosen = np.flatnonzero(panel.last_observed >= 0)
         rows = np.diff(panel.indptr)[chosen]
@@ -223,9 +238,9 @@ class Labeller:
         back = np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each)
         end = panel.indptr[owner + 1] - 1 - back * every
         middle = np.minimum(np.arange(length), np.arange(length)[::-1]) + 1.0
-        total, weight = np.zeros((panel.n_rows, len(self.artifact.classes))), np.zeros(panel.n_rows)
+        total, weight = np.zeros((panel.n_rows, width)), np.zeros(panel.n_rows)
         done = 0
-        for found in self._computed(panel, owner, end, lambda inputs: self._ensemble(inputs).double()):
+        for found in self._computed(panel, owner, end, compute):
             here = slice(done, done + len(found))
             at = end[here, None] + np.arange(1 - length, 1)
             inside = at >= panel.indptr[owner[here], None]
@@ -236,9 +251,7 @@ class Labeller:
         with np.errstate(invalid="ignore"):
             return total / weight[:, None]
 
-    def _computed(
-        self, panel: Panel, series: Int64, end: Int64, compute: Callable[[Inputs], Tensor]
-    ) -> Iterator[Floats]:
+    def _computed(self, panel: Panel, series: Int64, end: Int64, compute: Compute) -> Iterator[Floats]:
         """Yields what is computed of windows, some at a time; at least once."""
         store = self._store(panel)
         cells = panel.n_channels * self.artifact.context_length
@@ -247,15 +260,10 @@ class Labeller:
         def of_batch(start: int) -> Floats:
             part = slice(start, start + size)
             inputs = store.batch(series[part], None, end[part]).inputs.to(self._device)
-            found: Floats = compute(inputs).cpu().numpy()
+            found: Floats = compute(inputs).double().cpu().numpy()
             return found
 
         yield from run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
-
-    @torch.inference_mode()
-    def _run(self, inputs: Inputs) -> Tensor:
-        found: Tensor = self._ensemble(inputs.to(self._device)).double().cpu()
-        return found
 
     def _store(self, panel: Panel) -> WindowStore:
         codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
