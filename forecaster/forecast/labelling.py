@@ -180,7 +180,7 @@ class Labeller:
         Returns:
             [L] of the last steps of the series, NaN before its first; [G].
         """
-        store, end = self._store(panel), panel.indptr[series + 1] - 1
+        store, end = WindowStore(panel, self.artifact.plan.model, 0), panel.indptr[series + 1] - 1
         inputs = store.batch(np.array([series]), None, np.array([end])).inputs
         length = inputs.context.shape[1]
         own = int(min(length, end + 1 - panel.indptr[series]))
@@ -253,7 +253,7 @@ class Labeller:
 
     def _computed(self, panel: Panel, series: Int64, end: Int64, compute: Compute) -> Iterator[Floats]:
         """Yields what is computed of windows, some at a time; at least once."""
-        store = self._store(panel)
+        store = WindowStore(panel, self.artifact.plan.model, 0)
         cells = panel.n_channels * self.artifact.context_length
         size = max(1, min(_BATCH, _CELLS // cells))
 
@@ -264,10 +264,6 @@ class Labeller:
             return found
 
         yield from run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
-
-    def _store(self, panel: Panel) -> WindowStore:
-        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
-        return WindowStore(panel, self.artifact.plan.model, 0, codes)
 
 
 def hide(inputs: Inputs, hidden: Tensor) -> Inputs:

@@ -193,12 +193,11 @@ class LabelEnsemble(nn.Module):
             return found
         return torch.lerp(self._by_kernels(inputs), found, self.network_weight)
 
-    def beside_parts(self, inputs: Inputs) -> Float[Tensor, "B *L 3G"]:
+    def beside_parts(self, inputs: Inputs) -> Float[Tensor, "B *L P"]:
         """Returns probabilities as of `forward`, then by the networks alone, then by the random kernels alone."""
         networks, kernels = self._by_networks(inputs), self._by_kernels(inputs)
-        return torch.cat(
-            [torch.lerp(kernels, networks, self.network_weight), networks, kernels], dim=-1
-        )
+        model = torch.lerp(kernels, networks, self.network_weight)
+        return torch.cat([model, networks, kernels], dim=-1)
 
     def _by_networks(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
         logits = torch.stack([network(inputs) for network in self.networks])
