@@ -126,7 +126,7 @@ def test_a_series_without_a_value_and_one_of_a_single_step_have_rows_too(classif
 def test_members_and_kernels_are_averaged_as_written(classifier):
     artifact = classifier.artifact
     panel = open_panel(waves(1), artifact.plan.data, schema=artifact.schema)
-    store = WindowStore(panel, artifact.plan.model, 0, np.arange(1, 3))
+    store = WindowStore(panel, artifact.plan.model, 0)
     inputs = store.batch(np.arange(24), None, panel.indptr[1:] - 1).inputs
     ensemble = artifact.ensemble
     hot, cold = ensemble.temperatures.tolist()
@@ -167,7 +167,7 @@ def test_steps_of_a_long_series_are_the_weighted_mean_of_the_windows_that_hold_t
     artifact = step_classifier.artifact
     panel = open_panel(machines(1, 1, 150), artifact.plan.data, schema=artifact.schema)
     found = Labeller(artifact).label(panel).probabilities
-    store = WindowStore(panel, artifact.plan.model, 0, np.arange(1, 3))
+    store = WindowStore(panel, artifact.plan.model, 0)
     total, weight = np.zeros((150, 3)), np.zeros(150)
     for end in range(149, -1, -32):
         batch = store.batch(np.array([0]), None, np.array([end]))

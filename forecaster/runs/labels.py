@@ -167,7 +167,7 @@ def fit_labels(
         FitError: the loss is not finite; names the series.
     """
     shape, distributed = shape_of(panel, 0), context.distributed
-    store = WindowStore(folds.panel, plan.model, 0, np.arange(1, panel.n_channels + 1))
+    store = WindowStore(folds.panel, plan.model, 0)
     with (
         torch.random.fork_rng(devices=[]),
         spare_threads(distributed.devices),
