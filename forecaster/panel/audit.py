@@ -159,32 +159,27 @@ _SIZES = {
 
 def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
-    numbers, codes = panel.values.shape[1], panel.codes.shape[1]
+    numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
     found: dict[str, NDArray[Any]] = {
         name: np.full((panel.n_series, columns), empty)
-        for columns, kinds in ((numbers + codes, _PLACES), (numbers, _SIZES))
+        for columns, kinds in ((every, _PLACES), (numbers, _SIZES))
         for name, (_, empty) in kinds.items()
     }
-    whole = np.ones(numbers, bool)
+    whole = np.ones(every, bool)
     for begin, part in panel.parts():
         owner = np.repeat(np.arange(part.n_series) + begin, np.diff(part.indptr))
         rows = np.arange(part.n_rows) + panel.indptr[begin]
-        for column in range(numbers + codes):
-            values: NDArray[Any]
-            if column < numbers:
-                values, kinds = part.values[:, column], _PLACES | _SIZES
-                real = values == values
-            else:
-                values, kinds = part.codes[:, column - numbers], {**_PLACES}
-                real = values != MISSING
-            values = values[real]
-            if column < numbers:
-                whole[column] &= bool(((values == np.rint(values)) & (np.abs(values) < _WHOLE)).all())
+        for place, column in enumerate((*part.values.T, *part.codes.T)):
+            is_number = place < numbers
+            kinds = _PLACES | _SIZES if is_number else _PLACES
+            real = column == column if is_number else column != MISSING
+            values = column[real]
+            whole[place] &= bool(((values == np.rint(values)) & (np.abs(values) < _WHOLE)).all())
             cells = {"series": owner[real], "row": rows[real], "value": values}
             table = pl.DataFrame(cells).with_columns(pl.col("series").set_sorted())
             table = table.group_by("series").agg(**{name: one for name, (one, _) in kinds.items()})
             for name in kinds:
-                found[name][table["series"].to_numpy(), column] = table[name].to_numpy()
+                found[name][table["series"].to_numpy(), place] = table[name].to_numpy()
     return Facts(panel, horizon, target, **found, whole=whole)
 
 
