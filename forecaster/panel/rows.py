@@ -207,9 +207,7 @@ def _read_times(
     else:
         text = f"{where}: expected dates, timestamps or whole numbers, found {column.dtype}"
         raise fault("time", text, "name the right column with --time", where=schema.time)
-    zone, unit = None, None
-    if isinstance(column.dtype, pl.Datetime):
-        zone, unit = column.dtype.time_zone, column.dtype.time_unit
+    zone, unit = (getattr(column.dtype, name, None) for name in ("time_zone", "time_unit"))
     if unit == "ns" and (finer := column.to_physical() % 1000 != 0).any():
         cells = column.to_physical().cast(pl.String) + " ns since 1970"
         expected, advice = "times in whole microseconds", "round the column to microseconds"

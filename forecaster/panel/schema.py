@@ -241,16 +241,11 @@ class Schema:
 def _check_sound(schema: Schema) -> None:
     """Raises a ValueError for a stored schema that contradicts itself."""
     names = schema.target + schema.known + schema.past + schema.static + schema.label_columns
-    if (
-        not schema.target
-        or len(set(names)) < len(names)
-        or len(set(schema.series)) < len(schema.series)
-    ):
+    if not schema.target or any(len(set(some)) < len(some) for some in (names, schema.series)):
         raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
-    if odd_parts := [
-        p for p in schema.time_parts.values() if p[0] not in PARTS or not _PLAIN.fullmatch(p[1])
-    ]:
-        raise ValueError(f"time_parts holds {odd_parts[0]}")
+    for part, dtype in schema.time_parts.values():
+        if part not in PARTS or not _PLAIN.fullmatch(dtype):
+            raise ValueError(f"time_parts holds {(part, dtype)}")
     if any("\0" in name for name in (*names, *schema.series)):
         raise ValueError("a column's name holds a NUL")
     odd = set(schema.categorical) - {*schema.known, *schema.past, *schema.static}
