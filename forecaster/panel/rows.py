@@ -84,9 +84,9 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     Raises:
         DataError: keys or times are missing or unreadable, or numbers are text: all such faults.
     """
-    wanted = (*(schema.melted or schema.target), *schema.past, *schema.known, *schema.static)
+    wanted = (*schema.target_columns, *schema.past, *schema.known, *schema.static)
     wanted += schema.label_columns
-    keys = [] if schema.melted else list(schema.series)
+    keys = list(schema.key_columns)
     columns, faults = [], Faults()
     table, schema, notes = _with_numbers(table, schema, data)
     with faults:
@@ -546,7 +546,7 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
 
 def _unread_targets(table: Table, schema: Schema) -> list[Finding]:
     found, advice = [], "to forecast after them, add these rows to the table of the past"
-    for name in schema.melted or schema.target:
+    for name in schema.target_columns:
         if name in table.frame.columns and (count := table.frame[name].count()):
             text = f"{table.name} holds {count} values of the target '{name}', which are not read"
             found.append(Finding("note", "future", text, advice, where=name, count=count))

@@ -112,6 +112,16 @@ class Schema:
         return tuple(name for name in self.static if name in self.categorical)
 
     @property
+    def key_columns(self) -> Names:
+        """Columns of the table itself that name a series."""
+        return () if self.melted else self.series
+
+    @property
+    def target_columns(self) -> Names:
+        """Columns of the table itself to forecast."""
+        return self.melted or self.target
+
+    @property
     def columns(self) -> Names:
         """Columns of `Panel.values`, in order."""
         return self.target + self.past_numeric + self.known_numeric
@@ -129,9 +139,7 @@ class Schema:
     @property
     def numbers(self) -> Names:
         """Columns of numbers in the table itself."""
-        return (
-            (self.melted or self.target) + self.past_numeric + self.known_numeric + self.static_numeric
-        )
+        return self.target_columns + self.past_numeric + self.known_numeric + self.static_numeric
 
     @property
     def decimals(self) -> Decimals:
@@ -223,12 +231,11 @@ class Schema:
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
-        known, targets = (*self.known, *holiday_columns(self.holidays)), self.melted or self.target
-        roles = {"target": targets, "known": known, "past": self.past, "static": self.static}
-        roles = {"label": self.label_columns} | roles
+        known = (*self.known, *holiday_columns(self.holidays))
+        roles = {"label": self.label_columns, "target": self.target_columns, "known": known}
+        roles |= {"past": self.past, "static": self.static}
         found = [] if self.time is None else [(self.time, "time", self.time_dtype)]
-        keys = () if self.melted else self.series
-        found += [(name, "series", self.dtypes.get(name, "")) for name in keys]
+        found += [(name, "series", self.dtypes.get(name, "")) for name in self.key_columns]
         for role, names in roles.items():
             codes = (*self.categorical, *self.label_columns)
             kinds = ("category" if name in codes else "number" for name in names)
