@@ -385,18 +385,15 @@ def _solve_kernels(
     place[unit[::-1]] = np.arange(len(unit))[::-1]
     order = numbers[np.argsort(place[series], kind="stable")]
 
-    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for batch in WindowSequence(store, index, order, _MEASURED_BATCH):
-            fold = torch.from_numpy(folds.fold[batch.series.numpy()])
-            yield kernels.features(*ensemble.series(batch.inputs)), batch.target, fold
-
     def labelled() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for features, target, fold in batches():
+        for batch in WindowSequence(store, index, order, _MEASURED_BATCH):
+            features = kernels.features(*ensemble.series(batch.inputs))
+            fold = torch.from_numpy(folds.fold[batch.series.numpy()])
             if folds.length is None:
-                yield features, target.amax(dim=1) - 1, fold
+                yield features, batch.target.amax(dim=1) - 1, fold
             else:
-                real = target > 0
-                yield features[real], target[real] - 1, fold[:, None].expand_as(target)[real]
+                real = batch.target > 0
+                yield features[real], batch.target[real] - 1, fold[:, None].expand_as(real)[real]
 
     if folds.length is None and len(index) < MANY:
         features, code, _ = (torch.cat(part) for part in zip(*labelled(), strict=True))
