@@ -458,7 +458,7 @@ def _label_card(artifact: Artifact[LabelEnsemble]) -> str:
     lines = [
         "# Model of labels",
         "",
-        f"Labels each {each} with {schema.label}: {', '.join(schema.categories[schema.label or ''])}.",
+        f"Labels each {each} with {schema.label}: {', '.join(artifact.classes)}.",
         "",
         f"- reads {', '.join(schema.target)} over {model.context_length} steps of {schema.freq}",
         f"- networks: {len(artifact.ensemble.networks)}, network weight "
