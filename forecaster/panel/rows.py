@@ -224,7 +224,7 @@ def _read_times(
         raise fault("zones", text, "convert the column", where=schema.time)
     if dtype == "integer":
         return table, replace(schema, time_dtype=dtype), column.cast(pl.Int64).alias(TIME)
-    times = column.cast(pl.Datetime("us", zone)).to_physical().alias(TIME)
+    times = column.dt.epoch("us").alias(TIME)
     schema = replace(schema, time_dtype=dtype, time_unit=unit, time_zone=zone, time_format=time_format)
     return table, schema, times
 
@@ -332,12 +332,10 @@ def _one_per_key(
         mode: for rows of one key that disagree. mean: the mean of numbers, the last category; last:
             the last row; error: an error is among the findings.
     """
-    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by)
-    starts = np.flatnonzero(~frame.select(again.fill_null(False)).to_series().to_numpy())
-    size = np.diff(np.append(starts, frame.height))
-    if len(size) == frame.height:
+    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by).fill_null(False)
+    several = frame.select(again | again.shift(-1, fill_value=False)).to_series()
+    if not several.any():
         return frame, []
-    several = pl.Series(np.repeat(size > 1, size))
     values, numbers = cs.exclude(*by, _ROW), cs.float()
     kept = [values.last()]
     if mode == "mean":

@@ -149,6 +149,11 @@ class Schema:
         integer = self.time_dtype == "integer"
         return Calendar(self.freq, self.time_zone, integer, self.season_length, self.periods)
 
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings for reading that a schema fixes, by name."""
+        names = (*COLUMN_LISTS, "label", "holidays", "layout", "freq")
+        return {"time": self.time or "row"} | {name: getattr(self, name) for name in names}
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the schema in values that JSON holds."""
         return asdict(self)

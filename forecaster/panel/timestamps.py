@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from forecaster.errors import ConfigError
-from forecaster.panel.findings import Finding, fault, row_fault
+from forecaster.panel.findings import Finding, fault, row_fault, words_of
 
 SAMPLE = 100
 
@@ -373,8 +373,7 @@ def _all_parsed(
 
 def is_time_name(name: str) -> bool:
     """Whether a column's name has a word for time, as order_date, timestamp or yearMonth."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    return bool(_TIME_WORDS & set(re.split(r"[^a-z]+", words)))
+    return bool(_TIME_WORDS & words_of(name))
 
 
 def integer_format(column: pl.Series, where: str) -> str | None:

@@ -142,10 +142,8 @@ class Trainings:
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
-            if experts_alone([before_refit]):
-                trained.append(self._untrained(name, own, split))
-            else:
-                trained.append(self._trained(name, own, split))
+            fit = self._untrained if experts_alone([before_refit]) else self._trained
+            trained.append(fit(name, own, split))
             if before_refit.experts is not None:
                 trained[-1].network.network_weight.copy_(before_refit.network_weight)
         return trained
