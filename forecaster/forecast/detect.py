@@ -150,13 +150,12 @@ def detect(
     shape = (panel.n_rows, panel.n_channels)
     band = np.full((*shape, 3), np.nan)
     reason = np.full(shape, NO_VALUE, np.int8)
-    predictor, done = Predictor(artifact), 0
+    predictor = Predictor(artifact)
     for first, part in panel.parts():
         rows = slice(int(panel.indptr[first]), int(panel.indptr[first + part.n_series]))
         band[rows], reason[rows] = _bands(predictor, part)
-        done += part.n_series
         if progress is not None:
-            progress(done, panel.n_series)
+            progress(first + part.n_series, panel.n_series)
     label, score = _labels(panel.values[:, : panel.n_channels], band, beyond)
     no_history = f"fewer than {artifact.plan.model.patch} steps of history, or none of them observed"
     return Labels(

@@ -35,7 +35,7 @@ def backtest_labels(
             "give one of other series (the scores of the fit are of held-out series)"
         )
     audit_panel(panel)
-    label = artifact.schema.label or ""
+    label, words = artifact.schema.label or "", artifact.classes
     code = true_codes(panel, artifact.ensemble.per_step)
     if (code < 0).all():
         raise DataError(f"{panel.name}: expected labels in column '{label}', found none")
@@ -43,7 +43,7 @@ def backtest_labels(
     share = artifact.ensemble.class_share.double().numpy()
     always = replace(mine, probabilities=np.where(mine.known[:, None], share, np.nan))
     labellings = {MODEL: mine, NETWORK: network, KERNELS: kernels, MAJORITY: always}
-    words, unmet = artifact.schema.categories[label], panel.unmet.get(label, ())
+    unmet = panel.unmet.get(label, ())
     place = np.where(code > 0, code - 1, np.where(code == 0, len(words), -1))
     actual = words_of((*words, unmet[0] if len(unmet) == 1 else "other"), place, mine.dtype)
     backtest = LabelBacktest(labellings, actual, code, tuple(unmet))
