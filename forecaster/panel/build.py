@@ -154,8 +154,7 @@ def build_panel(
     notes = [note for part in given for note in part.notes]
     with beside(notes):
         holidays = (data.holidays or ()) if schema is None else schema.holidays
-        if holidays:
-            check_holidays(holidays, given)
+        check_holidays(holidays, given)
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None

@@ -206,8 +206,7 @@ class _Conversion:
         """Appends every part to the store, and finishes it."""
         given = [table for table in (sample, self.covariates, self.future) if table is not None]
         holidays = self.data.holidays or ()
-        if holidays:
-            check_holidays(holidays, given)
+        check_holidays(holidays, given)
         check_schema(schema, sample, self.covariates)
         with _reading(self.scan.name):
             schema = self._with_time_format(schema)
@@ -318,10 +317,10 @@ class _Conversion:
         for other in (self.covariates, self.future):
             keys = [] if other is None else [k for k in schema.series if k in other.frame.columns]
             if other is not None and keys:
-                mine, given = table.frame.select(keys).unique(), other.frame.with_row_index("\0row", 1)
-                cast = given.with_columns(ids_as(other, key, mine[key].dtype) for key in keys)
-                kept = given[cast.with_row_index("\0at").join(mine, on=keys, how="semi")["\0at"]]
-                other = replace(other, frame=kept.drop("\0row"), numbers=kept["\0row"])
+                mine = table.frame.select(keys).unique()
+                cast = other.frame.with_columns(ids_as(other, key, mine[key].dtype) for key in keys)
+                kept = cast.with_row_index("\0row").join(mine, on=keys, how="semi")["\0row"]
+                other = replace(other, frame=other.frame[kept], numbers=kept + 1)
             found.append(other)
         return found
 
