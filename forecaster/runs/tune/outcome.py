@@ -286,13 +286,9 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     run.log_tags(tags)
     now = int(max((trial.datetime_complete.timestamp() for trial in ended), default=0) * 1000)
     if complete:
-        lowest = [min(scores_of(trial)[k] for trial in complete) for k in range(len(plan.metrics))]
-        run.log_metrics(
-            [
-                (f"best/{name}", value, now, len(ended))
-                for name, value in zip(plan.metrics, lowest, strict=True)
-            ]
-        )
+        lowest = map(min, zip(*map(scores_of, complete), strict=True))
+        named = zip(plan.metrics, lowest, strict=True)
+        run.log_metrics([(f"best/{name}", value, now, len(ended)) for name, value in named])
         for name, figure in study_figures(study, plan.metrics):
             console.attempt(name, partial(run.log_figure, figure, name), "the trials are complete")
 
