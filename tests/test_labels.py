@@ -440,6 +440,14 @@ def test_a_table_of_many_series_is_labelled_in_parts_and_resumed(classifier, tmp
     assert (tmp_path / "twin.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
+def test_a_large_table_without_labels_is_converted(classifier, tmp_path, monkeypatch):
+    table = waves(1).drop(columns="kind")
+    table.to_parquet(tmp_path / "waves.parquet")
+    monkeypatch.setattr("forecaster.runs.batch_predict.free_memory", lambda: 0.0)
+    classifier.predict_to(tmp_path / "labels.parquet", tmp_path / "waves.parquet")
+    assert pl.read_parquet(tmp_path / "labels.parquet").equals(classifier.predict(table).rows)
+
+
 @pytest.mark.slow
 def test_processes_label_as_one_does(step_classifier, tmp_path):
     table = pd.concat(machines(5, 1, 70).assign(id=f"m{number:04}") for number in range(1030))

@@ -96,7 +96,7 @@ def with_roles_until(
 def _schema_until(
     schema: Schema, source: object, data: DataConfig, covariates: object | None, until: int
 ) -> Schema:
-    target, keys = schema.melted or schema.target, () if schema.melted else schema.series
+    target, keys = schema.target_columns, schema.key_columns
     declared = {
         "time": schema.time or "row",
         "series": keys,

@@ -484,16 +484,15 @@ def _unusable(column: pl.Series) -> str:
 def check_schema(schema: Schema, table: Table, covariates: Table | None) -> None:
     """Raises a DataError with a line for each column of the schema that both tables lack."""
     columns, time = table.frame.columns, () if schema.time is None else (schema.time,)
-    keys = () if schema.melted else schema.series
     found = [
         Finding("error", "names", f"{table.name}: the key column '{name}' has the name of a result",
                 "rename it", where=name)
-        for name in (*keys, *time)
+        for name in (*schema.key_columns, *time)
         if name in _RESULTS or re.fullmatch(r"q0\.\d+", name)
     ]  # fmt: skip
     for flag, names in (
-        ("a target", schema.melted or schema.target),
-        ("a series key", keys),
+        ("a target", schema.target_columns),
+        ("a series key", schema.key_columns),
         ("the time column", time),
     ):
         found += missing_columns(names, columns, table.name, flag)

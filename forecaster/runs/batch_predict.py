@@ -293,7 +293,8 @@ def _converted(artifact: Artifact[Any], source: Source, folder: Path) -> Path:
     store, stamp = folder / _STORE, folder / _STAMP
     renamed = artifact.read_schema.renamed(config_from(None, None, source.roles).data)
     reading = reading_with(artifact.plan.data, source.roles)
-    own = {"freq": None} if reading.resample else {}  # that of the schema is that of the periods
+    own: dict[str, Any] = {"series": renamed.key_columns, "target": renamed.target_columns}
+    own |= {"freq": None} if reading.resample else {}  # that of the schema is that of the periods
     reading = reading.model_copy(update=renamed.settings() | own)
     found = json.dumps([_stamps(source), reading.model_dump(mode="json")], sort_keys=True)
     if is_store(store) and stamp.is_file() and stamp.read_text(encoding="utf-8") == found:
