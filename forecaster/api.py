@@ -1030,8 +1030,7 @@ class Classifier(Model["LabelEnsemble"]):
     """A fitted model of labels: predict, backtest, explain, embed, save, export."""
 
     def __repr__(self) -> str:
-        schema = self.artifact.schema
-        return f"Classifier({schema.label}: {', '.join(self.classes)})"
+        return f"Classifier({self.artifact.schema.label}: {', '.join(self.classes)})"
 
     @property
     def classes(self) -> tuple[str, ...]:

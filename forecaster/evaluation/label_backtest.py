@@ -106,8 +106,7 @@ class LabelBacktest(Result):
     def verdict(self) -> str:
         """One line: accuracy beside the majority class, and whether a part alone is better."""
         mine, *others = self.scores.items()
-        some = int(self.scored.sum())
-        line = f"{some:,} labels scored · accuracy {mine[1]['accuracy']:.4f}"
+        line = f"{self.scored.sum():,} labels scored · accuracy {mine[1]['accuracy']:.4f}"
         for name, own in others:
             line += f", {name} {own['accuracy']:.4f}"
         better = [name for name, own in others if own["log_loss"] < mine[1]["log_loss"]]

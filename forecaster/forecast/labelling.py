@@ -190,8 +190,7 @@ class Labeller:
         for row, begin in enumerate(edges, start=1):
             hidden[row, begin : begin + size] = True
         with torch.inference_mode():
-            variants = hide(inputs, hidden).to(self._device)
-            found = self._ensemble(variants).double().cpu()
+            found = self._ensemble(hide(inputs, hidden).to(self._device)).double().cpu()
         if self._ensemble.per_step:
             found = found[:, -own:].mean(dim=1)
         label = int(found[0].argmax())
@@ -311,8 +310,7 @@ class LabelExplanation(Result):
     def report(self) -> str:
         """One line: the label, its probability, and the steps that matter most."""
         end = int(self.panel.indptr[self.series + 1])
-        place = int(np.nanargmax(self.effect))
-        alike = np.flatnonzero(self.effect == self.effect[place])
+        alike = np.flatnonzero(self.effect == np.nanmax(self.effect))
         times = self.panel.time[end - len(self.effect) + alike[[0, -1]]]
         first, last = (self.panel.calendar.text(int(time)) for time in times)
         return (
@@ -355,8 +353,7 @@ def explain_label(artifact: LabelArtifact, panel: Panel, only: str | None) -> La
     series = 0 if only is None else panel.series_named(only)
     if panel.last_observed[series] < 0:
         raise DataError(f"{panel.name}: series '{panel.labels[series]}': {NO_VALUE}")
-    labeller = Labeller(artifact)
-    effect, probabilities = labeller.importance(panel, series)
+    effect, probabilities = Labeller(artifact).importance(panel, series)
     best = int(probabilities.argmax())
     word = artifact.classes[best]
     return LabelExplanation(panel, series, word, float(probabilities[best]), effect[~np.isnan(effect)])

@@ -461,8 +461,7 @@ class Predictor:
         """Runs the ensemble at given cutoffs, batch by batch."""
         model, channels = self.artifact.plan.model, panel.n_channels
         store = WindowStore(panel, model, horizon)
-        cells = channels * (self.artifact.context_length + horizon)
-        cells += channels * model.history_length
+        cells = channels * (model.context_length + horizon + model.history_length)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
             size = max(1, _PATHS // (channels * (num_samples or NUM_SAMPLES)))

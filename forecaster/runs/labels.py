@@ -321,8 +321,7 @@ def _class_weights(store: WindowStore, index: WindowIndex, classes: int) -> Floa
     """Returns weights of the loss, 1/√frequency, whose mean over the labels is 1."""
     count = torch.zeros(classes)
     for batch in WindowSequence(store, index, np.arange(len(index)), _MEASURED_BATCH):
-        code = batch.target.clamp(min=0)
-        count += torch.bincount(code.flatten(), minlength=classes + 1)[1:]
+        count += torch.bincount(batch.target.clamp(min=0).flatten(), minlength=classes + 1)[1:]
     share = count.clamp(min=1) / count.sum()
     return share.rsqrt() / (share.sqrt().sum())
 
