@@ -154,7 +154,8 @@ def build_panel(
     notes = [note for part in given for note in part.notes]
     with beside(notes):
         holidays = (data.holidays or ()) if schema is None else schema.holidays
-        check_holidays(holidays, given)
+        if holidays:
+            check_holidays(holidays, given)
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
@@ -288,14 +289,9 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
     static = static.join(given, on=SERIES, how="left", maintain_order="left")
     codes = _codes(frame, schema.code_columns, categories)
     static_codes = _codes(static, schema.static_category, categories)
+    schema = replace(schema, freq=calendar.freq, categories=categories)
     return Panel(
-        schema=replace(
-            schema,
-            freq=calendar.freq,
-            categories=categories,
-            season_length=calendar.season,
-            periods=calendar.periods,
-        ),
+        schema=replace(schema, season_length=calendar.season, periods=calendar.periods),
         calendar=calendar,
         keys=rows.keys,
         values=_numbers(frame, schema.columns),

@@ -206,7 +206,8 @@ class _Conversion:
         """Appends every part to the store, and finishes it."""
         given = [table for table in (sample, self.covariates, self.future) if table is not None]
         holidays = self.data.holidays or ()
-        check_holidays(holidays, given)
+        if holidays:
+            check_holidays(holidays, given)
         check_schema(schema, sample, self.covariates)
         with _reading(self.scan.name):
             schema = self._with_time_format(schema)

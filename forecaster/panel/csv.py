@@ -410,11 +410,8 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
     counts = counts[dialect.skipped :]
     counts = counts[np.argmax(counts > 0) :]
     if not closed:
-        raise fault(
-            "quotes",
-            f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed",
-            'close it, or write a quote sign within text twice, as ""',
-        )
+        text = f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed"
+        raise fault("quotes", text, 'close it, or write a quote sign within text twice, as ""')
     odd = (counts > counts[0]) | (short_too & (counts < counts[0]) & (counts > 0))
     if odd.any():
         rows, bad = pl.Series(counts[1:]), pl.Series(odd[1:])

@@ -174,17 +174,12 @@ def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, dict[
 
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
     """Returns an error for each name that is no column, with the nearest one and a list of all."""
-    return [
-        Finding(
-            "error",
-            "missing-column",
-            f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}",
-            f"the columns are {listing(known)}",
-            where=name,
-        )
-        for name in names
-        if name not in known
-    ]
+    found, advice = [], f"the columns are {listing(known)}"
+    for name in names:
+        if name not in known:
+            text = f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}"
+            found.append(Finding("error", "missing-column", text, advice, where=name))
+    return found
 
 
 @dataclass(frozen=True)

@@ -484,12 +484,11 @@ def _unusable(column: pl.Series) -> str:
 def check_schema(schema: Schema, table: Table, covariates: Table | None) -> None:
     """Raises a DataError with a line for each column of the schema that both tables lack."""
     columns, time = table.frame.columns, () if schema.time is None else (schema.time,)
-    found = [
-        Finding("error", "names", f"{table.name}: the key column '{name}' has the name of a result",
-                "rename it", where=name)
-        for name in (*schema.key_columns, *time)
-        if name in _RESULTS or re.fullmatch(r"q0\.\d+", name)
-    ]  # fmt: skip
+    found = []
+    for name in (*schema.key_columns, *time):
+        if name in _RESULTS or re.fullmatch(r"q0\.\d+", name):
+            text = f"{table.name}: the key column '{name}' has the name of a result"
+            found.append(Finding("error", "names", text, "rename it", where=name))
     for flag, names in (
         ("a target", schema.target_columns),
         ("a series key", schema.key_columns),
@@ -498,17 +497,11 @@ def check_schema(schema: Schema, table: Table, covariates: Table | None) -> None
         found += missing_columns(names, columns, table.name, flag)
     others = [] if covariates is None else covariates.frame.columns
     known = [name for name in columns if name != schema.time]
-    where = f" or {covariates.name}" if covariates is not None else ""
-    found += [
-        Finding(
-            "error",
-            "columns",
-            f"{table.name}: no column '{name}' in it{where}, a covariate of the model"
-            f"{did_you_mean(name, known)}; the columns are {listing(columns)}",
-            "join it, or pass the table that holds it with --covariates",
-            where=name,
-        )
-        for name in (*schema.past, *schema.known, *schema.static)
-        if name not in known and name not in others
-    ]
+    both = f"it or {covariates.name}" if covariates is not None else "it"
+    advice = "join it, or pass the table that holds it with --covariates"
+    for name in (*schema.past, *schema.known, *schema.static):
+        if name not in known and name not in others:
+            near = f"{did_you_mean(name, known)}; the columns are {listing(columns)}"
+            text = f"{table.name}: no column '{name}' in {both}, a covariate of the model{near}"
+            found.append(Finding("error", "columns", text, advice, where=name))
     refuse_errors(found)

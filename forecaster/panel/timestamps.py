@@ -203,11 +203,9 @@ def check_format(time_format: str) -> None:
     except pl.exceptions.PolarsError:
         known = False
     if not known:
-        raise fault(
-            "time",
-            f"--time-format '{time_format}': expected how a date is written, from its year on",
-            "write it as '%d.%m.%Y %H:%M', or s, ms, us or ns for counts since 1970",
-        )
+        text = f"--time-format '{time_format}': expected how a date is written, from its year on"
+        advice = "write it as '%d.%m.%Y %H:%M', or s, ms, us or ns for counts since 1970"
+        raise fault("time", text, advice)
 
 
 def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
@@ -403,9 +401,6 @@ def integer_format(column: pl.Series, where: str) -> str | None:
         return found
     first = column.drop_nulls()[0]
     meaning = f"{found} since 1970" if found in EPOCHS else "dates"
-    raise fault(
-        "time",
-        f"{where}: whole numbers such as {first} may be {meaning} or steps",
-        f"pass --time-format {found}, or --freq 1i where they count steps",
-        where=column.name,
-    )
+    text = f"{where}: whole numbers such as {first} may be {meaning} or steps"
+    advice = f"pass --time-format {found}, or --freq 1i where they count steps"
+    raise fault("time", text, advice, where=column.name)

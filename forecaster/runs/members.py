@@ -371,12 +371,8 @@ def _network_weights(network: Network, store: WindowStore, split: Split) -> list
     count, channels = int(stretch.max()) + 1, network.shape.channels
     losses = torch.zeros(len(NETWORK_WEIGHTS), count * channels, dtype=torch.float64)
     levels = torch.tensor(network.config.quantile_levels)
-    parts = zip(
-        stretch.split(_BATCH),
-        _scored(network, store, split, weight=0.0),
-        _scored(network, store, split, weight=1.0),
-        strict=True,
-    )
+    scored = (_scored(network, store, split, weight) for weight in (0.0, 1.0))
+    parts = zip(stretch.split(_BATCH), *scored, strict=True)
     for own, (target, alone, code), (_, network_own, _) in parts:
         at = (own[:, None] * channels + code - 1).flatten()
         for number, weight in enumerate(NETWORK_WEIGHTS):
