@@ -577,19 +577,19 @@ def _edges(facts: Facts) -> Iterator[Finding]:
         late = np.where(filled, facts.first[:, column] - begin, 0)
         early = np.where(filled, end - facts.last[:, column], 0)
         early *= name not in facts.panel.schema.known
-        for rule, steps, does, at, advice in (
-            ("leading", late, "begins later than its series", facts.first[:, column],
+        for begins, steps, does, at, advice in (
+            (True, late, "begins later than its series", facts.first[:, column],
              "nothing to do: the cells before are masked"),
-            ("trailing", early, "stops before the last target", facts.last[:, column],
+            (False, early, "stops before the last target", facts.last[:, column],
              "bring it up to date: a forecast is made without its latest values"),
         ):  # fmt: skip
             if count := int((steps > 0).sum()):
                 series = int(steps.argmax())
-                harmless = rule == "leading" or steps[series] == 1
-                severity: Severity = "note" if harmless else "warning"
+                severity: Severity = "note" if begins or steps[series] == 1 else "warning"
                 text = f"'{name}' {does} in {count:,} of {total:,} series, by up to {steps[series]:,} steps"
                 where = f"{does.split()[0]} {facts.at(at[series])}"
-                yield Finding(severity, rule, text, advice, labels[series], where, count)
+                found = text, advice, labels[series], where, count
+                yield Finding(severity, "leading" if begins else "trailing", *found)
 
 
 def _horizon(facts: Facts) -> Iterator[Finding]:
