@@ -13,6 +13,7 @@ import forecaster as fc
 from forecaster.api import Model, data_options, descriptions
 from forecaster.cli import VERBS, load_verb
 from forecaster.config import DataConfig
+from forecaster.forecast.result import Result
 
 HEAD = """# Reference
 
@@ -85,7 +86,7 @@ def render_api() -> str:
     functions = [(f"fc.{name}", value) for name, value in public.items() if inspect.isfunction(value)]
     parts = [API_HEAD, *(_function(name, value) for name, value in functions)]
     for name in CLASSES:
-        own = [kind for kind in public[name].__mro__ if kind in (public[name], Model)]
+        own = [kind for kind in public[name].__mro__ if kind in (public[name], Model, Result)]
         members = [pair for kind in reversed(own) for pair in vars(kind).items() if _is_shown(*pair)]
         parts.append(f"\n## {name}\n\n{_first_line(public[name])}\n\n| | |\n|---|---|\n")
         for member, value in members:

@@ -1030,8 +1030,7 @@ class Classifier(Model["LabelEnsemble"]):
     """A fitted model of labels: predict, backtest, explain, embed, save, export."""
 
     def __repr__(self) -> str:
-        schema = self.artifact.schema
-        return f"Classifier({schema.label}: {', '.join(self.classes)})"
+        return f"Classifier({self.artifact.schema.label}: {', '.join(self.classes)})"
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -1147,9 +1146,11 @@ class Classifier(Model["LabelEnsemble"]):
             DataError: the table does not fit the model.
         """
         from forecaster.forecast.labelling import Labeller
+        from forecaster.panel.audit import audit_panel
         from forecaster.panel.frames import to_kind
 
         panel = self._open(data, covariates, data_options).only(only)
+        audit_panel(panel, labels=True)
         vectors = Labeller(self.artifact).vectors(panel)
         columns = {f"v_{place}": column for place, column in enumerate(vectors.T)}
         return to_kind(panel.series_frame(**columns), panel.kind)

@@ -149,6 +149,19 @@ def test_a_large_table_is_converted_as_the_model_reads(tmp_path, monkeypatch):
     assert pl.read_parquet(tmp_path / "rows.parquet").equals(expected)
 
 
+def test_a_large_table_of_channels_that_are_series_is_converted(tmp_path, monkeypatch):
+    from forecaster.runs import batch_predict
+
+    wide = pl.DataFrame({"day": pl.date_range(datetime(2024, 1, 1), datetime(2024, 3, 30), eager=True)})
+    wide = wide.with_columns(a=pl.int_range(90) % 7 + 1.0, b=pl.int_range(90) % 5 + 3.0)
+    config = {"model": {"experts": ("naive",)}}
+    model = fc.fit(wide, horizon=7, layout="long", config=config, tracking=False, quiet=True)
+    monkeypatch.setattr(batch_predict, "free_memory", lambda: 0.0)
+    wide.write_parquet(tmp_path / "wide.parquet")
+    model.predict_to(tmp_path / "rows.parquet", tmp_path / "wide.parquet")
+    assert pl.read_parquet(tmp_path / "rows.parquet").equals(model.predict(wide).rows)
+
+
 def test_a_target_that_a_frame_holds_as_text_is_read_as_that_of_a_file():
     for frame in (text(), text().to_pandas(), text().to_pandas().astype({"y": "category"})):
         panel = values(frame)

@@ -126,7 +126,7 @@ def test_a_series_without_a_value_and_one_of_a_single_step_have_rows_too(classif
 def test_members_and_kernels_are_averaged_as_written(classifier):
     artifact = classifier.artifact
     panel = open_panel(waves(1), artifact.plan.data, schema=artifact.schema)
-    store = WindowStore(panel, artifact.plan.model, 0, np.arange(1, 3))
+    store = WindowStore(panel, artifact.plan.model, 0)
     inputs = store.batch(np.arange(24), None, panel.indptr[1:] - 1).inputs
     ensemble = artifact.ensemble
     hot, cold = ensemble.temperatures.tolist()
@@ -167,7 +167,7 @@ def test_steps_of_a_long_series_are_the_weighted_mean_of_the_windows_that_hold_t
     artifact = step_classifier.artifact
     panel = open_panel(machines(1, 1, 150), artifact.plan.data, schema=artifact.schema)
     found = Labeller(artifact).label(panel).probabilities
-    store = WindowStore(panel, artifact.plan.model, 0, np.arange(1, 3))
+    store = WindowStore(panel, artifact.plan.model, 0)
     total, weight = np.zeros((150, 3)), np.zeros(150)
     for end in range(149, -1, -32):
         batch = store.batch(np.array([0]), None, np.array([end]))
@@ -438,6 +438,14 @@ def test_a_table_of_many_series_is_labelled_in_parts_and_resumed(classifier, tmp
     classifier.predict_to(tmp_path / "twin.csv", table)
     whole.write(tmp_path / "whole.csv")
     assert (tmp_path / "twin.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_a_large_table_without_labels_is_converted(classifier, tmp_path, monkeypatch):
+    table = waves(1).drop(columns="kind")
+    table.to_parquet(tmp_path / "waves.parquet")
+    monkeypatch.setattr("forecaster.runs.batch_predict.free_memory", lambda: 0.0)
+    classifier.predict_to(tmp_path / "labels.parquet", tmp_path / "waves.parquet")
+    assert pl.read_parquet(tmp_path / "labels.parquet").equals(classifier.predict(table).rows)
 
 
 @pytest.mark.slow

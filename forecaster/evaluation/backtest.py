@@ -32,7 +32,8 @@ from forecaster.evaluation.comparison import (
 from forecaster.evaluation.error_scales import Floats, Scales
 from forecaster.evaluation.metrics import Scores, Tally, concatenate
 from forecaster.forecast.forecast import COLD, Forecast
-from forecaster.forecast.writer import write_page, write_rows
+from forecaster.forecast.result import Result
+from forecaster.forecast.writer import write_page
 from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
@@ -52,7 +53,7 @@ _RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapp
 
 
 @dataclass(frozen=True, repr=False)
-class Backtest:
+class Backtest(Result):
     """Forecasts of a known past, with their scores."""
 
     forecasts: tuple[Forecast, ...]
@@ -78,6 +79,11 @@ class Backtest:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
 
     @property
+    def panel(self) -> Panel:
+        """The table of the first of `forecasts`."""
+        return self.forecasts[0].panel
+
+    @property
     def rows(self) -> Any:
         """A polars frame with a row per (cutoff, model, series, channel, lead)."""
         parts = [
@@ -88,14 +94,9 @@ class Backtest:
         return reduce(lambda above, below: above.vstack(below), parts)
 
     @property
-    def frame(self) -> Any:
-        """The rows as the caller's kind of frame (polars for a file)."""
-        return to_kind(self.rows, self.forecasts[0].panel.kind)
-
-    @property
     def summary(self) -> Any:
         """A row per model with its main scores, as the caller's kind of frame; `scores` has all."""
-        return to_kind(frame_of(self.summary_columns), self.forecasts[0].panel.kind)
+        return to_kind(frame_of(self.summary_columns), self.panel.kind)
 
     @property
     def summary_columns(self) -> dict[str, list[Any]]:
@@ -119,7 +120,7 @@ class Backtest:
             ConfigError: there is no such axis.
             DataError: a key column has the name of a metric.
         """
-        panel = self.forecasts[0].panel
+        panel = self.panel
         keys, scores = self._grouped(axis)
         models, groups = list(scores), len(scores[MODEL]["cells"])
         columns: dict[str, Any] = {"model": models * groups}
@@ -134,7 +135,7 @@ class Backtest:
 
     def _grouped(self, axis: str) -> tuple[dict[str, Any], dict[str, dict[str, Floats]]]:
         """Key columns of the groups along an axis, and by model the metrics of each group."""
-        panel, horizon = self.forecasts[0].panel, self.forecasts[0].time.shape[1]
+        panel, horizon = self.panel, self.forecasts[0].time.shape[1]
         if axis == "lead":
             lead = np.arange(1, horizon + 1, dtype=np.int32)
             return {"lead": lead}, {name: one.by_lead() for name, one in self.tallies.items()}
@@ -166,14 +167,6 @@ class Backtest:
         """One sentence: whether the model is better than seasonal naive, and who is better than the model."""
         gain = (lambda name: self.skill(name, MODEL)) if self.tallies else None
         return verdict(self.scores, gain, self.tallies)
-
-    def write(self, path: str | Path) -> None:
-        """Writes the rows to a .csv or .parquet file, whole or not at all.
-
-        Raises:
-            OutputError: the suffix is neither, or the file cannot be written.
-        """
-        write_rows(self.rows, Path(path), self.forecasts[0].panel.as_text)
 
     def report(self, path: str | Path) -> None:
         """Writes one self-contained HTML page: verdict, scores, pictures, settings.

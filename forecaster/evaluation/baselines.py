@@ -84,12 +84,9 @@ def drift(
         np.broadcast_to(array, shape).ravel()
         for array in (indptr[series][:, None], cutoff[:, None], np.arange(shape[1]))
     )
-    first, last = (
-        _find_observed(values, begin, end, channel, -1),
-        _find_observed(values, end, begin, channel, 1),
-    )
-    ends = (_values_at(values, row, channel).reshape(shape) for row in (first, last))
-    low, high = ends
+    first = _find_observed(values, begin, end, channel, -1)
+    last = _find_observed(values, end, begin, channel, 1)
+    low, high = (_values_at(values, row, channel).reshape(shape) for row in (first, last))
     span = (last - first).reshape(shape)
     slope = (high - low) / np.maximum(span, 1)
     squares, count = seasonal_sums(values, indptr, cutoff, series, 1, np.square)

@@ -109,9 +109,7 @@ def tally_models(
 
 
 def verdict(
-    scores: Mapping[str, Scores],
-    gain: Callable[[str], Skill] | None = None,
-    tallies: Mapping[str, Tally] | None = None,
+    scores: Mapping[str, Scores], gain: Callable[[str], Skill] | None, tallies: Mapping[str, Tally]
 ) -> str:
     """How "forecaster" compares with seasonal naive, and who is better: in WQL, or naive at lead 1.
 
@@ -120,10 +118,10 @@ def verdict(
     Args:
         scores: by model, WQL and MASE; of "forecaster" also its skill and interval, if any.
         gain: the skill of a model over "forecaster" with its interval; None = not known.
-        tallies: by model; None = nothing is known of lead 1.
+        tallies: by model; empty = nothing is known of lead 1.
     """
     overall = _versus_naive(scores[MODEL], scores[NAIVE]) + _better_models(scores, gain)
-    return overall + _first_lead(tallies or {})
+    return overall + _first_lead(tallies)
 
 
 def compare(wql: float, naive: float) -> str:

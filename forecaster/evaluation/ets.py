@@ -189,8 +189,7 @@ def _initial_state(
     rows: Floats, candidates: Sequence[_Candidate], season_length: int
 ) -> tuple[Floats, Floats]:
     """Level [P, X] and season [m, P, X] before the first row."""
-    real = ~np.isnan(rows)
-    first = np.take_along_axis(rows, real.argmax(axis=0)[None], 0)[0]
+    first = np.take_along_axis(rows, (~np.isnan(rows)).argmax(axis=0)[None], 0)[0]
     level = np.repeat(np.nan_to_num(first)[None], len(candidates), axis=0)
     season = np.zeros((season_length, *level.shape))
     seasonal = slice(len(_PLAIN), None)

@@ -21,8 +21,10 @@ from forecaster.evaluation.metrics import Scores
 from forecaster.forecast.label_plots import plot_scores
 from forecaster.forecast.labelling import Labelling
 from forecaster.forecast.plots import figure_svg
-from forecaster.forecast.writer import html_page, html_table, write_page, write_rows
+from forecaster.forecast.result import Result
+from forecaster.forecast.writer import html_page, html_table, write_page
 from forecaster.panel.frames import frame_of, to_kind
+from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +34,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True, repr=False)
-class LabelBacktest:
+class LabelBacktest(Result):
     """Probabilities of labels with the truth beside them, and scores."""
 
     labellings: Mapping[str, Labelling]
@@ -46,6 +48,11 @@ class LabelBacktest:
 
     def __repr__(self) -> str:
         return f"LabelBacktest({self.verdict})"
+
+    @property
+    def panel(self) -> Panel:
+        """The table."""
+        return self.labellings[MODEL].panel
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -81,7 +88,7 @@ class LabelBacktest:
     @property
     def summary(self) -> Any:
         """A row of scores per model, as the kind of frame of the input."""
-        return to_kind(frame_of(self.summary_columns), self.labellings[MODEL].panel.kind)
+        return to_kind(frame_of(self.summary_columns), self.panel.kind)
 
     @property
     def confusion_columns(self) -> dict[str, list[Any]]:
@@ -99,8 +106,7 @@ class LabelBacktest:
     def verdict(self) -> str:
         """One line: accuracy beside the majority class, and whether a part alone is better."""
         mine, *others = self.scores.items()
-        some = int(self.scored.sum())
-        line = f"{some:,} labels scored · accuracy {mine[1]['accuracy']:.4f}"
+        line = f"{self.scored.sum():,} labels scored · accuracy {mine[1]['accuracy']:.4f}"
         for name, own in others:
             line += f", {name} {own['accuracy']:.4f}"
         better = [name for name, own in others if own["log_loss"] < mine[1]["log_loss"]]
@@ -118,19 +124,6 @@ class LabelBacktest:
             for name, one in self.labellings.items()
         ]
         return reduce(lambda above, below: above.vstack(below), parts)
-
-    @property
-    def frame(self) -> Any:
-        """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.labellings[MODEL].panel.kind)
-
-    def write(self, path: str | Path) -> None:
-        """Writes the rows to a .csv or .parquet file, whole or not at all.
-
-        Raises:
-            OutputError: the suffix is neither, or the file cannot be written.
-        """
-        write_rows(self.rows, Path(path), self.labellings[MODEL].panel.as_text)
 
     def plot(self) -> Figure:
         """Returns a figure of the confusion and of the reliability of the probabilities."""

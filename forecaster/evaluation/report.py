@@ -299,7 +299,7 @@ def _model(data: ReportData, context: ReportContext) -> str:
         "network": f"width {model.width}, {model.heads} heads, {model.encoder_layers} + "
         f"{model.decoder_layers} layers, {model.decoder} decoder, head {model.head}",
         "context": f"{number_of(artifact.context_length, 'step')}, patches of {model.patch}",
-        "trained until": data.backtest.forecasts[0].panel.calendar.text(artifact.trained_until),
+        "trained until": data.backtest.panel.calendar.text(artifact.trained_until),
     }
     if line := network_line(artifact):
         facts["experts"] = line.removeprefix("experts: ")

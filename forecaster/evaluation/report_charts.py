@@ -122,7 +122,7 @@ def residual_figure(data: ReportData) -> str:
     times, mase = data.over_time
     correlation, noise = data.autocorrelation
     figure, axes = panel_grid(2 + (len(correlation) > 0), columns=3)
-    panel = data.backtest.forecasts[0].panel
+    panel = data.backtest.panel
     _model_lines(axes[0], axis_times(panel, times), mase)
     tidy(axes[0], dates=not panel.calendar.integer)
     axes[0].set_ylim(bottom=0.0)

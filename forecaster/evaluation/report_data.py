@@ -247,13 +247,7 @@ def rank(data: ReportData) -> Ranking:
     best = tuple(item(n) for n in order[:shown])
     worst = tuple(item(n) for n in order[shown:][::-1][:_SHOWN])
     listed = tuple(item(n) for n in order[::-1][:_LISTED])
-    kind = (
-        "window"
-        if by_window
-        else "series"
-        if data.backtest.forecasts[0].panel.n_series > 1
-        else "channel"
-    )
+    kind = "window" if by_window else "series" if data.backtest.panel.n_series > 1 else "channel"
     return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), kind)
 
 

@@ -182,31 +182,30 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemb
         raise ArtifactError(str(error)) from error
     except (KeyError, TypeError, ValueError, DataError) as error:
         raise ArtifactError(f"{file}: damaged ({_first_fault(error)}); save it again") from error
-    facts: dict[str, Any] = {
-        "schema": schema,
-        "plan": plan,
-        "shape": shape,
-        "trained_until": contract.trained_until,
-        "data": contract.data,
-        "fingerprint": contract.fingerprint,
-        "metrics": metrics,
-        "versions": contract.versions,
-        "parent": stored.get("parent"),
-        "request": request,
-    }
-    modules = [_load_member(folder, entry, plan, shape) for entry in contract.members]
+    modules: list[Any] = [_load_member(folder, entry, plan, shape) for entry in contract.members]
     # Neither training nor gradients, as in the fit: torch picks some products by whether weights learn.
     for module in modules:
         module.eval().requires_grad_(False)
-    if isinstance(modules[0], LabelEnsemble):
-        return Artifact[LabelEnsemble](ensemble=modules[0], **facts)
-    members = [module for module in modules if isinstance(module, Network)]
-    factors = None
-    if contract.calibration is not None:
-        factors = _load_factors(folder, contract.calibration, plan, shape)
-    weights = contract.weights or [1 / len(members)] * len(members)
-    ensemble = Ensemble(members, weights, factors, plan.target).eval().requires_grad_(False)
-    return Artifact[Ensemble](ensemble=ensemble, **facts)
+    ensemble = modules[0]
+    if not shape.classes:
+        factors = None
+        if contract.calibration is not None:
+            factors = _load_factors(folder, contract.calibration, plan, shape)
+        weights = contract.weights or [1 / len(modules)] * len(modules)
+        ensemble = Ensemble(modules, weights, factors, plan.target).eval().requires_grad_(False)
+    return Artifact(
+        schema=schema,
+        plan=plan,
+        shape=shape,
+        ensemble=ensemble,
+        trained_until=contract.trained_until,
+        data=contract.data,
+        fingerprint=contract.fingerprint,
+        metrics=metrics,
+        versions=contract.versions,
+        parent=stored.get("parent"),
+        request=request,
+    )
 
 
 def shape_of(panel: Panel, horizon: int) -> Shape:
@@ -459,7 +458,7 @@ def _label_card(artifact: Artifact[LabelEnsemble]) -> str:
     lines = [
         "# Model of labels",
         "",
-        f"Labels each {each} with {schema.label}: {', '.join(schema.categories[schema.label or ''])}.",
+        f"Labels each {each} with {schema.label}: {', '.join(artifact.classes)}.",
         "",
         f"- reads {', '.join(schema.target)} over {model.context_length} steps of {schema.freq}",
         f"- networks: {len(artifact.ensemble.networks)}, network weight "

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
@@ -21,9 +20,8 @@ from numpy.typing import NDArray
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.writer import write_rows
+from forecaster.forecast.result import Result
 from forecaster.panel.audit import audit_panel
-from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
 
@@ -40,7 +38,7 @@ _MARKS = {2: ("^", "above"), 3: ("v", "below")}  # distinct by shape, not by col
 
 
 @dataclass(frozen=True, repr=False)
-class Labels:
+class Labels(Result):
     """A label, score and band for each step of a table."""
 
     panel: Panel
@@ -83,11 +81,6 @@ class Labels:
         )
 
     @property
-    def frame(self) -> Any:
-        """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
-
-    @property
     def counts(self) -> dict[str, int]:
         """How many cells have each label; "" = none."""
         found = np.bincount(self.label.ravel(), minlength=len(NAMES))
@@ -111,14 +104,6 @@ class Labels:
         if without:
             line += f"; {count['']:,} without a label: {', '.join(without)}"
         return "; ".join(filter(None, (line, self.note)))
-
-    def write(self, path: str | Path) -> None:
-        """Writes the rows to a .csv or .parquet file, whole or not at all.
-
-        Raises:
-            OutputError: the suffix is neither, or the file cannot be written.
-        """
-        write_rows(self.rows, Path(path), self.panel.as_text)
 
     def plot(self, only: Only = None) -> Figure:
         """Returns a figure of values, bands, and values outside; a panel per series and channel.
@@ -165,13 +150,12 @@ def detect(
     shape = (panel.n_rows, panel.n_channels)
     band = np.full((*shape, 3), np.nan)
     reason = np.full(shape, NO_VALUE, np.int8)
-    predictor, done = Predictor(artifact), 0
+    predictor = Predictor(artifact)
     for first, part in panel.parts():
         rows = slice(int(panel.indptr[first]), int(panel.indptr[first + part.n_series]))
         band[rows], reason[rows] = _bands(predictor, part)
-        done += part.n_series
         if progress is not None:
-            progress(done, panel.n_series)
+            progress(first + part.n_series, panel.n_series)
     label, score = _labels(panel.values[:, : panel.n_channels], band, beyond)
     no_history = f"fewer than {artifact.plan.model.patch} steps of history, or none of them observed"
     return Labels(

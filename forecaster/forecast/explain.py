@@ -235,9 +235,7 @@ def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.i
     panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
     length = artifact.context_length
     cutoff = panel.row_at(forecast.cutoff)
-    store = WindowStore(
-        panel, artifact.plan.model, artifact.horizon, np.arange(1, panel.n_channels + 1)
-    )
+    store = WindowStore(panel, artifact.plan.model, artifact.horizon)
     batch = store.batch(forecast.series, None, cutoff)
     past = panel.time[max(0, int(cutoff[0]) - length + 1) : int(cutoff[0]) + 1]
     padded = panel.calendar.before(int(past[0]), length - len(past))

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError
-from forecaster.forecast.writer import write_rows
+from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
@@ -30,7 +29,7 @@ COLD = "cold"
 
 
 @dataclass(frozen=True, repr=False)
-class Forecast:
+class Forecast(Result):
     """Quantiles of the future, or of a past that is known by now."""
 
     panel: Panel
@@ -117,11 +116,6 @@ class Forecast:
         return to_kind(self.sample_rows, self.panel.kind)
 
     @property
-    def frame(self) -> Any:
-        """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
-
-    @property
     def lost(self) -> tuple[int, str]:
         """How many series and channels have no forecast, and why the first of them has none."""
         failed = [status for status in self.status if status not in ("ok", COLD)]
@@ -142,14 +136,6 @@ class Forecast:
         rows = self.rows.with_columns(**{"\0at": at})
         wide = rows.pivot(on=keys or ["channel"], index=["\0at", *times], values="forecast")
         return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
-
-    def write(self, path: str | Path) -> None:
-        """Writes the rows to a .csv or .parquet file, whole or not at all.
-
-        Raises:
-            OutputError: the suffix is neither, or the file cannot be written.
-        """
-        write_rows(self.rows, Path(path), self.panel.as_text)
 
     def plot(self, only: Only = None) -> Figure:
         """Returns a figure of history, median and bands; a panel per series and channel, at most six.

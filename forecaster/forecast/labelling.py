@@ -23,6 +23,8 @@ from torch import Tensor
 from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
+from forecaster.forecast.predictor import Progress
+from forecaster.forecast.result import Result
 from forecaster.forecast.writer import (
     PAGES,
     PICTURES,
@@ -30,13 +32,10 @@ from forecaster.forecast.writer import (
     html_page,
     write_figure,
     write_page,
-    write_rows,
 )
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.label_network import LabelEnsemble
-from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
-from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 LabelArtifact = Artifact[LabelEnsemble]
+Compute = Callable[[Inputs], Tensor]
 OK, NO_VALUE = "ok", "no value observed"
 _BATCH, _CELLS = 256, 1 << 18  # windows at a time, and cells of them
 _HIDDEN = 10
@@ -54,7 +54,7 @@ _HIDDEN = 10
 
 
 @dataclass(frozen=True, repr=False)
-class Labelling:
+class Labelling(Result):
     """Probabilities of the classes of each series, or of each of its steps."""
 
     panel: Panel
@@ -103,11 +103,6 @@ class Labelling:
         return panel.series_frame(**made)
 
     @property
-    def frame(self) -> Any:
-        """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
-
-    @property
     def lost(self) -> tuple[int, str]:
         """How many series or steps have no label, and why."""
         count = int((~self.known).sum())
@@ -120,14 +115,6 @@ class Labelling:
         named = [f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n]
         words = ", ".join(named) or "none"
         return labels_line(self.panel.n_series, len(self.known), words, self.lost)
-
-    def write(self, path: str | Path) -> None:
-        """Writes the rows to a .csv or .parquet file, whole or not at all.
-
-        Raises:
-            OutputError: the suffix is neither, or the file cannot be written.
-        """
-        write_rows(self.rows, Path(path), self.panel.as_text)
 
     def plot(self) -> Figure:
         """Returns a figure of the first few series, with their labels or the label of each step."""
@@ -169,21 +156,21 @@ class Labeller:
         own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
         self._ensemble = own.eval().to(self._device)
 
-    def label(self, panel: Panel, progress: Callable[[int, int], None] | None = None) -> Labelling:
+    def label(self, panel: Panel, progress: Progress | None = None) -> Labelling:
         """Returns the labels of all series of a panel that has been audited."""
-        schema, parts = self.artifact.schema, []
-        for first, part in panel.parts():
-            parts.append(self._steps(part) if self._ensemble.per_step else self._series(part))
-            if progress is not None:
-                progress(first + part.n_series, panel.n_series)
-        probabilities = np.concatenate(parts) if parts else np.zeros((0, len(self.artifact.classes)))
-        dtype = schema.dtypes.get(schema.label or "", "String")
-        return Labelling(panel, self.artifact.classes, dtype, probabilities, self._ensemble.per_step)
+        return self._labellings(panel, self._ensemble, 1, progress)[0]
+
+    def label_by_parts(self, panel: Panel) -> list[Labelling]:
+        """Returns the labels by the model, by its networks alone and by its random kernels alone."""
+        return self._labellings(panel, self._ensemble.beside_parts, 3)
 
     def vectors(self, panel: Panel) -> Floats:
-        """Returns [N, D] a vector of each series, of its last `context_length` steps; NaN without a value."""
-        audit_panel(panel, labels=True)
-        return self._of_series(panel, lambda inputs: self._ensemble.embed(inputs).double())
+        """Returns [N, D] a vector of each series, of its last `context_length` steps; NaN without a value.
+
+        Args:
+            panel: one that has been audited.
+        """
+        return self._of_series(panel, self._ensemble.embed)
 
     def importance(self, panel: Panel, series: int) -> tuple[Floats, Floats]:
         """Returns what each step adds to the log-probability of a series' label, and its probabilities.
@@ -193,7 +180,7 @@ class Labeller:
         Returns:
             [L] of the last steps of the series, NaN before its first; [G].
         """
-        store, end = self._store(panel), panel.indptr[series + 1] - 1
+        store, end = WindowStore(panel, self.artifact.plan.model, 0), panel.indptr[series + 1] - 1
         inputs = store.batch(np.array([series]), None, np.array([end])).inputs
         length = inputs.context.shape[1]
         own = int(min(length, end + 1 - panel.indptr[series]))
@@ -202,7 +189,8 @@ class Labeller:
         hidden = torch.zeros((len(edges) + 1, length), dtype=torch.bool)
         for row, begin in enumerate(edges, start=1):
             hidden[row, begin : begin + size] = True
-        found = self._run(hide(inputs, hidden))
+        with torch.inference_mode():
+            found = self._ensemble(hide(inputs, hidden).to(self._device)).double().cpu()
         if self._ensemble.per_step:
             found = found[:, -own:].mean(dim=1)
         label = int(found[0].argmax())
@@ -213,21 +201,33 @@ class Labeller:
             effect[begin:stop] = float(logs[0] - logs[row]) / (stop - int(begin))
         return effect, found[0].numpy()
 
-    def _series(self, panel: Panel) -> Floats:
-        return self._of_series(panel, lambda inputs: self._ensemble(inputs).double())
+    def _labellings(
+        self, panel: Panel, compute: Compute, models: int, progress: Progress | None = None
+    ) -> list[Labelling]:
+        """Returns the labels by each of some models, whose probabilities `compute` puts side by side."""
+        schema, classes, per_step = self.artifact.schema, self.artifact.classes, self._ensemble.per_step
+        width = models * len(classes)
+        found = [np.zeros((0, width))]
+        for first, part in panel.parts():
+            found.append(
+                self._of_steps(part, compute, width) if per_step else self._of_series(part, compute)
+            )
+            if progress is not None:
+                progress(first + part.n_series, panel.n_series)
+        dtype = schema.dtypes.get(schema.label or "", "String")
+        each = np.split(np.concatenate(found), models, axis=1)
+        return [Labelling(panel, classes, dtype, own, per_step) for own in each]
 
-    def _of_series(self, panel: Panel, compute: Callable[[Inputs], Tensor]) -> Floats:
+    def _of_series(self, panel: Panel, compute: Compute) -> Floats:
         """Returns what is computed of the last window of each series: [N, _]; NaN without a value."""
-        usable = panel.last_observed >= 0
-        chosen = np.flatnonzero(usable)
-        windows = (chosen, panel.indptr[chosen + 1] - 1)
-        found = np.concatenate([*self._computed(panel, *windows, compute)])
+        chosen = np.flatnonzero(panel.last_observed >= 0)
+        found = np.concatenate([*self._computed(panel, chosen, panel.indptr[chosen + 1] - 1, compute)])
         whole = np.full((panel.n_series, found.shape[1]), np.nan)
         whole[chosen] = found
         return whole
 
-    def _steps(self, panel: Panel) -> Floats:
-        """Returns [R, G]; NaN in series without a value."""
+    def _of_steps(self, panel: Panel, compute: Compute, width: int) -> Floats:
+        """Returns [R, width] what is computed of the windows that hold a step; NaN without a value."""
         length = self.artifact.context_length
         chosen = np.flatnonzero(panel.last_observed >= 0)
         rows = np.diff(panel.indptr)[chosen]
@@ -237,9 +237,9 @@ class Labeller:
         back = np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each)
         end = panel.indptr[owner + 1] - 1 - back * every
         middle = np.minimum(np.arange(length), np.arange(length)[::-1]) + 1.0
-        total, weight = np.zeros((panel.n_rows, len(self.artifact.classes))), np.zeros(panel.n_rows)
+        total, weight = np.zeros((panel.n_rows, width)), np.zeros(panel.n_rows)
         done = 0
-        for found in self._computed(panel, owner, end, lambda inputs: self._ensemble(inputs).double()):
+        for found in self._computed(panel, owner, end, compute):
             here = slice(done, done + len(found))
             at = end[here, None] + np.arange(1 - length, 1)
             inside = at >= panel.indptr[owner[here], None]
@@ -250,30 +250,19 @@ class Labeller:
         with np.errstate(invalid="ignore"):
             return total / weight[:, None]
 
-    def _computed(
-        self, panel: Panel, series: Int64, end: Int64, compute: Callable[[Inputs], Tensor]
-    ) -> Iterator[Floats]:
+    def _computed(self, panel: Panel, series: Int64, end: Int64, compute: Compute) -> Iterator[Floats]:
         """Yields what is computed of windows, some at a time; at least once."""
-        store = self._store(panel)
+        store = WindowStore(panel, self.artifact.plan.model, 0)
         cells = panel.n_channels * self.artifact.context_length
         size = max(1, min(_BATCH, _CELLS // cells))
 
         def of_batch(start: int) -> Floats:
             part = slice(start, start + size)
             inputs = store.batch(series[part], None, end[part]).inputs.to(self._device)
-            found: Floats = compute(inputs).cpu().numpy()
+            found: Floats = compute(inputs).double().cpu().numpy()
             return found
 
         yield from run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
-
-    @torch.inference_mode()
-    def _run(self, inputs: Inputs) -> Tensor:
-        found: Tensor = self._ensemble(inputs.to(self._device)).double().cpu()
-        return found
-
-    def _store(self, panel: Panel) -> WindowStore:
-        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
-        return WindowStore(panel, self.artifact.plan.model, 0, codes)
 
 
 def hide(inputs: Inputs, hidden: Tensor) -> Inputs:
@@ -297,7 +286,7 @@ def hide(inputs: Inputs, hidden: Tensor) -> Inputs:
 
 
 @dataclass(frozen=True, repr=False)
-class LabelExplanation:
+class LabelExplanation(Result):
     """What each step of a series adds to the log-probability of its label."""
 
     panel: Panel
@@ -318,16 +307,10 @@ class LabelExplanation:
         )
 
     @property
-    def frame(self) -> Any:
-        """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
-
-    @property
     def report(self) -> str:
         """One line: the label, its probability, and the steps that matter most."""
         end = int(self.panel.indptr[self.series + 1])
-        place = int(np.nanargmax(self.effect))
-        alike = np.flatnonzero(self.effect == self.effect[place])
+        alike = np.flatnonzero(self.effect == np.nanmax(self.effect))
         times = self.panel.time[end - len(self.effect) + alike[[0, -1]]]
         first, last = (self.panel.calendar.text(int(time)) for time in times)
         return (
@@ -370,8 +353,7 @@ def explain_label(artifact: LabelArtifact, panel: Panel, only: str | None) -> La
     series = 0 if only is None else panel.series_named(only)
     if panel.last_observed[series] < 0:
         raise DataError(f"{panel.name}: series '{panel.labels[series]}': {NO_VALUE}")
-    labeller = Labeller(artifact)
-    effect, probabilities = labeller.importance(panel, series)
+    effect, probabilities = Labeller(artifact).importance(panel, series)
     best = int(probabilities.argmax())
     word = artifact.classes[best]
     return LabelExplanation(panel, series, word, float(probabilities[best]), effect[~np.isnan(effect)])

@@ -374,7 +374,7 @@ class Predictor:
         audited(panel, self.artifact, window)
         leads = _locate_leads(panel, self.artifact, window)
         chosen = leads.chosen
-        store = self._store(leads.panel, self.artifact.horizon)
+        store = WindowStore(leads.panel, self.artifact.plan.model, self.artifact.horizon)
         batch = store.batch(chosen, None, leads.cutoff[chosen])
         return [panel.labels[number] for number in chosen], batch.inputs
 
@@ -438,7 +438,7 @@ class Predictor:
 
     def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
         """Returns location and scale of windows, [N, C] each, on the CPU; arguments as `quantiles`."""
-        store = self._store(panel, self.artifact.horizon)
+        store = WindowStore(panel, self.artifact.plan.model, self.artifact.horizon)
 
         def of_batch(start: int) -> Scale:
             part = slice(start, start + _BATCH)
@@ -447,10 +447,6 @@ class Predictor:
 
         found = [of_batch(start) for start in range(0, max(1, len(series)), _BATCH)]
         return Scale(*(torch.cat(units) for units in zip(*found, strict=True)))
-
-    def _store(self, panel: Panel, horizon: int) -> WindowStore:
-        codes = np.arange(1, panel.n_channels + 1)  # by place: a table may name its columns otherwise
-        return WindowStore(panel, self.artifact.plan.model, horizon, codes)
 
     def _predict(
         self,
@@ -464,9 +460,8 @@ class Predictor:
     ) -> Prediction:
         """Runs the ensemble at given cutoffs, batch by batch."""
         model, channels = self.artifact.plan.model, panel.n_channels
-        store = self._store(panel, horizon)
-        cells = channels * (self.artifact.context_length + horizon)
-        cells += channels * self.artifact.plan.model.history_length
+        store = WindowStore(panel, model, horizon)
+        cells = channels * (model.context_length + horizon + model.history_length)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
             size = max(1, _PATHS // (channels * (num_samples or NUM_SAMPLES)))

@@ -10,7 +10,6 @@ Axes: B window · L context · C channel · M token · D width · G class.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -189,21 +188,24 @@ class LabelEnsemble(nn.Module):
         weight = None if torch.compiler.is_exporting() else float(self.network_weight)
         if weight == 0:
             return self._by_kernels(inputs)
-        logits = torch.stack([network(inputs) for network in self.networks])
-        found = (logits / self.temperatures[0]).softmax(dim=-1).mean(dim=0)
+        found = self._by_networks(inputs)
         if weight == 1:
             return found
         return torch.lerp(self._by_kernels(inputs), found, self.network_weight)
 
+    def beside_parts(self, inputs: Inputs) -> Float[Tensor, "B *L P"]:
+        """Returns probabilities as of `forward`, then by the networks alone, then by the random kernels alone."""
+        networks, kernels = self._by_networks(inputs), self._by_kernels(inputs)
+        model = torch.lerp(kernels, networks, self.network_weight)
+        return torch.cat([model, networks, kernels], dim=-1)
+
+    def _by_networks(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
+        logits = torch.stack([network(inputs) for network in self.networks])
+        return (logits / self.temperatures[0]).softmax(dim=-1).mean(dim=0)
+
     def _by_kernels(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
         scores: Tensor = self.kernels(*self.series(inputs))
         return (scores / self.temperatures[1]).softmax(dim=-1)
-
-    def weighted(self, network_weight: float) -> LabelEnsemble:
-        """Returns a copy with another weight of the networks."""
-        other = copy.deepcopy(self)
-        other.network_weight.fill_(network_weight)
-        return other
 
     def series(self, inputs: Inputs) -> tuple[Float[Tensor, "B L C"], Bool[Tensor, "B L"]]:
         """Returns what random kernels read: scaled values, and True inside the series."""

@@ -159,32 +159,27 @@ _SIZES = {
 
 def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
-    numbers, codes = panel.values.shape[1], panel.codes.shape[1]
+    numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
     found: dict[str, NDArray[Any]] = {
         name: np.full((panel.n_series, columns), empty)
-        for columns, kinds in ((numbers + codes, _PLACES), (numbers, _SIZES))
+        for columns, kinds in ((every, _PLACES), (numbers, _SIZES))
         for name, (_, empty) in kinds.items()
     }
-    whole = np.ones(numbers, bool)
+    whole = np.ones(every, bool)
     for begin, part in panel.parts():
         owner = np.repeat(np.arange(part.n_series) + begin, np.diff(part.indptr))
         rows = np.arange(part.n_rows) + panel.indptr[begin]
-        for column in range(numbers + codes):
-            values: NDArray[Any]
-            if column < numbers:
-                values, kinds = part.values[:, column], _PLACES | _SIZES
-                real = values == values
-            else:
-                values, kinds = part.codes[:, column - numbers], {**_PLACES}
-                real = values != MISSING
-            values = values[real]
-            if column < numbers:
-                whole[column] &= bool(((values == np.rint(values)) & (np.abs(values) < _WHOLE)).all())
+        for place, column in enumerate((*part.values.T, *part.codes.T)):
+            is_number = place < numbers
+            kinds = _PLACES | _SIZES if is_number else _PLACES
+            real = column == column if is_number else column != MISSING
+            values = column[real]
+            whole[place] &= bool(((values == np.rint(values)) & (np.abs(values) < _WHOLE)).all())
             cells = {"series": owner[real], "row": rows[real], "value": values}
             table = pl.DataFrame(cells).with_columns(pl.col("series").set_sorted())
             table = table.group_by("series").agg(**{name: one for name, (one, _) in kinds.items()})
             for name in kinds:
-                found[name][table["series"].to_numpy(), column] = table[name].to_numpy()
+                found[name][table["series"].to_numpy(), place] = table[name].to_numpy()
     return Facts(panel, horizon, target, **found, whole=whole)
 
 
@@ -369,10 +364,9 @@ def _level_shift(values: Floats) -> tuple[int, float] | None:
     level = np.log2(np.abs(values))
     before = np.arange(1, len(level))
     after = len(level) - before
-    highest, lowest = (extreme.accumulate(level)[:-1] for extreme in (np.maximum, np.minimum))
-    coming_high, coming_low = (
-        extreme.accumulate(level[::-1])[::-1][1:] for extreme in (np.maximum, np.minimum)
-    )
+    extremes = np.maximum, np.minimum
+    highest, lowest = (extreme.accumulate(level)[:-1] for extreme in extremes)
+    coming_high, coming_low = (extreme.accumulate(level[::-1])[::-1][1:] for extreme in extremes)
     sums = np.cumsum(level)
     ratio = np.abs((sums[-1] - sums[:-1]) / after - sums[:-1] / before)
     apart = np.maximum(coming_low - highest, lowest - coming_high)
@@ -388,10 +382,9 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
     bad, names = np.flatnonzero(facts.span == 0), ", ".join(facts.panel.schema.target)
     if len(bad) == facts.panel.n_series:
         found = f"found none in any of {len(bad):,} series"
-        text, advice = f"{facts.panel.name}: expected values of {names}, {found}", "fill them in, or"
-        yield _on_series(
-            facts, "error", "unobserved", bad, text, f"{advice} pass another --target", names
-        )
+        text = f"{facts.panel.name}: expected values of {names}, {found}"
+        advice = "fill them in, or pass another --target"
+        yield _on_series(facts, "error", "unobserved", bad, text, advice, names)
     elif len(bad):
         text = "SOME have no observed target"
         advice = (
@@ -448,11 +441,8 @@ def _bounds(facts: Facts) -> Iterator[Finding]:
     whole = facts.whole[targets].all() and np.nanmax(span) > 0
     found = {}
     # Where zero is far below all values of a series no forecast comes near it.
-    if (
-        facts.target.lower is None
-        and np.nanmin(low) >= 0
-        and (low <= (1 if whole else _NEAR_ZERO) * span).any()
-    ):
+    near = (low <= (1 if whole else _NEAR_ZERO) * span).any()
+    if facts.target.lower is None and np.nanmin(low) >= 0 and near:
         found["--lower 0"] = "0 or more"
     if whole and not facts.target.integer:
         found["--integer"] = "whole numbers"
@@ -586,27 +576,20 @@ def _edges(facts: Facts) -> Iterator[Finding]:
         filled = (end >= 0) & (facts.count[:, column] > 0) & (facts.first[:, column] <= end)
         late = np.where(filled, facts.first[:, column] - begin, 0)
         early = np.where(filled, end - facts.last[:, column], 0)
-        known = name in facts.panel.schema.known
-        for steps, does, at, advice in (
-            (late, "begins later than its series", facts.first[:, column],
+        early *= name not in facts.panel.schema.known
+        for begins, steps, does, at, advice in (
+            (True, late, "begins later than its series", facts.first[:, column],
              "nothing to do: the cells before are masked"),
-            (0 * early if known else early, "stops before the last target", facts.last[:, column],
+            (False, early, "stops before the last target", facts.last[:, column],
              "bring it up to date: a forecast is made without its latest values"),
         ):  # fmt: skip
             if count := int((steps > 0).sum()):
                 series = int(steps.argmax())
-                severity: Severity = "note" if steps is late or steps[series] == 1 else "warning"
+                severity: Severity = "note" if begins or steps[series] == 1 else "warning"
                 text = f"'{name}' {does} in {count:,} of {total:,} series, by up to {steps[series]:,} steps"
                 where = f"{does.split()[0]} {facts.at(at[series])}"
-                yield Finding(
-                    severity,
-                    "leading" if steps is late else "trailing",
-                    text,
-                    advice,
-                    labels[series],
-                    where,
-                    count,
-                )
+                found = text, advice, labels[series], where, count
+                yield Finding(severity, "leading" if begins else "trailing", *found)
 
 
 def _horizon(facts: Facts) -> Iterator[Finding]:

@@ -60,13 +60,7 @@ def open_panel(
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
     tables = _read(data, schema, table=source, covariates=covariates, future=future)
     # Popped, so that the text of a large table can be freed once its rows are read.
-    return build_panel(
-        tables.pop("table"),
-        data,
-        schema=schema,
-        covariates=tables.pop("covariates", None),
-        future=tables.pop("future", None),
-    )
+    return build_panel(tables.pop("table"), data, schema=schema, **tables)
 
 
 def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
@@ -102,7 +96,7 @@ def with_roles_until(
 def _schema_until(
     schema: Schema, source: object, data: DataConfig, covariates: object | None, until: int
 ) -> Schema:
-    target, keys = schema.melted or schema.target, () if schema.melted else schema.series
+    target, keys = schema.target_columns, schema.key_columns
     declared = {
         "time": schema.time or "row",
         "series": keys,
@@ -289,24 +283,22 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
             categories[column] = tuple(frame[column].drop_nulls().unique().sort().to_list())
     time, indptr = rows.layout()
     first = [pl.col(column).drop_nulls().first() for column in schema.static]
-    static = frame.group_by(SERIES, maintain_order=True).agg(first) if first else frame.clear()
+    given = frame.group_by(SERIES).agg(first) if first else frame.select(SERIES).clear()
+    # A series that covers no whole period has no row left.
+    static = pl.DataFrame({SERIES: np.arange(len(indptr) - 1, dtype=np.uint32)})
+    static = static.join(given, on=SERIES, how="left", maintain_order="left")
     codes = _codes(frame, schema.code_columns, categories)
-    static_codes = _codes(static, schema.static_category, categories, len(indptr) - 1)
+    static_codes = _codes(static, schema.static_category, categories)
+    schema = replace(schema, freq=calendar.freq, categories=categories)
     return Panel(
-        schema=replace(
-            schema,
-            freq=calendar.freq,
-            categories=categories,
-            season_length=calendar.season,
-            periods=calendar.periods,
-        ),
+        schema=replace(schema, season_length=calendar.season, periods=calendar.periods),
         calendar=calendar,
         keys=rows.keys,
         values=_numbers(frame, schema.columns),
         codes=codes,
         time=np.array(time, np.int64),
         indptr=indptr,
-        static=_numbers(static, schema.static_numeric, len(indptr) - 1),
+        static=_numbers(static, schema.static_numeric),
         static_codes=static_codes,
         regular=False,
         kind=kind,
@@ -316,22 +308,17 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
     )
 
 
-def _numbers(
-    frame: pl.DataFrame, names: tuple[str, ...], height: int | None = None
-) -> NDArray[np.float64]:
+def _numbers(frame: pl.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]:
     if not names:
-        return np.zeros((frame.height if height is None else height, 0))
+        return np.zeros((frame.height, 0))
     numbers = frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
     return np.ascontiguousarray(numbers)
 
 
 def _codes(
-    frame: pl.DataFrame,
-    names: tuple[str, ...],
-    categories: Mapping[str, tuple[str, ...]],
-    height: int | None = None,
+    frame: pl.DataFrame, names: tuple[str, ...], categories: Mapping[str, tuple[str, ...]]
 ) -> NDArray[np.int32]:
-    codes = np.zeros((frame.height if height is None else height, len(names)), np.int32)
+    codes = np.zeros((frame.height, len(names)), np.int32)
     for k, name in enumerate(names):
         known = frame[name].cast(pl.Enum(categories[name]), strict=False).to_physical()
         codes[:, k] = known.cast(pl.Int32).fill_null(-1).to_numpy() + 1

@@ -57,10 +57,8 @@ def parse_freq(text: str) -> str:
         ('15min', '1w-sun', '1h')
     """
     match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]*)(-[A-Za-z]{3})?\s*", text)
-    count, unit, anchor = (
-        (match[1], match[2] or "i", (match[3] or "").lower()) if match else ("", "", "")
-    )
-    unit = _SPELLINGS.get(unit) or _SPELLINGS.get(unit.lower()) or unit
+    count, unit, anchor = match.groups("") if match else ("", "?", "")
+    unit, anchor = _SPELLINGS.get(unit) or _SPELLINGS.get(unit.lower()) or unit or "i", anchor.lower()
     anchors = _WEEKDAYS if unit == "w" else _MONTH_NAMES if MONTHS.get(unit, 1) > 1 else ()
     known = unit in FIXED or unit in MONTHS or unit in ("b", "i")
     known = known and (not anchor or anchor[1:] in anchors)

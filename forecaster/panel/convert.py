@@ -87,6 +87,8 @@ class _Scan:
     name: str
     n_rows: int
     notes: tuple[Finding, ...]
+    time_parts: dict[str, tuple[str, str]]
+    """As those of a schema."""
 
 
 def convert_table(
@@ -119,17 +121,13 @@ def convert_table(
     check_replaceable(folder, CARD, KIND, FILES, (source, covariates, future), overwrite)
     if is_store(source):
         raise DataError(f"{source}: is a panel store already; pass the table it was made of")
-    scan = _scan(source, data)
-    if scan is not None:
-        frame, parts = join_times(scan.frame, data.time, scan.name)
-        scan = replace(scan, frame=frame)
     sources = {"covariates": covariates, "future": future}
-    if scan is not None and scan.n_rows * len(scan.frame.collect_schema()) > WHOLE:
+    if (scan := _scan(source, data)) is not None:
         with _reading(scan.name):
             sample = sample_of(scan, PART)
         tables = read_tables(sources, data, decimals)
         schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
-        schema = replace(schema, time_parts=parts)
+        schema = replace(schema, time_parts=scan.time_parts)
         covariates, future = (
             None if name not in tables else tables[name].with_ids(schema.series) for name in sources
         )
@@ -145,13 +143,12 @@ def convert_table(
                 conversion.run(schema, sample, store)
             return open_store(folder)
     tables = read_tables({"table": source} | sources, data, decimals)
-    covariates, future = (tables.get(name) for name in sources)
-    panel = build_panel(tables.pop("table"), data, covariates=covariates, future=future)
+    panel = build_panel(tables.pop("table"), data, schema=None, **tables)
     return write_store(panel, folder, data)
 
 
 def _scan(source: object, data: DataConfig) -> _Scan | None:
-    """Returns the rows of Parquet and Arrow files, unread; None for what has to be read whole."""
+    """Returns the rows of large Parquet and Arrow files, unread; None for what is read whole."""
     if not isinstance(source, str | Path) or "://" in str(source) or data.layout == "rows":
         return None
     files, notes = find_files(str(source))
@@ -172,7 +169,9 @@ def _scan(source: object, data: DataConfig) -> _Scan | None:
         ]
         frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
         rows = int(frame.select(pl.len()).collect(engine="streaming").item())
-    return _Scan(frame, str(source), rows, tuple(notes))
+    frame, parts = join_times(frame, data.time, str(source))
+    whole = rows * len(frame.collect_schema()) <= WHOLE
+    return None if whole else _Scan(frame, str(source), rows, tuple(notes), parts)
 
 
 @contextmanager
@@ -240,9 +239,8 @@ class _Conversion:
 
     def _with_time_format(self, schema: Schema) -> Schema:
         """Returns the schema with the format of text times, which only all rows together may show."""
-        name = schema.time
-        text = name is not None and self.scan.frame.collect_schema()[name] == pl.String
-        if name is None or not text or self.data.time_format is not None:
+        name, kinds = schema.time, self.scan.frame.collect_schema()
+        if name is None or kinds[name] != pl.String or self.data.time_format is not None:
             return schema
         values = self.scan.frame.select(name).unique(maintain_order=True).collect(engine="streaming")
         try:
@@ -320,10 +318,10 @@ class _Conversion:
         for other in (self.covariates, self.future):
             keys = [] if other is None else [k for k in schema.series if k in other.frame.columns]
             if other is not None and keys:
-                mine, given = table.frame.select(keys).unique(), other.frame.with_row_index("\0row", 1)
-                cast = given.with_columns(ids_as(other, key, mine[key].dtype) for key in keys)
-                kept = given[cast.with_row_index("\0at").join(mine, on=keys, how="semi")["\0at"]]
-                other = replace(other, frame=kept.drop("\0row"), numbers=kept["\0row"])
+                mine = table.frame.select(keys).unique()
+                cast = other.frame.with_columns(ids_as(other, key, mine[key].dtype) for key in keys)
+                kept = cast.with_row_index("\0row").join(mine, on=keys, how="semi")["\0row"]
+                other = replace(other, frame=other.frame[kept], numbers=kept + 1)
             found.append(other)
         return found
 

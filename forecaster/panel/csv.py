@@ -29,6 +29,7 @@ from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.numbers import (
     PADDED,
     Decimals,
+    Parsed,
     as_ids,
     as_numbers,
     decimal_comma,
@@ -65,8 +66,8 @@ class Dialect:
 
 def read_csv(
     content: Path | bytes, name: str, data: DataConfig, decimals: Decimals, text: Collection[str] = ()
-) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
-    """Returns the rows of a delimited file, the decimal marks of its columns, and notes.
+) -> Parsed:
+    """Returns the rows of a delimited file.
 
     Args:
         content: a plain file, or the bytes of one.
@@ -90,7 +91,7 @@ def read_csv(
     if frame.width > 1 and frame.height and frame[:, -1].null_count() and data.layout != "rows":
         _check_even(content, name, dialect)
     frame, named = _with_names(frame)
-    return frame, marks, [*notes, *more, *blank, *named]
+    return Parsed(frame, marks, [*notes, *more, *blank, *named])
 
 
 def read_text(
@@ -134,10 +135,7 @@ def check_names(names: Iterable[str], where: str) -> None:
 
 def first_bytes(content: Path | bytes, count: int) -> bytes:
     """Returns the first bytes of a file, `count` at most."""
-    if isinstance(content, bytes):
-        return content[:count]
-    with content.open("rb") as file:
-        return file.read(count)
+    return _bytes(content)[:count].tobytes()
 
 
 def _decoded(head: bytes, content: Path | bytes, name: str) -> str:
@@ -243,8 +241,8 @@ def _fitness(rows: list[list[str]]) -> tuple[float, float, int]:
 
 def _check_header(header: list[str], sample: pl.DataFrame, name: str) -> None:
     values = all(_VALUE.match(cell) for cell in header)
-    dates = [guess_formats(pl.Series([cell])) != [] for cell in header]
-    dated = any(date and guess_formats(sample[:, k]) for k, date in enumerate(dates) if date)
+    columns = zip(header, sample, strict=True)
+    dated = any(guess_formats(pl.Series([cell])) and guess_formats(column) for cell, column in columns)
     if sample.height and (values or dated):
         raise DataError(
             f"{name}: expected a header, found values in the first row ({', '.join(header[:3])}, ...); "
@@ -267,8 +265,8 @@ def _options(dialect: Dialect) -> dict[str, Any]:
 
 def _read(
     content: Path | bytes, name: str, dialect: Dialect, decimals: Decimals, text: set[str]
-) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
-    """Returns the rows with numbers as numbers, their decimal marks, and notes.
+) -> Parsed:
+    """Returns the rows with numbers as numbers.
 
     polars reads what it recognises as numbers in the decimal mark of the sample; `as_numbers` decides
     on the columns that stay text. Only where these, other files or the model show another mark than
@@ -286,13 +284,11 @@ def _read(
         frame.columns = names
         return frame
 
-    def typed(
-        frame: pl.DataFrame, seen: set[str]
-    ) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
+    def typed(frame: pl.DataFrame, seen: set[str]) -> Parsed:
         texts = [c for c in frame if c.dtype == pl.String and c.name not in text]
         known = replace(decimals, seen=seen.union(decimals.seen))
-        found, marks, notes = as_numbers(pl.DataFrame(texts), known, name)
-        return frame.with_columns(found.iter_columns()), marks, notes
+        found = as_numbers(pl.DataFrame(texts), known, name)
+        return found._replace(frame=frame.with_columns(found.frame.iter_columns()))
 
     try:
         frame = pl.read_csv(content, infer_schema_length=1000, schema_overrides=kinds, **options)
@@ -319,13 +315,13 @@ def _read(
             notes.append(Finding("warning", "thousands", found, advice))
     heads = {c.name: first_values(c) for c in frame if c.dtype == pl.String}
     spaced = [name for name, head in heads.items() if len(head) and head.str.starts_with(" ").all()]
-    return frame.with_columns(pl.col(spaced).str.strip_chars()), marks, notes
+    return Parsed(frame.with_columns(pl.col(spaced).str.strip_chars()), marks, notes)
 
 
 def _may_be_padded(sample: pl.Series) -> bool:
     """Whether digits may be ids such as 007: they have one width, or one begins with a zero."""
     values = sample.drop_nulls()
-    if not len(values) or not values.str.contains(r"^\d{2,}$|^\d$").all():
+    if not len(values) or not values.str.contains(r"^\d+$").all():
         return False
     widths = values.str.len_bytes()
     return bool(values.str.contains(PADDED).any() or (widths[0] > 1 and widths.n_unique() == 1))
@@ -414,11 +410,8 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
     counts = counts[dialect.skipped :]
     counts = counts[np.argmax(counts > 0) :]
     if not closed:
-        raise fault(
-            "quotes",
-            f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed",
-            'close it, or write a quote sign within text twice, as ""',
-        )
+        text = f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed"
+        raise fault("quotes", text, 'close it, or write a quote sign within text twice, as ""')
     odd = (counts > counts[0]) | (short_too & (counts < counts[0]) & (counts > 0))
     if odd.any():
         rows, bad = pl.Series(counts[1:]), pl.Series(odd[1:])

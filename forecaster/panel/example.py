@@ -17,12 +17,12 @@ _START = datetime(2024, 1, 31)  # a month's end, so that steps of month ends are
 def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
     """Returns one series of `history` rows with targets and `horizon` rows of its future without."""
     rows, columns = history + horizon, dict[str, Any]()
-    for name in () if schema.melted else schema.series:
+    for name in schema.key_columns:
         columns[name] = [1 if "Int" in schema.dtypes.get(name, "") else "A"] * rows
     if schema.time is not None:
         columns |= _times(schema, rows)
     level = np.round(100 + 10 * np.sin(np.arange(history))).tolist()
-    for name in schema.melted or schema.target:
+    for name in schema.target_columns:
         columns[name] = [*level, *[None] * horizon]
     for name in (*schema.known, *schema.past, *schema.static):
         words = schema.categories.get(name) or ("A",)

@@ -185,6 +185,11 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     return f"; did you mean '{near}'?" if near else ""
 
 
+def words_of(name: str) -> set[str]:
+    """Returns the words of a column's name: storeId and store_id have the same."""
+    return set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+
+
 def listing(names: Sequence[str]) -> str:
     """Returns names for a message: all of a few, the first of many with their count."""
     shown = ", ".join(names[:20])

@@ -39,7 +39,7 @@ from forecaster.panel.findings import (
     refuse_errors,
     summed,
 )
-from forecaster.panel.numbers import Decimals, as_ids, as_numbers
+from forecaster.panel.numbers import Decimals, Parsed, as_ids, as_numbers
 from forecaster.panel.timestamps import DATE_AND_CLOCK, PARTS, WrittenTimes, parse_times, parts_of
 
 URL_TIMEOUT_SECONDS = 20.0
@@ -174,17 +174,12 @@ def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, dict[
 
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
     """Returns an error for each name that is no column, with the nearest one and a list of all."""
-    return [
-        Finding(
-            "error",
-            "missing-column",
-            f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}",
-            f"the columns are {listing(known)}",
-            where=name,
-        )
-        for name in names
-        if name not in known
-    ]
+    found, advice = [], f"the columns are {listing(known)}"
+    for name in names:
+        if name not in known:
+            text = f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}"
+            found.append(Finding("error", "missing-column", text, advice, where=name))
+    return found
 
 
 @dataclass(frozen=True)
@@ -356,26 +351,27 @@ def _keys(path: str) -> tuple[tuple[str, str], ...]:
 def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     files, notes = find_files(source)
     if len(files) == 1 and not files[0].keys:
-        frame, marks, more = _read_file(files[0], data, decimals)
-        text = _text_of(files, [frame.height], data)
-        return Table(frame, source, "file", summed([*notes, *more]), text=text, marks=marks)
+        only = _read_file(files[0], data, decimals)
+        text = _text_of(files, [only.frame.height], data)
+        notes += only.notes
+        return Table(only.frame, source, "file", summed(notes), text=text, marks=only.marks)
     read, faults, alone = [], Faults("unreadable"), replace(decimals, undecided=True)
     for file in files:
         with faults:
             read.append(_read_file(file, data, alone))
     faults.refuse()
-    commas, known = [at for at, one in enumerate(read) if "," in one[1].values()], []
+    commas, known = [at for at, one in enumerate(read) if "," in one.marks.values()], []
     for at, file in enumerate(files):
         seen = {","} if commas and at not in commas else set[str]()
-        if seen and read[at][1]:
+        if seen and read[at].marks:
             # A point assumed to be decimal may group thousands: decided again, with the others' mark.
             with faults:
                 read[at] = _read_file(file, data, replace(decimals, seen=seen))
         # Columns that are read again as text show their marks no longer.
-        known.append(replace(alone, seen={*seen, *read[at][1].values()}))
+        known.append(replace(alone, seen={*seen, *read[at].marks.values()}))
     faults.refuse()
-    notes += [note for _, _, more in read for note in more]
-    frames, texts = _align(files, [frame for frame, _, _ in read], data, known)
+    notes += [note for one in read for note in one.notes]
+    frames, texts = _align(files, [one.frame for one in read], data, known)
     try:
         frame = pl.concat(frames, how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
@@ -387,7 +383,7 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     ids = [name for name in texts if name in (data.series or ())]
     frame = frame.with_columns(as_ids(frame[name]) for name in ids)
     others = frame.select(name for name in texts if name not in ids)
-    pairs = [pair for _, marks, _ in read for pair in marks.items()]
+    pairs = [pair for one in read for pair in one.marks.items()]
     shown = {name: "" if (name, ",.".replace(mark, "")) in pairs else mark for name, mark in pairs}
     seen = {mark for name, mark in pairs if name not in texts}
     own = decimals.columns or {name: mark for name, mark in shown.items() if mark == ","}
@@ -419,7 +415,7 @@ def _align(
     if mixed:
         # Text in one file and numbers in another: decided again, over all files.
         frames = [
-            _read_file(file, data, decimals, mixed)[0][columns]
+            _read_file(file, data, decimals, mixed).frame[columns]
             for file, decimals in zip(files, known, strict=True)
         ]
     return frames, [name for name in columns if any(frame[name].dtype == pl.String for frame in frames)]
@@ -437,7 +433,7 @@ def _text_of(
             if kind == "text":
                 frame = read_text(content, file.name, data, names)
             else:
-                frame = _read_file(file, data, Decimals())[0]
+                frame = _read_file(file, data, Decimals()).frame
             columns = [pl.col(name).cast(pl.String) for name in names]
             parts.append(_with_keys(frame, file).select(columns).head(height))
         return pl.concat(parts)
@@ -453,22 +449,18 @@ def _content_of(name: str) -> tuple[Path | bytes, str]:
 
 def _read_file(
     file: TableFile, data: DataConfig, decimals: Decimals, text: Sequence[str] = ()
-) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
-    name, marks = file.name, dict[str, str]()
+) -> Parsed:
+    name = file.name
     try:
         content, kind = _content_of(name)
-        if kind == "text":
-            frame, marks, notes = read_csv(content, name, data, decimals, text)
-            frame = _with_keys(frame, file)
-        else:
-            frame, notes = scan_file(content, kind, file).collect(), []
-    except DataError:
-        raise
+        if kind != "text":
+            return Parsed(scan_file(content, kind, file).collect(), {}, [])
+        parsed = read_csv(content, name, data, decimals, text)
+        return parsed._replace(frame=_with_keys(parsed.frame, file))
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
     except _BAD_FILE as error:
         raise unreadable(name, error) from error
-    return frame, marks, notes
 
 
 def scan_file(content: Path | bytes, kind: str, file: TableFile) -> pl.LazyFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import polars as pl
 
@@ -40,6 +41,16 @@ class Decimals:
     def all(self) -> set[str]:
         """All marks."""
         return {*self.columns.values(), *self.seen, self.others or ""} - {""}
+
+
+class Parsed(NamedTuple):
+    """Columns with text parsed."""
+
+    frame: pl.DataFrame
+    marks: dict[str, str]
+    """Decimal marks of the columns that show one."""
+    notes: list[Finding]
+    """On how they are written."""
 
 
 @dataclass(frozen=True)
@@ -109,16 +120,13 @@ def as_ids(column: pl.Series, typed: pl.Series | None = None) -> pl.Series:
 
 def as_numbers(
     frame: pl.DataFrame, decimals: Decimals, where: str, place: Callable[[int], str] = "row {}".format
-) -> tuple[pl.DataFrame, dict[str, str], list[Finding]]:
+) -> Parsed:
     """Returns columns of text as numbers or booleans where all values are.
 
     Args:
         decimals: marks that are known.
         where: the file, for messages.
         place: returns a row, counted from 1, as messages name it.
-
-    Returns:
-        The columns, the decimal marks of those that show one, and notes on their style.
 
     Raises:
         DataError: a column of numbers can be read in two ways, or has another mark than the known one.
@@ -160,16 +168,11 @@ def as_numbers(
             marks[name] = fitting[0].decimal
         if marks.get(name) == ",":
             notes.append(decimal_comma(name))
-        notes += _thousands(name, fitting[0], text)
-    return frame.with_columns(**typed), marks, notes
-
-
-def _thousands(name: str, style: _Style, text: pl.Series) -> list[Finding]:
-    if not style.group:
-        return []
-    mark = text.str.extract(f"([{style.group}])").drop_nulls()[:1].to_list()
-    found = f"column '{name}': thousands are grouped by '{''.join(mark)}'"
-    return [Finding("note", "thousands", found, "pass --decimal where that is wrong")]
+        if group := fitting[0].group:
+            mark = text.str.extract(f"([{group}])").drop_nulls()[0]
+            shown = f"column '{name}': thousands are grouped by '{mark}'"
+            notes.append(Finding("note", "thousands", shown, "pass --decimal where that is wrong"))
+    return Parsed(frame.with_columns(**typed), marks, notes)
 
 
 def decimal_comma(name: str) -> Finding:

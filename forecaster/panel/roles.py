@@ -18,7 +18,7 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import parse_freq
-from forecaster.panel.findings import Finding, did_you_mean, fault, listing, refuse_errors
+from forecaster.panel.findings import Finding, did_you_mean, fault, listing, refuse_errors, words_of
 from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
@@ -71,10 +71,11 @@ def infer_schema(
         ('sales',)
     """
     time, reason = find_time(table, data.time)
-    pool, timeless = _gather(table, covariates, time, data)
-    _check_declared(data, list(pool), table, time)
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
-    declared |= set() if data.label is None else {data.label}
+    pool, timeless = _gather(table, covariates, time, declared)
+    _check_declared(data, list(pool), table, time)
+    labels = () if data.label is None else (data.label,)
+    declared |= {*labels}
     time_dtype, time_format = _time_facts(table, time, data)
     if time_format is not None:
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
@@ -103,10 +104,11 @@ def infer_schema(
     target, reason = data.target, "declared"
     if target is None:
         target, reason = _find_target(table, numeric, series, constant, data.label)
-    left = {name: pool[name] for name in free if name not in target and name not in known}
-    static, past, ignored = _find_unknown(left, data, constant | set(timeless))
-    reasons |= dict.fromkeys(target, reason) | known | static | past | ignored
-    reasons |= {} if data.label is None else {data.label: "declared"}
+    left = [name for name in free if name not in target and name not in known]
+    others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
+    past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
+    reasons |= dict.fromkeys(target, reason) | known | {name: why for name, (_, why) in others.items()}
+    reasons |= dict.fromkeys(labels, "declared")
     counts = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
         counts |= dict.fromkeys(static, table.frame.select(series).n_unique())
@@ -226,8 +228,7 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
             return table, None
         column = table.frame[time]
     if column.dtype.is_temporal():
-        zone = column.dtype.time_zone if isinstance(column.dtype, pl.Datetime) else None
-        column = column.cast(pl.Datetime("us", zone)).to_physical()
+        column = column.dt.epoch("us")
     return table, None if column.null_count() else column.cast(pl.Int64)
 
 
@@ -341,9 +342,8 @@ def _find_target(
 
 
 def names_series(name: str) -> bool:
-    # storeId and store_id hold the same words.
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    return bool(SERIES_WORDS & set(re.split(r"[^a-z]+", words)))
+    """Whether a column's name has a word for a series, as store_id or itemId."""
+    return bool(SERIES_WORDS & words_of(name))
 
 
 def _repeats(column: pl.Series) -> bool:
@@ -352,16 +352,19 @@ def _repeats(column: pl.Series) -> bool:
 
 
 def _gather(
-    table: Table, covariates: Table | None, time: str | None, data: DataConfig
+    table: Table, covariates: Table | None, time: str | None, declared: set[str]
 ) -> tuple[dict[str, pl.Series], list[str]]:
-    """Returns every column that may have a role, and the names of those from a table without times."""
+    """Returns every column that may have a role, and the names of those from a table without times.
+
+    Raises:
+        DataError: a column with a declared role is in both tables.
+    """
     pool = {column.name: column for column in table.frame.iter_columns() if column.name != time}
     if covariates is None:
         return pool, []
     shared = [name for name in covariates.frame.columns if name in pool or name == time]
-    carried = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
     for name in shared:
-        if name in carried:
+        if name in declared:
             raise DataError(
                 f"{covariates.name}: column '{name}' is also in {table.name}; keep it in one of them"
             )
@@ -403,27 +406,22 @@ def _find_known(free: list[str], data: DataConfig, future: Table | None) -> dict
     }
 
 
-def _find_unknown(
-    columns: Mapping[str, pl.Series], data: DataConfig, one_value: Collection[str]
-) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Returns the static columns, the past covariates and the ignored columns, with their reasons."""
-    static: dict[str, str] = {}
-    past: dict[str, str] = {}
-    ignored: dict[str, str] = {}
-    for name, column in columns.items():
-        if name in (data.static or ()):
-            static[name] = "declared"
-        elif name in (data.past or ()):
-            past[name] = "declared"
-        elif unusable := _unusable(column):
-            ignored[name] = unusable
-        elif data.static is None and name in one_value:
-            static[name] = "one value per series"
-        elif data.past is None:
-            past[name] = "every other usable column"
-        else:
-            ignored[name] = "ignored: the past covariates are declared"
-    return static, past, ignored
+def _role_of(column: pl.Series, data: DataConfig, one_value: Collection[str]) -> tuple[str, str]:
+    """Returns the role of a column that is not known in advance, and the reason.
+
+    Args:
+        one_value: names of the columns with one value per series.
+    """
+    for role, names in (("static", data.static), ("past", data.past)):
+        if column.name in (names or ()):
+            return role, "declared"
+    if unusable := _unusable(column):
+        return "ignored", unusable
+    if data.static is None and column.name in one_value:
+        return "static", "one value per series"
+    if data.past is None:
+        return "past", "every other usable column"
+    return "ignored", "ignored: the past covariates are declared"
 
 
 def _find_categorical(
@@ -486,32 +484,24 @@ def _unusable(column: pl.Series) -> str:
 def check_schema(schema: Schema, table: Table, covariates: Table | None) -> None:
     """Raises a DataError with a line for each column of the schema that both tables lack."""
     columns, time = table.frame.columns, () if schema.time is None else (schema.time,)
-    keys = () if schema.melted else schema.series
-    found = [
-        Finding("error", "names", f"{table.name}: the key column '{name}' has the name of a result",
-                "rename it", where=name)
-        for name in (*keys, *time)
-        if name in _RESULTS or re.fullmatch(r"q0\.\d+", name)
-    ]  # fmt: skip
+    found = []
+    for name in (*schema.key_columns, *time):
+        if name in _RESULTS or re.fullmatch(r"q0\.\d+", name):
+            text = f"{table.name}: the key column '{name}' has the name of a result"
+            found.append(Finding("error", "names", text, "rename it", where=name))
     for flag, names in (
-        ("a target", schema.melted or schema.target),
-        ("a series key", keys),
+        ("a target", schema.target_columns),
+        ("a series key", schema.key_columns),
         ("the time column", time),
     ):
         found += missing_columns(names, columns, table.name, flag)
     others = [] if covariates is None else covariates.frame.columns
     known = [name for name in columns if name != schema.time]
-    where = f" or {covariates.name}" if covariates is not None else ""
-    found += [
-        Finding(
-            "error",
-            "columns",
-            f"{table.name}: no column '{name}' in it{where}, a covariate of the model"
-            f"{did_you_mean(name, known)}; the columns are {listing(columns)}",
-            "join it, or pass the table that holds it with --covariates",
-            where=name,
-        )
-        for name in (*schema.past, *schema.known, *schema.static)
-        if name not in known and name not in others
-    ]
+    both = f"it or {covariates.name}" if covariates is not None else "it"
+    advice = "join it, or pass the table that holds it with --covariates"
+    for name in (*schema.past, *schema.known, *schema.static):
+        if name not in known and name not in others:
+            near = f"{did_you_mean(name, known)}; the columns are {listing(columns)}"
+            text = f"{table.name}: no column '{name}' in {both}, a covariate of the model{near}"
+            found.append(Finding("error", "columns", text, advice, where=name))
     refuse_errors(found)

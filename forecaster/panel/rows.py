@@ -84,9 +84,9 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     Raises:
         DataError: keys or times are missing or unreadable, or numbers are text: all such faults.
     """
-    wanted = (*(schema.melted or schema.target), *schema.past, *schema.known, *schema.static)
+    wanted = (*schema.target_columns, *schema.past, *schema.known, *schema.static)
     wanted += schema.label_columns
-    keys = [] if schema.melted else list(schema.series)
+    keys = list(schema.key_columns)
     columns, faults = [], Faults()
     table, schema, notes = _with_numbers(table, schema, data)
     with faults:
@@ -207,9 +207,7 @@ def _read_times(
     else:
         text = f"{where}: expected dates, timestamps or whole numbers, found {column.dtype}"
         raise fault("time", text, "name the right column with --time", where=schema.time)
-    zone, unit = None, None
-    if isinstance(column.dtype, pl.Datetime):
-        zone, unit = column.dtype.time_zone, column.dtype.time_unit
+    zone, unit = (getattr(column.dtype, name, None) for name in ("time_zone", "time_unit"))
     if unit == "ns" and (finer := column.to_physical() % 1000 != 0).any():
         cells = column.to_physical().cast(pl.String) + " ns since 1970"
         expected, advice = "times in whole microseconds", "round the column to microseconds"
@@ -224,7 +222,7 @@ def _read_times(
         raise fault("zones", text, "convert the column", where=schema.time)
     if dtype == "integer":
         return table, replace(schema, time_dtype=dtype), column.cast(pl.Int64).alias(TIME)
-    times = column.cast(pl.Datetime("us", zone)).to_physical().alias(TIME)
+    times = column.dt.epoch("us").alias(TIME)
     schema = replace(schema, time_dtype=dtype, time_unit=unit, time_zone=zone, time_format=time_format)
     return table, schema, times
 
@@ -332,12 +330,10 @@ def _one_per_key(
         mode: for rows of one key that disagree. mean: the mean of numbers, the last category; last:
             the last row; error: an error is among the findings.
     """
-    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by)
-    starts = np.flatnonzero(~frame.select(again.fill_null(False)).to_series().to_numpy())
-    size = np.diff(np.append(starts, frame.height))
-    if len(size) == frame.height:
+    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by).fill_null(False)
+    several = frame.select(again | again.shift(-1, fill_value=False)).to_series()
+    if not several.any():
         return frame, []
-    several = pl.Series(np.repeat(size > 1, size))
     values, numbers = cs.exclude(*by, _ROW), cs.float()
     kept = [values.last()]
     if mode == "mean":
@@ -550,7 +546,7 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
 
 def _unread_targets(table: Table, schema: Schema) -> list[Finding]:
     found, advice = [], "to forecast after them, add these rows to the table of the past"
-    for name in schema.melted or schema.target:
+    for name in schema.target_columns:
         if name in table.frame.columns and (count := table.frame[name].count()):
             text = f"{table.name} holds {count} values of the target '{name}', which are not read"
             found.append(Finding("note", "future", text, advice, where=name, count=count))

@@ -112,6 +112,16 @@ class Schema:
         return tuple(name for name in self.static if name in self.categorical)
 
     @property
+    def key_columns(self) -> Names:
+        """Columns of the table itself that name a series."""
+        return () if self.melted else self.series
+
+    @property
+    def target_columns(self) -> Names:
+        """Columns of the table itself to forecast."""
+        return self.melted or self.target
+
+    @property
     def columns(self) -> Names:
         """Columns of `Panel.values`, in order."""
         return self.target + self.past_numeric + self.known_numeric
@@ -129,9 +139,7 @@ class Schema:
     @property
     def numbers(self) -> Names:
         """Columns of numbers in the table itself."""
-        return (
-            (self.melted or self.target) + self.past_numeric + self.known_numeric + self.static_numeric
-        )
+        return self.target_columns + self.past_numeric + self.known_numeric + self.static_numeric
 
     @property
     def decimals(self) -> Decimals:
@@ -148,6 +156,11 @@ class Schema:
         """The time axis; needs `freq`."""
         integer = self.time_dtype == "integer"
         return Calendar(self.freq, self.time_zone, integer, self.season_length, self.periods)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings for reading that a schema fixes, by name."""
+        names = (*COLUMN_LISTS, "label", "holidays", "layout", "freq")
+        return {"time": self.time or "row"} | {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the schema in values that JSON holds."""
@@ -218,12 +231,11 @@ class Schema:
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
-        known, targets = (*self.known, *holiday_columns(self.holidays)), self.melted or self.target
-        roles = {"target": targets, "known": known, "past": self.past, "static": self.static}
-        roles = {"label": self.label_columns} | roles
+        known = (*self.known, *holiday_columns(self.holidays))
+        roles = {"label": self.label_columns, "target": self.target_columns, "known": known}
+        roles |= {"past": self.past, "static": self.static}
         found = [] if self.time is None else [(self.time, "time", self.time_dtype)]
-        keys = () if self.melted else self.series
-        found += [(name, "series", self.dtypes.get(name, "")) for name in keys]
+        found += [(name, "series", self.dtypes.get(name, "")) for name in self.key_columns]
         for role, names in roles.items():
             codes = (*self.categorical, *self.label_columns)
             kinds = ("category" if name in codes else "number" for name in names)
@@ -236,16 +248,11 @@ class Schema:
 def _check_sound(schema: Schema) -> None:
     """Raises a ValueError for a stored schema that contradicts itself."""
     names = schema.target + schema.known + schema.past + schema.static + schema.label_columns
-    if (
-        not schema.target
-        or len(set(names)) < len(names)
-        or len(set(schema.series)) < len(schema.series)
-    ):
+    if not schema.target or any(len(set(some)) < len(some) for some in (names, schema.series)):
         raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
-    if odd_parts := [
-        p for p in schema.time_parts.values() if p[0] not in PARTS or not _PLAIN.fullmatch(p[1])
-    ]:
-        raise ValueError(f"time_parts holds {odd_parts[0]}")
+    for part, dtype in schema.time_parts.values():
+        if part not in PARTS or not _PLAIN.fullmatch(dtype):
+            raise ValueError(f"time_parts holds {(part, dtype)}")
     if any("\0" in name for name in (*names, *schema.series)):
         raise ValueError("a column's name holds a NUL")
     odd = set(schema.categorical) - {*schema.known, *schema.past, *schema.static}

@@ -265,7 +265,7 @@ def stored_panel(
         return panel.with_cycles(*panel.schema.cycles(data))
     if schema.label is None:
         panel = panel.without_label()
-    found += _contradictions(source, _roles(schema), _roles(panel.schema), "the model has")
+    found += _contradictions(source, schema.settings(), panel.schema.settings(), "the model has")
     axes = [
         f"{'' if one.regular else 'ir'}regular rows and {one.time_zone or 'no time zone'}"
         for one in (panel.schema, schema)
@@ -294,7 +294,7 @@ def as_converted(source: object, data: DataConfig) -> DataConfig:
     if not is_store(source):
         return data
     converted = _converted(source)
-    stored = converted.model_dump() | _roles(open_store(source).schema)
+    stored = converted.model_dump() | open_store(source).schema.settings()
     wanted = {}
     for name, field in DataConfig.model_fields.items():
         given = getattr(data, name)
@@ -314,12 +314,6 @@ def _converted(source: str | Path) -> DataConfig:
         return DataConfig.model_validate(known)
     except (AttributeError, ValueError) as error:
         raise DataError(f"{source}: damaged panel store (how it was read); convert again") from error
-
-
-def _roles(schema: Schema) -> dict[str, Any]:
-    """Returns the settings that are part of a schema."""
-    names = (*COLUMN_LISTS, "label", "holidays", "layout", "freq")
-    return {"time": schema.time or "row"} | {name: getattr(schema, name) for name in names}
 
 
 def _contradictions(

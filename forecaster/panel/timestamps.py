@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from forecaster.errors import ConfigError
-from forecaster.panel.findings import Finding, fault, row_fault
+from forecaster.panel.findings import Finding, fault, row_fault, words_of
 
 SAMPLE = 100
 
@@ -203,11 +203,9 @@ def check_format(time_format: str) -> None:
     except pl.exceptions.PolarsError:
         known = False
     if not known:
-        raise fault(
-            "time",
-            f"--time-format '{time_format}': expected how a date is written, from its year on",
-            "write it as '%d.%m.%Y %H:%M', or s, ms, us or ns for counts since 1970",
-        )
+        text = f"--time-format '{time_format}': expected how a date is written, from its year on"
+        advice = "write it as '%d.%m.%Y %H:%M', or s, ms, us or ns for counts since 1970"
+        raise fault("time", text, advice)
 
 
 def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
@@ -373,8 +371,7 @@ def _all_parsed(
 
 def is_time_name(name: str) -> bool:
     """Whether a column's name has a word for time, as order_date, timestamp or yearMonth."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    return bool(_TIME_WORDS & set(re.split(r"[^a-z]+", words)))
+    return bool(_TIME_WORDS & words_of(name))
 
 
 def integer_format(column: pl.Series, where: str) -> str | None:
@@ -404,9 +401,6 @@ def integer_format(column: pl.Series, where: str) -> str | None:
         return found
     first = column.drop_nulls()[0]
     meaning = f"{found} since 1970" if found in EPOCHS else "dates"
-    raise fault(
-        "time",
-        f"{where}: whole numbers such as {first} may be {meaning} or steps",
-        f"pass --time-format {found}, or --freq 1i where they count steps",
-        where=column.name,
-    )
+    text = f"{where}: whole numbers such as {first} may be {meaning} or steps"
+    advice = f"pass --time-format {found}, or --freq 1i where they count steps"
+    raise fault("time", text, advice, where=column.name)

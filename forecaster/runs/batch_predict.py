@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from forecaster.config import DataConfig, config_from
+from forecaster.config import config_from
 from forecaster.errors import ConfigError, OutputError, check_count, is_count
 from forecaster.files import atomic_file, check_writable, only_writer
 from forecaster.forecast.artifact import Artifact
@@ -61,18 +61,6 @@ _ROW_PER_SERIES = 4
 """Factor of tables with one row per series: each cell becomes a row."""
 _FREE_SHARE = 0.5
 """Of the free memory that a table may need."""
-_ROLES = (
-    "time",
-    "series",
-    "target",
-    "known",
-    "past",
-    "static",
-    "categorical",
-    "freq",
-    "layout",
-)
-"""Fields of the schema that a conversion needs."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +292,10 @@ def _converted(artifact: Artifact[Any], source: Source, folder: Path) -> Path:
     """Returns the store of a table, converted now unless an interrupted call finished it."""
     store, stamp = folder / _STORE, folder / _STAMP
     renamed = artifact.read_schema.renamed(config_from(None, None, source.roles).data)
-    reading = _as_declared(renamed, reading_with(artifact.plan.data, source.roles))
+    reading = reading_with(artifact.plan.data, source.roles)
+    own: dict[str, Any] = {"series": renamed.key_columns, "target": renamed.target_columns}
+    own |= {"freq": None} if reading.resample else {}  # that of the schema is that of the periods
+    reading = reading.model_copy(update=renamed.settings() | own)
     found = json.dumps([_stamps(source), reading.model_dump(mode="json")], sort_keys=True)
     if is_store(store) and stamp.is_file() and stamp.read_text(encoding="utf-8") == found:
         return store
@@ -315,14 +306,6 @@ def _converted(artifact: Artifact[Any], source: Source, folder: Path) -> Path:
     with atomic_file(stamp) as partial:
         partial.write_text(found, encoding="utf-8")
     return store
-
-
-def _as_declared(schema: Schema, reading: DataConfig) -> DataConfig:
-    """Returns how to read a table whose columns are known from a model."""
-    declared = {name: getattr(schema, name) for name in _ROLES} | {"holidays": schema.holidays}
-    if reading.resample is not None:
-        declared["freq"] = None  # that of the periods
-    return reading.model_copy(update={**declared, "time": schema.time or "row"})
 
 
 def _files(table: object) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, ProgressColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from forecaster.errors import number_of, visible
@@ -86,12 +86,8 @@ class Screen(Console):
 
     def print_roles(self, panel: Panel) -> None:
         """Prints which column is what, and why."""
-        table = Table(title=cell(panel.name), title_justify="left", box=None, pad_edge=False)
-        for heading in ("column", "role", "kind", "because"):
-            table.add_column(heading, overflow="fold")
-        for row in panel.schema.rows():
-            table.add_row(*map(cell, row))
-        self.print(table)
+        title = {"title": cell(panel.name), "title_justify": "left"}
+        self._print_words(("column", "role", "kind", "because"), panel.schema.rows(), **title)
         grid = "regular" if panel.regular else "irregular: rows as observed"
         values = panel.values[:, : panel.n_channels]
         found = find_periods(values, panel.indptr) if panel.regular else ()
@@ -110,10 +106,9 @@ class Screen(Console):
     def print_findings(self, found: Sequence[Finding]) -> None:
         """Prints what is remarkable about a table, worst first, with what to do about it."""
         styles = {"error": "red", "warning": "yellow", "note": "cyan"}
-        table = Table.grid(padding=(0, 2))
-        for _ in range(2):
-            table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
+        table = Table.grid(
+            Column(no_wrap=True), Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2)
+        )
         for finding in worst_first(found):
             text = Text(visible(finding.text))
             if finding.first:
@@ -144,6 +139,16 @@ class Screen(Console):
             f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
             "(.csv or .parquet)"
         )
+
+    def _print_words(
+        self, headings: Sequence[str], rows: Iterable[Sequence[str]], **style: Any
+    ) -> None:
+        """Prints a table of text, folded where it is long."""
+        columns = (Column(heading, overflow="fold") for heading in headings)
+        table = Table(*columns, box=None, pad_edge=False, **style)
+        for row in rows:
+            table.add_row(*map(cell, row))
+        self.print(table)
 
     def _print_columns(
         self, columns: Mapping[str, Sequence[Any]], text: Callable[[str, float], str]
@@ -210,10 +215,8 @@ class Screen(Console):
             f"{model.context_length} steps · patches of {model.patch} · width {model.width} · "
             f"{model.encoder_layers} layers"
         )
-        labelled = int((folds.code > 0).sum())
-        unit = number_of(
-            labelled, "window" if each == "step" else "series", "" if each == "step" else "series"
-        )
+        words = ("window",) if each == "step" else ("series", "series")
+        unit = number_of(int((folds.code > 0).sum()), *words)
         by = f"{folds.count} folds, a network each" if folds.count > 1 else "one network"
         self.print_line(f"trains on {unit}: {by}; scores are of what a network has not seen")
 
@@ -241,13 +244,11 @@ class Screen(Console):
         self.print_line(
             f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}"
         )
-        table = Table(box=None, pad_edge=False)
-        for heading in ("part", "carried over", "new, from zero", "left behind"):
-            table.add_column(heading, overflow="fold")
-        for part in parts:
-            names = (listing(words) if words else "-" for words in (part.carried, part.new, part.left))
-            table.add_row(*map(cell, (part.name, *names)))
-        self.print(table)
+        rows = [
+            (part.name, *(listing(words) or "-" for words in (part.carried, part.new, part.left)))
+            for part in parts
+        ]
+        self._print_words(("part", "carried over", "new, from zero", "left behind"), rows)
         self.print_line(
             "scales: the artifact's of covariates carried over, this table's of targets and new covariates"
         )

@@ -123,15 +123,9 @@ def _rows(
         own, level = arx.own(experts.filled(inputs, scale).values, inputs, scale, network.scaler, (0,))
         values = arx.standardised(inputs, scale, network.scaler)[:, experts.reach :]
         target = scale.apply(batch.target)[..., 0]
-        parts.append(
-            (
-                values.flip(1).transpose(1, 2).flatten(1),
-                own[:, 0],
-                forecast - level[:, 0],
-                (target - forecast).nan_to_num(0.0),
-                linear.held_out[0].block(batch.time),
-            )
-        )
+        candidates = values.flip(1).transpose(1, 2).flatten(1)
+        missed, quarter = (target - forecast).nan_to_num(0.0), linear.held_out[0].block(batch.time)
+        parts.append((candidates, own[:, 0], forecast - level[:, 0], missed, quarter))
     read = [torch.cat(part).double().numpy() for part in zip(*parts, strict=True)]
     near = (np.abs(read[3]) <= _FARTHEST).all(axis=1) & (np.abs(read[1]) < _LARGEST).all(axis=1)
     return DriverRows(*(part[near] for part in read))
@@ -243,14 +237,9 @@ class MapSums(NamedTuple):
     @classmethod
     def of(cls, read: Floats, forecast: Floats, missed: Floats) -> MapSums:
         """Returns the sums of some windows."""
-        return cls(
-            np.array(float(len(read))),
-            read.T @ read,
-            read.T @ forecast,
-            read.T @ missed,
-            (forecast**2).sum(axis=0),
-            (forecast * missed).sum(axis=0),
-        )
+        count, square = np.array(float(len(read))), (forecast**2).sum(axis=0)
+        along = (forecast * missed).sum(axis=0)
+        return cls(count, read.T @ read, read.T @ forecast, read.T @ missed, square, along)
 
     def solution(self, count: int, penalty: float) -> Floats:
         """[F + 1, H] the ridge map of the first numbers read and, last, of the linear forecast itself."""

@@ -35,19 +35,15 @@ def backtest_labels(
             "give one of other series (the scores of the fit are of held-out series)"
         )
     audit_panel(panel)
-    label, ensemble = artifact.schema.label or "", artifact.ensemble
-    code = true_codes(panel, ensemble.per_step)
+    label, words = artifact.schema.label or "", artifact.classes
+    code = true_codes(panel, artifact.ensemble.per_step)
     if (code < 0).all():
         raise DataError(f"{panel.name}: expected labels in column '{label}', found none")
-    labellings = {MODEL: Labeller(artifact).label(panel)}
-    for part, weight in ((NETWORK, 1.0), (KERNELS, 0.0)):
-        alone = replace(artifact, ensemble=ensemble.weighted(weight))
-        labellings[part] = Labeller(alone).label(panel)
-    mine = labellings[MODEL]
-    share = ensemble.class_share.double().numpy()
-    always = np.where(mine.known[:, None], share, np.nan)
-    labellings[MAJORITY] = replace(mine, probabilities=always)
-    words, unmet = artifact.schema.categories[label], panel.unmet.get(label, ())
+    mine, network, kernels = Labeller(artifact).label_by_parts(panel)
+    share = artifact.ensemble.class_share.double().numpy()
+    always = replace(mine, probabilities=np.where(mine.known[:, None], share, np.nan))
+    labellings = {MODEL: mine, NETWORK: network, KERNELS: kernels, MAJORITY: always}
+    unmet = panel.unmet.get(label, ())
     place = np.where(code > 0, code - 1, np.where(code == 0, len(words), -1))
     actual = words_of((*words, unmet[0] if len(unmet) == 1 else "other"), place, mine.dtype)
     backtest = LabelBacktest(labellings, actual, code, tuple(unmet))

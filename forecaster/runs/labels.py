@@ -167,14 +167,15 @@ def fit_labels(
         FitError: the loss is not finite; names the series.
     """
     shape, distributed = shape_of(panel, 0), context.distributed
-    store = WindowStore(folds.panel, plan.model, 0, np.arange(1, panel.n_channels + 1))
+    store = WindowStore(folds.panel, plan.model, 0)
     with (
         torch.random.fork_rng(devices=[]),
         spare_threads(distributed.devices),
         launch_ranks(distributed, folds.panel, plan, context.checkpoints) as hand,
         process_group(distributed),
     ):
-        networks, held_out, curves, steps = [], [], [], []
+        networks, curves, steps = [], [], []
+        held_out: list[tuple[Int64, Tensor, Tensor]] = []
         for number in range(folds.count):
             split = folds.split(number)
             own = plan.with_fit(seed=(plan.fit.seed + number) % (1 << 63))
@@ -195,7 +196,7 @@ def fit_labels(
             networks.append(done)
             steps.append(best.step if best.weights is not None else learner.global_step)
             curves.append((name, learner.curves))
-            held_out.append(_logits(done, store, split.validation))
+            held_out += _logits(done, store, split.validation)
         ensemble = LabelEnsemble(networks).eval().requires_grad_(False)
         with context.stage("random kernels, temperatures and network weight"):
             found = _settle(ensemble, store, folds, held_out)
@@ -320,8 +321,7 @@ def _class_weights(store: WindowStore, index: WindowIndex, classes: int) -> Floa
     """Returns weights of the loss, 1/√frequency, whose mean over the labels is 1."""
     count = torch.zeros(classes)
     for batch in WindowSequence(store, index, np.arange(len(index)), _MEASURED_BATCH):
-        code = batch.target.clamp(min=0)
-        count += torch.bincount(code.flatten(), minlength=classes + 1)[1:]
+        count += torch.bincount(batch.target.clamp(min=0).flatten(), minlength=classes + 1)[1:]
     share = count.clamp(min=1) / count.sum()
     return share.rsqrt() / (share.sqrt().sum())
 
@@ -329,14 +329,11 @@ def _class_weights(store: WindowStore, index: WindowIndex, classes: int) -> Floa
 @torch.no_grad()
 def _logits(
     network: LabelNetwork, store: WindowStore, index: WindowIndex
-) -> tuple[Int64, Tensor, Tensor]:
-    """Returns the unit [U], the logits [U, *L, G] and the codes [U, *L] of all windows of an index."""
-    unit, logits, code = [], [], []
+) -> Iterator[tuple[Int64, Tensor, Tensor]]:
+    """Yields the units [B], the logits [B, *L, G] and the codes [B, *L] of all windows of an index."""
     for batch in WindowSequence(store, index, np.arange(len(index)), _MEASURED_BATCH):
-        unit.append(batch.series.numpy())
-        logits.append(network(batch.inputs))
-        code.append(batch.target if network.per_step else batch.target.amax(dim=1))
-    return np.concatenate(unit), torch.cat(logits), torch.cat(code)
+        code = batch.target if network.per_step else batch.target.amax(dim=1)
+        yield batch.series.numpy(), network(batch.inputs), code
 
 
 @torch.no_grad()
@@ -385,18 +382,15 @@ def _solve_kernels(
     place[unit[::-1]] = np.arange(len(unit))[::-1]
     order = numbers[np.argsort(place[series], kind="stable")]
 
-    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for batch in WindowSequence(store, index, order, _MEASURED_BATCH):
-            fold = torch.from_numpy(folds.fold[batch.series.numpy()])
-            yield kernels.features(*ensemble.series(batch.inputs)), batch.target, fold
-
     def labelled() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for features, target, fold in batches():
+        for batch in WindowSequence(store, index, order, _MEASURED_BATCH):
+            features = kernels.features(*ensemble.series(batch.inputs))
+            fold = torch.from_numpy(folds.fold[batch.series.numpy()])
             if folds.length is None:
-                yield features, target.amax(dim=1) - 1, fold
+                yield features, batch.target.amax(dim=1) - 1, fold
             else:
-                real = target > 0
-                yield features[real], target[real] - 1, fold[:, None].expand_as(target)[real]
+                real = batch.target > 0
+                yield features[real], batch.target[real] - 1, fold[:, None].expand_as(real)[real]
 
     if folds.length is None and len(index) < MANY:
         features, code, _ = (torch.cat(part) for part in zip(*labelled(), strict=True))

@@ -142,10 +142,8 @@ class Trainings:
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
             own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
-            if experts_alone([before_refit]):
-                trained.append(self._untrained(name, own, split))
-            else:
-                trained.append(self._trained(name, own, split))
+            fit = self._untrained if experts_alone([before_refit]) else self._trained
+            trained.append(fit(name, own, split))
             if before_refit.experts is not None:
                 trained[-1].network.network_weight.copy_(before_refit.network_weight)
         return trained
@@ -373,12 +371,8 @@ def _network_weights(network: Network, store: WindowStore, split: Split) -> list
     count, channels = int(stretch.max()) + 1, network.shape.channels
     losses = torch.zeros(len(NETWORK_WEIGHTS), count * channels, dtype=torch.float64)
     levels = torch.tensor(network.config.quantile_levels)
-    parts = zip(
-        stretch.split(_BATCH),
-        _scored(network, store, split, weight=0.0),
-        _scored(network, store, split, weight=1.0),
-        strict=True,
-    )
+    scored = (_scored(network, store, split, weight) for weight in (0.0, 1.0))
+    parts = zip(stretch.split(_BATCH), *scored, strict=True)
     for own, (target, alone, code), (_, network_own, _) in parts:
         at = (own[:, None] * channels + code - 1).flatten()
         for number, weight in enumerate(NETWORK_WEIGHTS):

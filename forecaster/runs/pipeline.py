@@ -233,10 +233,10 @@ def run_backtest_pipeline(
         check_horizon(model, horizon)
     console.print_findings([finding for finding in findings if finding.severity == "warning"])
     cutoffs = rolling_cutoffs(panel.only(options.only), options.windows, horizon, options.stride)
-    if isinstance(model, Artifact):
-        _check_unseen(model, panel, options.refit, cutoffs)
-        if model.parent is not None and options.refit != "never":
-            console.print_fresh_refit(model.parent)
+    if isinstance(model, Artifact) and options.refit == "never":
+        _check_unseen(model, panel, cutoffs[0])
+    elif isinstance(model, Artifact) and model.parent is not None:
+        console.print_fresh_refit(model.parent)
     reopened = partial(with_roles_until, panel, *source)
     refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened, presets)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
@@ -262,15 +262,13 @@ def run_backtest_pipeline(
     return backtest
 
 
-def _check_unseen(artifact: Artifact, panel: Panel, refit: Refit, cutoffs: Sequence[int]) -> None:
-    """Refuses `refit="never"` where it would score rows that the artifact has seen."""
-    if refit != "never":
-        return
-    if cutoffs[0] < artifact.trained_until:
+def _check_unseen(artifact: Artifact, panel: Panel, first: int) -> None:
+    """Refuses `refit="never"` where cutoffs from the first on would score rows that the artifact has seen."""
+    if first < artifact.trained_until:
         text = panel.calendar.text
         raise ConfigError(
             f"--refit never: the model was trained until {text(artifact.trained_until)}, the first "
-            f"cutoff is {text(cutoffs[0])}: it would be scored on what it has seen; "
+            f"cutoff is {text(first)}: it would be scored on what it has seen; "
             "use --refit once, or fit with --until that cutoff"
         )
     rows_only = panel.schema.time is None
@@ -315,8 +313,9 @@ class _Refits:
         Raises:
             DataError: the rows before a cutoff are too few to fit.
         """
-        for some in [[one] for one in cutoffs] if self.options.refit == "each" else [list(cutoffs)]:
-            if self.options.refit == "each" or not self.models:
+        each = self.options.refit == "each"
+        for some in [[one] for one in cutoffs] if each else [list(cutoffs)]:
+            if each or not self.models:
                 self._prepare(some[0])
             made = [self._forecast(name, some) for name in self.models]
             yield from (

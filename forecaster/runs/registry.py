@@ -179,10 +179,10 @@ def signature_of(artifact: Artifact[Any]) -> Any:
         dtype = schema.dtypes.get(name, "")
         return whole if dtype.startswith(("Int", "UInt")) else text if dtype == "String" else AnyType()
 
-    keys = [] if schema.melted else [(name, key(name)) for name in schema.series]
+    keys = [(name, key(name)) for name in schema.key_columns]
     times = [(name, clock) for name in ([*schema.time_parts] or [schema.time or "time"])]
     time = [] if schema.time is None else times
-    values = (*(schema.melted or schema.target), *schema.known, *schema.past, *schema.static)
+    values = (*schema.target_columns, *schema.known, *schema.past, *schema.static)
     read = [(name, AnyType() if name in schema.categorical else number) for name in values]
 
     def columns(named: list[tuple[str, Any]]) -> Columns:

@@ -18,7 +18,6 @@ from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.embedding import Shape
 from forecaster.model.network import Network
 from forecaster.model.transfer import KINDS, Meaning, Part, adapt, carry, check_weights, freeze_encoder
-from forecaster.panel.calendar import Calendar
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
@@ -161,10 +160,7 @@ def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> No
         ConfigError: weights do not fit.
     """
     artifact = start.artifact
-    was, is_ = (
-        _meaning(_calendar(artifact.schema), artifact.schema),
-        _meaning(panel.calendar, panel.schema),
-    )
+    was, is_ = map(_meaning, (artifact.schema, panel.schema))
     start.say(carry(artifact.ensemble.networks[0], network, was, is_))
     if plan.fit.freeze_encoder:
         freeze_encoder(network)
@@ -191,14 +187,9 @@ def ancestry(start: Artifact) -> dict[str, Any]:
         "fingerprint": start.fingerprint,
         "freq": start.schema.freq,
         "trained_until": start.trained_until,
-        "until": _calendar(start.schema).text(start.trained_until),
+        "until": start.schema.calendar.text(start.trained_until),
         "parent": start.parent,
     }
-
-
-def _calendar(schema: Schema) -> Calendar:
-    integer = _clock(schema) != "dates"
-    return Calendar(schema.freq, schema.time_zone, integer, schema.season_length, schema.periods)
 
 
 def _clock(schema: Schema) -> str:
@@ -207,15 +198,16 @@ def _clock(schema: Schema) -> str:
     return "whole numbers" if schema.time_dtype == "integer" else "dates"
 
 
-def _meaning(calendar: Calendar, schema: Schema) -> Meaning:
+def _meaning(schema: Schema) -> Meaning:
     # A day is the same everywhere; a cycle of n steps depends on the step.
-    own = {name: f"{name} of {calendar.freq}" for name in calendar.cycles if name.endswith("steps")}
+    cycles = schema.calendar.cycles
+    own = {name: f"{name} of {schema.freq}" for name in cycles if name.endswith("steps")}
     return Meaning(
         numbers={kind: getattr(schema, f"{kind}_numeric") for kind in KINDS},
         categories={kind: getattr(schema, f"{kind}_category") for kind in KINDS},
         words=schema.categories,
         channels=schema.target,
-        cycles=tuple(own.get(name, name) for name in calendar.cycles),
+        cycles=tuple(own.get(name, name) for name in cycles),
     )
 
 

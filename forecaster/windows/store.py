@@ -61,15 +61,16 @@ class _Edge:
 class WindowStore:
     """The arrays of one panel as tensors, ready to be gathered from."""
 
-    def __init__(self, panel: Panel, plan: ModelPlan, horizon: int, channel: Int64):
-        """Wraps a panel's arrays; `channel`: [C] the model's code of each channel, 0 = new to it."""
+    def __init__(self, panel: Panel, plan: ModelPlan, horizon: int):
+        """Wraps a panel's arrays."""
         self.context_length, self.horizon = plan.context_length, horizon
         self._width, self._history = plan.context_length + horizon, plan.history_length
         self._schema = panel.schema
         self._channels = panel.n_channels
         self._begin = torch.from_numpy(panel.indptr[:-1].copy())
         self._end = torch.from_numpy(panel.indptr[1:].copy())
-        self._channel = torch.from_numpy(channel.astype(np.int64))
+        # Codes by place: a table to predict may name its columns otherwise than that of the fit.
+        self._channel = torch.arange(1, panel.n_channels + 1)
         self._static = _tensor(panel.static)
         self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)
         read = plan.attention_length or plan.context_length
@@ -250,8 +251,8 @@ class WindowStore:
 
 
 def training_store(panel: Panel, plan: Plan) -> WindowStore:
-    """Returns the store that a network of a plan is trained on; all channels have codes."""
-    return WindowStore(panel, plan.model, plan.horizon, np.arange(1, panel.n_channels + 1))
+    """Returns the store that a network of a plan is trained on."""
+    return WindowStore(panel, plan.model, plan.horizon)
 
 
 def _windows(table: Tensor, width: int) -> Tensor:

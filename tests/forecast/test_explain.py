@@ -282,7 +282,7 @@ def test_paths_share_their_random_numbers_among_variants():
     found = model.explain(tiny.plain(60), only="a")
     (network,) = model.artifact.ensemble.members
     panel = found.forecast.panel.reaching(found.forecast.cutoff, 3)
-    store = WindowStore(panel, network.config, 3, np.array([1]))
+    store = WindowStore(panel, network.config, 3)
     batch = store.batch(found.forecast.series, None, panel.row_at(found.forecast.cutoff))
     hidden = hide_each(batch.inputs, panel, None, network.config.patch)
     same = [replace(one, inputs=batch.inputs) for one in hidden]

@@ -140,6 +140,17 @@ def test_a_step_that_does_not_suit_the_rows_is_refused(options, message):
         open_panel(DAILY, DataConfig(**options))
 
 
+def test_a_series_that_covers_no_whole_period_stays_without_rows():
+    days = pl.date_range(date(2024, 1, 1), date(2024, 2, 29), eager=True)
+    long = pl.DataFrame({"id": "b", "t": days, "y": 1.0, "size": 5.0, "town": "x"})
+    short = long[:3].with_columns(id=pl.lit("a"), size=6.0)
+    roles = {"series": ("id",), "target": ("y",), "static": ("size", "town")}
+    panel = open_panel(pl.concat([long, short]), DataConfig(resample="W-SUN", agg="sum", **roles))
+    assert np.diff(panel.indptr).tolist() == [0, 8]
+    np.testing.assert_equal(panel.static, [[np.nan], [5.0]])
+    assert panel.static_codes.tolist() == [[-1], [1]]
+
+
 def test_an_anchor_is_kept_or_refused():
     sundays = DAILY.filter(pl.col("day").dt.weekday() == 7)
     assert open_panel(sundays, DataConfig(freq="W-SUN")).calendar.freq == "1w-sun"

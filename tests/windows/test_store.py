@@ -37,7 +37,7 @@ def cutoffs(panel, horizon=H):
 def store_of(panel, length=L, horizon=H, history=T):
     drivers = {"drivers": panel.schema.columns[-DRIVERS:], "driver_length": history + 3}
     plan = ModelPlan(context_length=length, history_length=history, patch=1, decoder_patch=1, **drivers)
-    return WindowStore(panel, plan, horizon, np.arange(1, panel.n_channels + 1))
+    return WindowStore(panel, plan, horizon)
 
 
 def batch_of(panel, wanted, channel=None, **lengths):
@@ -166,7 +166,7 @@ def test_a_history_is_left_out_only_where_no_scale_is_taken_from_it(make_panel, 
         context_length=L, attention_length=read, history_length=T, patch=1, decoder_patch=1
     )
     plan = plan.model_copy(update={"scale_length": scale_length})
-    store = WindowStore(panel, plan, H, np.array([1, 2]))
+    store = WindowStore(panel, plan, H)
     scaler, left_out = ContextScaler(2, scale_length), 0
     for series, cutoff in cutoffs(panel):
         for channel in (np.array([0]), np.array([1]), None):

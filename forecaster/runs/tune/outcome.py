@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from forecaster.config import Config
 from forecaster.errors import FitError, number_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from forecaster.runs.tune.trial import Evaluator, LabelEvaluator
+    from forecaster.runs.tune.trial import TrialEvaluator
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 ALONE = "{} alone win: nothing to tune in the network"
@@ -178,7 +178,7 @@ def improvement(gain: float) -> str:
     return f"the best is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
 
 
-def print_plan(console: Screen, evaluator: Evaluator | LabelEvaluator) -> None:
+def print_plan(console: Screen, evaluator: TrialEvaluator) -> None:
     """Prints what is searched, and on which rows trials are scored."""
     plan = evaluator.plan
     paths = ", ".join(entry.path for entry in plan.space.entries)
@@ -241,10 +241,8 @@ def print_results(console: Screen, outcome: Outcome) -> None:
     shown = ranked[: None if several else _SHOWN]
     if preset is not None and preset not in shown:
         shown.append(preset)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("trial", *plan.metrics):
-        table.add_column(heading, justify="right")
-    table.add_column("settings", overflow="fold")
+    numbers = (Column(heading, justify="right") for heading in ("trial", *plan.metrics))
+    table = Table(*numbers, Column("settings", overflow="fold"), box=None, pad_edge=False)
     for trial in shown:
         words = ", ".join(f"{name}={_text(value)}" for name, value in trial.params.items())
         values = (f"{value:.5g}" for value in scores_of(trial))
@@ -288,13 +286,9 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     run.log_tags(tags)
     now = int(max((trial.datetime_complete.timestamp() for trial in ended), default=0) * 1000)
     if complete:
-        lowest = [min(scores_of(trial)[k] for trial in complete) for k in range(len(plan.metrics))]
-        run.log_metrics(
-            [
-                (f"best/{name}", value, now, len(ended))
-                for name, value in zip(plan.metrics, lowest, strict=True)
-            ]
-        )
+        lowest = map(min, zip(*map(scores_of, complete), strict=True))
+        named = zip(plan.metrics, lowest, strict=True)
+        run.log_metrics([(f"best/{name}", value, now, len(ended)) for name, value in named])
         for name, figure in study_figures(study, plan.metrics):
             console.attempt(name, partial(run.log_figure, figure, name), "the trials are complete")
 

@@ -91,16 +91,13 @@ class Entry(BaseModel, frozen=True, extra="forbid"):
 
     def suggest(self, trial: Trial) -> Value:
         """Returns the value that a trial proposes."""
-        value: Value
         if self.ints:
             low, high = self.ints
             high -= (high - low) % self.step
-            value = trial.suggest_int(self.path, low, high, step=self.step, log=self.log)
-        elif self.floats:
-            value = trial.suggest_float(self.path, *self.floats, log=self.log)
-        else:
-            value = trial.suggest_categorical(self.path, self.choices)
-        return value
+            return trial.suggest_int(self.path, low, high, step=self.step, log=self.log)
+        if self.floats:
+            return trial.suggest_float(self.path, *self.floats, log=self.log)
+        return trial.suggest_categorical(self.path, self.choices)
 
 
 class Space:
@@ -148,11 +145,8 @@ class Space:
         for entry in self.entries:
             if entry.applies(has):
                 has[entry.path] = setting(config, entry.path)
-        return {
-            entry.path: has[entry.path]
-            for entry in self.entries
-            if entry.path in has and entry.holds(has[entry.path])
-        }
+        own = {entry.path: entry for entry in self.entries}
+        return {path: value for path, value in has.items() if own[path].holds(value)}
 
 
 def load_space(space: str | Path | Mapping[str, Any] | None = None) -> Space:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -59,8 +60,60 @@ MOST_CUTOFFS = 32
 """Cutoffs scored at most: enough to compare trials, and quick compared with the fit."""
 
 
-class Evaluator:
-    """Evaluates the trials of a forecaster; opens its table once."""
+class TrialEvaluator(ABC):
+    """Evaluates the trials of a search; opens its table once."""
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        description: str,
+        resolve: Callable[[Config], tuple[Plan, Any]],
+        fit: Callable[[Plan, Any, TrainingContext], Artifact[Any]],
+    ):
+        """Takes what fits a config to the table.
+
+        Args:
+            plan: of the search.
+            description: on which rows trials are fitted and scored.
+            resolve: returns the plan of a config, and what `fit` reads beside it.
+            fit: returns the fitted model.
+        """
+        self.plan, self.description, self._resolve, self._fit = plan, description, resolve, fit
+
+    def check(self) -> None:
+        """Raises ConfigError or DataError if the config does not fit the table."""
+        self._resolve(self.plan.config)
+
+    def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
+        """Fits and scores the settings of a trial; `report` receives its validation losses."""
+        begun, run = time.monotonic(), request.run
+        try:
+            plan, prepared = self._resolve(request.config)
+        except (ConfigError, DataError) as error:
+            # Nothing was fitted: pruned, so that the sampler learns to avoid such settings.
+            return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
+        pruning = StopPruned(report, request.prunable)
+        logger = BufferedLogger(run) if run.recorded else None
+        used = used_settings(plan)
+        if used in request.finished:
+            return request.finished[used]
+        artifact = self._fit(plan, prepared, TrainingContext(logger, (pruning,)))
+        attributes = {name: artifact.metrics.get(name) for name in ("steps", "network_weight")}
+        if pruning.step is not None:
+            return TrialResult("PRUNED", None, f"behind others at step {pruning.step}", attributes)
+        scores, fitted, values = self._scores(artifact)
+        run.log_metrics(score_points(scores, "validation"))
+        attributes |= {"used": used, "fitted": fitted, "scores": scores}
+        attributes["seconds"] = round(time.monotonic() - begun, 3)
+        return TrialResult("COMPLETE", values, None, attributes)
+
+    @abstractmethod
+    def _scores(self, artifact: Artifact[Any]) -> tuple[dict[str, Scores], Objectives, Objectives]:
+        """Returns all scores of a fit, the metrics of the search, and what the sampler learns from."""
+
+
+class Evaluator(TrialEvaluator):
+    """Evaluates the trials of a forecaster."""
 
     def __init__(self, plan: SweepPlan, panel: Panel | None = None):
         """Opens the table, unless given, up to `plan.until`.
@@ -68,30 +121,15 @@ class Evaluator:
         Raises:
             DataError: the table cannot be understood, or is too short to score anything.
         """
-        self.plan, config = plan, plan.config
         panel = panel or _opened(plan)
-        self.cutoffs = scored_cutoffs(panel, config)
-        self._seen = with_found_cycles(panel.until(self.cutoffs[0]), config)
-        calendar = self._seen.calendar
-        self._panel = panel.with_cycles(calendar.season, calendar.periods)
-
-    @property
-    def description(self) -> str:
-        """On which rows trials are fitted and scored."""
-        text, cutoffs = self._panel.calendar.text, self.cutoffs
-        return (
-            f"fitted to the rows until {text(cutoffs[0])} and scored by {', '.join(self.plan.metrics)} at "
+        self.cutoffs = cutoffs = scored_cutoffs(panel, plan.config)
+        seen, text = with_found_cycles(panel.until(cutoffs[0]), plan.config), panel.calendar.text
+        self._panel = panel.with_cycles(seen.calendar.season, seen.calendar.periods)
+        description = (
+            f"fitted to the rows until {text(cutoffs[0])} and scored by {', '.join(plan.metrics)} at "
             f"{number_of(len(cutoffs), 'cutoff')} until {text(cutoffs[-1])}"
         )
-
-    def check(self) -> None:
-        """Raises ConfigError or DataError if the config does not fit the table."""
-        resolve(self._seen, self.plan.config)
-
-    def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
-        """Fits and scores the settings of a trial."""
-        own = partial(resolve, self._seen), partial(fit_panel, self._seen)
-        return _evaluate(request, report, *own, self._scores)
+        super().__init__(plan, description, partial(resolve, seen), partial(fit_panel, seen))
 
     def _scores(self, artifact: Artifact) -> tuple[dict[str, Scores], Objectives, Objectives]:
         backtest = self.backtest(artifact)
@@ -124,23 +162,14 @@ class Evaluator:
         return values
 
 
-class LabelEvaluator:
-    """Evaluates the trials of a fit to labels; opens its table once."""
-
-    description = "fitted to the table and scored by log_loss on labels that are held out in turn"
+class LabelEvaluator(TrialEvaluator):
+    """Evaluates the trials of a fit to labels, which scores them."""
 
     def __init__(self, plan: SweepPlan, panel: Panel | None = None):
         """Opens the table, unless given."""
-        self.plan, self._panel = plan, panel or _opened(plan)
-
-    def check(self) -> None:
-        """Raises ConfigError or DataError if the config does not fit the table."""
-        resolve_labels(self._panel, self.plan.config)
-
-    def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
-        """Fits the settings of a trial, which scores them."""
-        own = partial(resolve_labels, self._panel), partial(fit_labels, self._panel)
-        return _evaluate(request, report, *own, self._scores)
+        panel = panel or _opened(plan)
+        description = "fitted to the table and scored by log_loss on labels that are held out in turn"
+        super().__init__(plan, description, partial(resolve_labels, panel), partial(fit_labels, panel))
 
     def _scores(
         self, artifact: Artifact[LabelEnsemble]
@@ -150,53 +179,14 @@ class LabelEvaluator:
         return scores, (scores[MODEL]["log_loss"],), (scores[network]["log_loss"],)
 
 
-def evaluator_of(plan: SweepPlan, panel: Panel | None = None) -> Evaluator | LabelEvaluator:
+def evaluator_of(plan: SweepPlan, panel: Panel | None = None) -> TrialEvaluator:
     """Returns what evaluates the trials of a plan; see `Evaluator`."""
-    kind = Evaluator if plan.config.data.label is None else LabelEvaluator
-    return kind(plan, panel)
+    return (Evaluator if plan.config.data.label is None else LabelEvaluator)(plan, panel)
 
 
 def _opened(plan: SweepPlan) -> Panel:
     panel = open_panel(plan.source, plan.config.data, covariates=plan.covariates, future=plan.future)
     return panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
-
-
-def _evaluate(
-    request: TrialRequest,
-    report: Report,
-    resolve: Callable[[Config], tuple[Plan, Any]],
-    fit: Callable[[Plan, Any, TrainingContext], Artifact[Any]],
-    score: Callable[[Artifact[Any]], tuple[dict[str, Scores], Objectives, Objectives]],
-) -> TrialResult:
-    """Fits and scores the settings of a trial.
-
-    Args:
-        request: the trial.
-        report: receives its validation losses.
-        resolve: returns the plan of a config, and what `fit` reads beside it.
-        fit: returns the fitted model.
-        score: returns its scores, the metrics of the search, and the values that the sampler learns from.
-    """
-    begun, run = time.monotonic(), request.run
-    try:
-        plan, prepared = resolve(request.config)
-    except (ConfigError, DataError) as error:
-        # Nothing was fitted: pruned, so that the sampler learns to avoid such settings.
-        return TrialResult("PRUNED", None, str(error), {"refused": str(error)})
-    pruning = StopPruned(report, request.prunable)
-    logger = BufferedLogger(run) if run.recorded else None
-    used = used_settings(plan)
-    if used in request.finished:
-        return request.finished[used]
-    artifact = fit(plan, prepared, TrainingContext(logger, (pruning,)))
-    attributes = {name: artifact.metrics.get(name) for name in ("steps", "network_weight")}
-    if pruning.step is not None:
-        return TrialResult("PRUNED", None, f"behind others at step {pruning.step}", attributes)
-    scores, fitted, values = score(artifact)
-    run.log_metrics(score_points(scores, "validation"))
-    attributes |= {"used": used, "fitted": fitted, "scores": scores}
-    attributes["seconds"] = round(time.monotonic() - begun, 3)
-    return TrialResult("COMPLETE", values, None, attributes)
 
 
 def used_settings(plan: Plan) -> str:

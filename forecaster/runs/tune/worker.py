@@ -61,18 +61,14 @@ class TrialResult:
 
 def finished_results(trials: Iterable[FrozenTrial]) -> dict[str, TrialResult]:
     """Returns the results of finished trials as those of others that use the same settings."""
-    return {
-        trial.user_attrs["used"]: TrialResult(
-            "COMPLETE",
-            tuple(trial.values),
-            f"uses the same settings as trial {trial.number}",
-            {name: trial.user_attrs[name] for name in _RESULTS} | {"same_as": trial.number},
-        )
-        for trial in trials
-        if trial.state.name == "COMPLETE"
-        and {*trial.user_attrs} >= _RESULTS
-        and "same_as" not in trial.user_attrs
-    }
+    found = {}
+    for trial in trials:
+        own = trial.user_attrs
+        if trial.state.name == "COMPLETE" and {*own} >= _RESULTS and "same_as" not in own:
+            reason = f"uses the same settings as trial {trial.number}"
+            same = {name: own[name] for name in _RESULTS} | {"same_as": trial.number}
+            found[own["used"]] = TrialResult("COMPLETE", tuple(trial.values), reason, same)
+    return found
 
 
 Evaluate = Callable[[TrialRequest, Report], TrialResult]

@@ -1,0 +1,39 @@
+"""What all results in rows have: the rows as the caller's kind of frame, and as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from forecaster.forecast.writer import write_rows
+from forecaster.panel.frames import to_kind
+from forecaster.panel.panel import Panel
+
+
+class HasRows(Protocol):
+    """Has rows about a table."""
+
+    @property
+    def panel(self) -> Panel:
+        """The table."""
+
+    @property
+    def rows(self) -> Any:
+        """A polars frame, keyed as the table is."""
+
+
+class Result:
+    """The rows of a subclass as a frame and as a file."""
+
+    @property
+    def frame(self: HasRows) -> Any:
+        """The rows as the kind of frame of the input (a file gives polars)."""
+        return to_kind(self.rows, self.panel.kind)
+
+    def write(self: HasRows, path: str | Path) -> None:
+        """Writes the rows to a .csv or .parquet file, whole or not at all.
+
+        Raises:
+            OutputError: the suffix is neither, or the file cannot be written.
+        """
+        write_rows(self.rows, Path(path), self.panel.as_text)
