@@ -58,7 +58,13 @@ from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel, split_time
 from forecaster.windows.store import WindowStore
 
-SIZES = ((500, 64, 200, 64), (2_000, 64, 300, 128), (200_000, 64, 400, 256), (None, 128, 800, 256))
+SIZES = (
+    (500, 64, 200, 64),
+    (2_000, 64, 300, 128),
+    (8_000, 64, 400, 256),
+    (200_000, 64, 800, 256),
+    (None, 128, 800, 256),
+)
 """(training windows below, width, steps, batch size)."""
 _CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
 _MEASURED_WINDOWS, _MEASURED_BATCH = 512, 128
