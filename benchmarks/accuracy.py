@@ -175,7 +175,7 @@ def fitted(task: Task, config: Config, seed: int) -> dict[str, Artifact]:
     config = config.replaced(horizon=task.horizon, fit={"seed": seed * config.fit.ensemble_size})
     seen, last = with_found_cycles(task.seen, config), task.trains_until
     if last is not None:
-        config = config.replaced(fit={"validation": 1 - (last + 1) / seen.n_rows})
+        config = config.replaced(fit={"validation": 1 - (last + 1) / seen.n_rows, "refit": False})
     plan, split = resolve(seen, config)
     assert last is None or seen.row_at(split.split).tolist() == [last]
     context = TrainingContext(callbacks=(TrainingBar(Console(stderr=True)),))

@@ -297,8 +297,9 @@ class FitConfig(Section):
     huber: the squared error where it is small. The other quantiles learn their distance from it."""
     ensemble_size: int = Field(1, ge=1, le=100)
     """Networks of different seeds whose quantiles are averaged, weighted by validation."""
-    refit: bool = False
-    """Fit once more on all rows, with the steps and weights that validation chose."""
+    refit: bool | None = None
+    """Fit once more on all rows, with the steps and weights that validation chose; null = only experts without
+    a network."""
     budget_seconds: float | None = Field(None, gt=0)
     """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
@@ -358,7 +359,7 @@ class Config(Section):
         if fit.refit and fit.validation is None:
             raise ValueError(
                 "fit.refit true fits again what validation has chosen, and fit.validation null chooses "
-                "nothing: set fit.validation, or fit.refit to false"
+                "nothing: set fit.validation, or fit.refit to null"
             )
         return self
 

@@ -200,8 +200,8 @@ def fit_panel(
                 networks = [member.network for member in members]
                 artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
                 found["curves"] |= curves_of((one.name, one.curves) for one in members)
-            elif experts_alone(networks):
-                trainings.solve_again(plan, networks)  # in seconds; a network takes another training
+            elif plan.fit.refit is None and experts_alone(networks):
+                trainings.solve_again(plan, networks)
     return replace(artifact, metrics=found)
 
 

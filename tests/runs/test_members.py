@@ -129,17 +129,24 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
         assert torch.equal(again.ensemble.conformal_factors, once.ensemble.conformal_factors)
 
 
-def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(make_panel, make_config, monkeypatch):
+@pytest.mark.parametrize("refit", [True, None])
+def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(
+    make_panel, make_config, monkeypatch, refit
+):
     monkeypatch.setattr(members_runs, "NETWORK_WEIGHTS", (0.0,))
     panel, watch = make_panel(2, 60), _Watch()
-    config = make_config(4, fit={"refit": True, "steps": 2}, model=LINEAR)
+    config = make_config(4, fit={"refit": refit, "steps": 2}, model=LINEAR)
     artifact = fitted(panel, config, watch)
     assert [name for name, *_ in watch.seen] == [""]
     (member,) = artifact.ensemble.members
     assert member.network_weights() == (0, 0)
-    monkeypatch.setattr(members_runs, "NETWORK_WEIGHTS", (1.0,))
     before = fitted(panel, config.replaced(fit={"refit": False})).ensemble.members[0]
     assert not torch.equal(member.experts.linear.maps[0], before.experts.linear.maps[0])  # solved again
+    later, (_, split) = panel.values.copy(), resolve(panel, config)
+    for begin, end in zip(split.train_end, panel.indptr[1:], strict=True):
+        later[begin + 1 : end] += 1.0
+    after = fitted(replace(panel, values=later), config.replaced(fit={"refit": False})).ensemble.members[0]
+    assert torch.equal(after.experts.linear.maps[0], before.experts.linear.maps[0])
 
 
 @pytest.fixture(scope="module")
