@@ -145,7 +145,9 @@ def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(
     later, (_, split) = panel.values.copy(), resolve(panel, config)
     for begin, end in zip(split.train_end, panel.indptr[1:], strict=True):
         later[begin + 1 : end] += 1.0
-    after = fitted(replace(panel, values=later), config.replaced(fit={"refit": False})).ensemble.members[0]
+    after = fitted(
+        replace(panel, values=later), config.replaced(fit={"refit": False})
+    ).ensemble.members[0]
     assert torch.equal(after.experts.linear.maps[0], before.experts.linear.maps[0])
 
 
