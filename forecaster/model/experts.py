@@ -3,10 +3,10 @@
     history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts   [R, H, E]
                         └─▶ experts at eight earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
 
-A weight is the softmax of −6 · (error / least error − 1), which tends to equal weights where few earlier
-cutoffs are known, less the same of the errors on training windows times 12, where these are many, with a
-history cut to one as short (in the classes of `Experts.longest`). An error counts only leads up to the
-cutoff of the window. All experts commute with y → a·y + b, but for `tsb`, which commutes with a only and
+The weights of a lead are the softmax of −6 · (error / least error − 1), which tends to equal weights where
+few earlier cutoffs are known, less the same of the errors of that lead on training windows times 12, where
+these are many, with a history cut to one as short (in the classes of `Experts.longest`). Training windows
+also choose both factors. An error counts only leads up to the cutoff of the window. All experts commute with y → a·y + b, but for `tsb`, which commutes with a only and
 is used on intermittent channels alone.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
@@ -38,10 +38,9 @@ CUTOFFS = 8
 """Earlier cutoffs at which experts are compared."""
 SEASONS = 6
 """Seasons that a growing season is estimated from; a memory holds as many where history allows."""
-SHARPNESS = 6.0
-"""Of the weights: an expert whose error is a sixth larger than the least has e⁻¹ of its weight."""
-TABLE_SHARPNESS = 12.0
-"""The same for errors on the training windows."""
+SHARPNESS = (6.0, 12.0)
+"""Of the weights by errors at earlier cutoffs, and by those on training windows, before windows choose: an
+expert whose error at earlier cutoffs is a sixth larger than the least has e⁻¹ of its weight."""
 PERIODS = 3
 """Seasons that a seasonal mean averages."""
 _LEADS = 12  # at most, at which earlier forecasts are scored
@@ -94,7 +93,7 @@ class Pool(NamedTuple):
     error: Tensor
     """[R, E] mean absolute error at earlier cutoffs; 0 where none is known."""
     logits: Tensor
-    """[R, E] of the weights; −inf: the expert cannot be formed."""
+    """[R, H, E] of the weights; −inf: the expert cannot be formed."""
     known: Tensor
     """[R] earlier cutoffs that `error` is of, a partly known one as a fraction."""
     scatter: Tensor
@@ -105,17 +104,17 @@ class Pool(NamedTuple):
     """[R] of the bands of the row's channel relative to others."""
 
     @property
-    def weights(self) -> Float[Tensor, "R E"]:
+    def weights(self) -> Float[Tensor, "R H E"]:
         """They sum to 1."""
         return self.logits.softmax(dim=-1)
 
     def mean(self) -> Float[Tensor, "R H"]:
         """Returns the weighted mean of the experts."""
-        return (self.weights[:, None] * self.forecasts).sum(dim=-1)
+        return (self.weights * self.forecasts).sum(dim=-1)
 
     def mean_error(self) -> Float[Tensor, " R"]:
         """Returns the weighted mean of their errors."""
-        return (self.weights * self.error).sum(dim=-1)
+        return (self.weights.mean(dim=1) * self.error).sum(dim=-1)
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
@@ -165,9 +164,12 @@ class Experts(nn.Module):
         class of history: first those of the weighted mean, then those of each expert alone."""
         self.width = nn.Buffer(torch.ones(shape.channels + 1))
         """[C + 1] of the bands of a channel relative to the others'."""
-        self.worse = nn.Buffer(torch.zeros(len(self.longest) + 1, len(self.names)))
-        """[L, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on those
-        whose history is cut to each class."""
+        classes = len(self.longest) + 1
+        self.worse = nn.Buffer(torch.zeros(classes, shape.horizon, len(self.names)))
+        """[L, H, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on
+        those whose history is cut to each class."""
+        self.sharpness = nn.Buffer(torch.tensor(SHARPNESS).repeat(classes, 1))
+        """[L, 2] of the weights, for each class of history: by the row's own errors and by `worse`."""
         self.intermittent = nn.Buffer(torch.zeros(shape.channels + 1, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self._statics = tuple(
@@ -219,9 +221,11 @@ class Experts(nn.Module):
         worse = (error + _TINY) / (least + _TINY) - 1
         trust = (count / (count + 1))[:, None]
         bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
-        logits = -SHARPNESS * trust * worse - TABLE_SHARPNESS * self.worse[bucket]
+        own_sharpness, of_table = self.sharpness[bucket].unbind(dim=1)
+        logits = -own_sharpness[:, None] * trust * worse
+        logits = logits[:, None] - of_table[:, None, None] * self.worse[bucket]
         logits = logits.clamp(min=-_MOST_LOGIT)
-        logits = torch.where(formed, logits, -torch.inf)
+        logits = torch.where(formed[:, None], logits, -torch.inf)
         width = self.width[inputs.channel].flatten()
         forecasts = now[:, :, 0].permute(1, 2, 0)
         return Pool(forecasts, error, logits, count, self._scatter(filled, own), bucket, width)

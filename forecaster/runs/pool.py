@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from forecaster.model.experts import (
     SEASONAL,
     SEASONS,
     SECOND,
-    TABLE_SHARPNESS,
+    SHARPNESS,
     Pool,
     truncated,
 )
@@ -52,6 +53,8 @@ _FEWER = 4  # times fewer windows for each class of short histories
 _POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
 _TABLE = 20  # windows side by side at which errors on all of them count half
 _PRIOR = 4  # windows side by side that a normal distribution counts as
+_CHANGE = 2.0  # of the loss: the cost of a sharpness e times as large, for one window side by side
+_SHARPENED, _LEAST_SCATTER = 1_500, 0.01  # windows that choose it; spreads of the context
 _LAGS, _LEAST_LAGS, _CANDIDATES = 96, 8, 4096  # steps back of a driver; of all drivers together
 _DRIVEN_ROWS, _MOST_CHANNELS = 200, 50  # fewer rows choose no drivers; more channels take too long
 _BATCH = 256
@@ -223,6 +226,7 @@ def _learn_errors(
     draw = np.random.default_rng(0)
     shortest = (-1, *experts.longest)
     experts.worse.zero_()
+    experts.sharpness.copy_(torch.tensor(SHARPNESS).expand_as(experts.sharpness))
     experts.width.fill_(1.0)
     experts.offsets.copy_(experts.initial.expand_as(experts.offsets))
     for bucket in reversed(range(len(shortest))):
@@ -253,8 +257,11 @@ def _learn_errors(
             channels.append(inputs.channel.flatten())
         worse = apart / (apart + _TABLE) * _worse(seen, whole=whole)
         experts.worse[bucket] = worse
+        if whole:
+            experts.sharpness[bucket] = _sharpness(seen, worse, apart)
         seen = [
-            (own._replace(logits=own.logits - TABLE_SHARPNESS * worse), actual) for own, actual in seen
+            (own._replace(logits=_logits(own, worse, experts.sharpness[bucket])), actual)
+            for own, actual in seen
         ]
         if whole:
             experts.width.copy_(_widths(experts.width, seen, channels, apart))
@@ -278,7 +285,7 @@ def _learn_errors(
 
 
 def _worse(seen: Sequence[tuple[Pool, Tensor]], *, whole: bool) -> Tensor:
-    """[E] mean error of each expert over the least − 1.
+    """[H, E] mean error of each expert over the least − 1; the same at all leads where histories are cut.
 
     In units of scatter; of the mean error of all experts of the row where histories are cut, for two
     values that are close by chance are no unit.
@@ -287,12 +294,52 @@ def _worse(seen: Sequence[tuple[Pool, Tensor]], *, whole: bool) -> Tensor:
     for pool, actual in seen:
         error = (pool.forecasts - actual).abs()
         if whole:
-            missed.append((error / pool.scatter[:, None, None]).flatten(0, 1))
+            missed.append(error / pool.scatter[:, None, None])
         else:
-            error = error.nanmean(dim=1).masked_fill(pool.logits.isinf(), torch.nan)
-            missed.append(error / error.nanmean(dim=1, keepdim=True))
+            error = error.masked_fill(pool.logits.isinf(), torch.nan).nanmean(dim=1, keepdim=True)
+            missed.append(error / error.nanmean(dim=2, keepdim=True))
     mean = torch.cat(missed).nanmean(dim=0)
-    return (mean / mean.nan_to_num(torch.inf).min() - 1).nan_to_num(0.0)
+    least = mean.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+    return (mean / least - 1).nan_to_num(0.0, posinf=0.0)
+
+
+@torch.enable_grad()
+def _sharpness(seen: Sequence[tuple[Pool, Tensor]], worse: Tensor, apart: float) -> Tensor:
+    """[2] the sharpness of least Huber loss, near `SHARPNESS` where windows side by side are few."""
+    every = -(-sum(len(actual) for _, actual in seen) // _SHARPENED)
+    parts = [(Pool(*(field[::every] for field in own)), actual[::every]) for own, actual in seen]
+    before, change = torch.tensor(SHARPNESS), torch.zeros(2, requires_grad=True)
+
+    def loss() -> Tensor:
+        sharpness = before * change.exp()
+        return torch.stack([_huber(*own, worse, sharpness) for own in parts]).sum()
+
+    def penalized() -> Tensor:
+        change.grad = None
+        found = loss() / start + _CHANGE / apart * change.square().sum()
+        found.backward()
+        return found
+
+    start = loss().detach()
+    if not start > 0:
+        return before
+    torch.optim.LBFGS([change], line_search_fn="strong_wolfe").step(penalized)
+    return before * change.detach().exp()
+
+
+def _huber(pool: Pool, actual: Tensor, worse: Tensor, sharpness: Tensor) -> Tensor:
+    """The loss of the weighted mean in units of scatter, summed."""
+    mean = pool._replace(logits=_logits(pool, worse, sharpness)).mean()
+    observed, unit = ~actual[..., 0].isnan(), pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
+    error = torch.where(observed, (mean - actual[..., 0].nan_to_num()) / unit, 0.0)
+    return F.huber_loss(error, torch.zeros_like(error), reduction="sum")
+
+
+def _logits(pool: Pool, worse: Tensor, sharpness: Tensor) -> Tensor:
+    """[R, H, E] of a pool made with `SHARPNESS` and no errors on training windows, with others."""
+    formed = pool.logits.isfinite()
+    own = pool.logits.where(formed, 0.0) * (sharpness[0] / SHARPNESS[0])
+    return (own - sharpness[1] * worse).masked_fill(~formed, -torch.inf)
 
 
 def _widths(

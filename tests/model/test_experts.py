@@ -271,16 +271,17 @@ def test_the_error_is_that_of_forecasts_at_earlier_cutoffs_up_to_the_cutoff_of_t
 def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_expert_cannot_be_formed():
     experts = make_experts()
     weights = pool_of(experts, histories()).logits.softmax(dim=-1)
-    one = dict(zip(ALL, weights[4].tolist(), strict=True))  # of one step of history
+    one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
     assert all(one[name] == 0 for name in absent) and len(absent) == 5
     assert [one[name] for name in ALL if name not in absent] == pytest.approx([0.1] * 10)
     experts.intermittent[1] = False
-    assert (pool_of(experts, histories()).logits[:, ALL.index("tsb")] == -torch.inf).all()
+    assert (pool_of(experts, histories()).logits[..., ALL.index("tsb")] == -torch.inf).all()
     # A smaller error has a larger weight.
     pool = pool_of(experts, histories()[:1])
-    formed = pool.logits[0].isfinite()
-    assert pool.error[0][formed].argsort().tolist() == (-pool.logits[0][formed]).argsort().tolist()
+    logits = pool.logits[0, 0]
+    formed = logits.isfinite()
+    assert pool.error[0][formed].argsort().tolist() == (-logits[formed]).argsort().tolist()
 
 
 @pytest.mark.parametrize("name", [*ALL, "linear"])
@@ -368,7 +369,7 @@ def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make
         (batch,) = WindowSequence(store, index, numbers, 10_000)
         time = batch.time if known_time else None
         pool = network.pool(batch.inputs, network.scale(batch.inputs), time)
-        return float(pool.logits.softmax(dim=-1)[pool.known > 4, -1].mean())
+        return float(pool.logits.softmax(dim=-1)[pool.known > 4][..., -1].mean())
 
     every = np.arange(len(split.train))
     network.experts.worse.zero_()  # errors on training windows keep it out already
