@@ -100,6 +100,7 @@ def run_search(
         key = f"{plan.study}\n{without_password(plan.storage)}"
         run = stack.enter_context(open_run(plan.config.tracking, plan.study, kind="sweep", key=key))
         run.log_tags({"study": plan.study, "storage": without_password(plan.storage)})
+        run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "tuning")
         shared = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
         try:
             with SearchBar(console, plan, study) as bar:
