@@ -21,8 +21,8 @@ def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
     Where series are channels, it is that of each.
     """
     if (pivot := schema.pivot) is not None:
-        words = {name: schema.categories.get(made[0], ()) for name, made in pivot.covariates.items()}
-        one = example_table(replace(schema.as_read, categories=words), history, horizon)
+        own = {name: schema.categories.get(made[0], ()) for name, made in pivot.covariates.items()}
+        one = example_table(replace(schema.as_read, categories=own), history, horizon)
         keys = schema.channel_keys.rows(named=True)
         return pl.concat(one.with_columns(**{k: pl.lit(v) for k, v in key.items()}) for key in keys)
     rows, columns = history + horizon, dict[str, Any]()

@@ -43,10 +43,10 @@ from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.convert import convert_table
-from forecaster.panel.pivoted import check_storable
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
+from forecaster.panel.pivoted import check_storable
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
 from forecaster.runs.processes import Child, Parent, ready
