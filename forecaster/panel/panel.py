@@ -120,10 +120,10 @@ class Panel:
         if first >= 0:
             return first
         if self.schema.pivot is not None and label in self.schema.target:
-            text = (
-                f"{self.name}: series '{label}' is a channel here (layout wide), read with all others"
+            text = f"{self.name}: series '{label}' is a channel here (layout wide)"
+            raise DataError(
+                f"{text}; leave out --only and select its rows, or explain it with --channel"
             )
-            raise DataError(f"{text}; leave out --only, and select its rows from the result")
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
