@@ -71,65 +71,52 @@ def pivoted(rows: Rows, name: str, pivot: Pivot | None) -> Rows:
         DataError: too few or too many series, names that would be used twice, a series that the model
             lacks, or several values of a covariate that is shared by all series.
     """
-    frame = rows.frame.with_columns(cs.float().fill_nan(None))
+    frame, schema = rows.frame.with_columns(cs.float().fill_nan(None)), rows.schema
     keys = rows.keys.select(pl.col(key).cast(pl.String) for key in rows.keys.columns).rows()
-    schema = rows.schema
     if pivot is None:
         pivot = _new_pivot(replace(rows, frame=frame), name, tuple(keys))
         schema = replace(schema, reasons=_reasons(schema, pivot))
     if unknown := ["/".join(key) for key in keys if key not in pivot.keys]:
         text = f"{name}: expected the series of the model, {listing(pivot.labels)}, found also "
         raise fault("keys", text + listing(unknown), "leave these out of the table, or fit again")
-    shared = [covariate for covariate, columns in pivot.covariates.items() if len(columns) == 1]
-    if varying := _varying(frame, shared):
-        text = (
-            f"{name}: column '{varying[0]}' differs between series at the same time; in the table of the "
-            "model all had one value"
-        )
-        raise fault("columns", text, "correct it, or fit the model again on such a table")
-    wide = pl.DataFrame({TIME: clock_of(rows)[0]}).with_columns(pl.lit(0, pl.UInt32).alias(SERIES))
-    for channel, key in enumerate(pivot.keys):
+    shared = {one: columns[0] for one, columns in pivot.covariates.items() if len(columns) == 1}
+    if varying := _varying(frame, [*shared]):
+        text = f"{name}: expected one value of '{varying[0]}' at each time, as the model was fitted to"
+        raise fault("columns", f"{text}, found several", "correct the column, or fit again")
+    first = (pl.col(one).drop_nulls().first().alias(column) for one, column in shared.items())
+    wide = frame.group_by(TIME).agg(first).sort(TIME).with_columns(pl.lit(0, pl.UInt32).alias(SERIES))
+    apart = {one: columns for one, columns in pivot.covariates.items() if one not in shared}
+    for columns in zip(pivot.keys, pivot.labels, *apart.values(), strict=True):
+        key, *new = columns
         own = frame.filter(pl.col(SERIES) == keys.index(key)) if key in keys else frame.clear()
-        made = {columns[channel]: one for one, columns in pivot.covariates.items() if one not in shared}
-        named = {
-            new: pl.col(old) for new, old in (made | {pivot.labels[channel]: pivot.target}).items()
-        }
-        wide = wide.join(own.select(TIME, **named), on=TIME, how="left", maintain_order="left")
-    first = frame.group_by(TIME).agg(pl.col(column).drop_nulls().first() for column in shared)
-    for covariate in shared:
-        column = first.select(TIME, pl.col(covariate).alias(pivot.covariates[covariate][0]))
-        wide = wide.join(column, on=TIME, how="left", maintain_order="left")
+        named = map(pl.Expr.alias, map(pl.col, (pivot.target, *apart)), new)
+        wide = wide.join(own.select(TIME, *named), on=TIME, how="left", maintain_order="left")
     return replace(rows, frame=wide, keys=pl.DataFrame(), schema=schema.pivoted(pivot))
 
 
 def _new_pivot(rows: Rows, name: str, keys: tuple[Names, ...]) -> Pivot:
-    schema = rows.schema
+    schema, expected = rows.schema, f"{name}: layout wide expects"
     if not 2 <= len(keys) <= MOST_CHANNELS:
-        text = f"{name}: layout wide expects 2 to {MOST_CHANNELS} series, found {len(keys)}"
-        raise fault("layout", f"{text}, named by {', '.join(schema.series)}", _DROP)
+        found = f"found {len(keys)}, named by {', '.join(schema.series)}"
+        raise fault("layout", f"{expected} 2 to {MOST_CHANNELS} series, {found}", _DROP)
     for key in rows.keys:
         if not (key.dtype in TEXT or key.dtype.is_integer()):
-            text = f"{name}: layout wide expects text or whole numbers as ids, found {key.dtype}"
-            raise fault("keys", f"{text} in column '{key.name}'", "write them as text")
+            text = f"{expected} text or whole numbers as ids, found {key.dtype} in column '{key.name}'"
+            raise fault("keys", text, "write them as text")
     pivot, covariates = Pivot(schema.series, schema.target[0], keys, {}), (*schema.known, *schema.past)
-    made = {
-        one: tuple(f"{one}/{label}" for label in pivot.labels)
-        for one in _varying(rows.frame, covariates)
-    }
-    pivot = replace(pivot, covariates={one: made.get(one, (one,)) for one in covariates})
-    taken = {schema.time}
-    for column in itertools.chain(pivot.labels, *pivot.covariates.values()):
-        if column in taken or "\0" in column:
+    made: dict[str, Names] = {one: (one,) for one in covariates}
+    made |= {one: tuple(f"{one}/{s}" for s in pivot.labels) for one in _varying(rows.frame, covariates)}
+    names = [schema.time or "", *pivot.labels, *itertools.chain(*made.values())]
+    for column in names:
+        if names.count(column) > 1 or "\0" in column:
             text = f"{name}: layout wide names columns by series, and '{column}' would be two of them"
             raise fault("names", text, "rename the series or the column")
-        taken.add(column)
-    return pivot
+    return replace(pivot, covariates=made)
 
 
 def _varying(frame: pl.DataFrame, names: Sequence[str]) -> list[str]:
     """Returns the columns that have several values at some time."""
-    several = [(pl.col(name).drop_nulls().n_unique() > 1).alias(name) for name in names]
-    at = frame.group_by(TIME).agg(several)
+    at = frame.group_by(TIME).agg(pl.col(names).drop_nulls().n_unique() > 1)
     return [name for name in names if at[name].any()]
 
 

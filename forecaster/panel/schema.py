@@ -6,6 +6,7 @@ JSON: unknown keys are ignored and absent ones have defaults.
 
 from __future__ import annotations
 
+import itertools
 import re
 from ast import literal_eval
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
 _PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
-_ENUM = "Enum(categories="
+_KEYS, _ENUM = re.compile(r"U?Int\d+|Categorical"), "Enum(categories="
 
 
 def holiday_columns(countries: Names) -> Names:
@@ -154,31 +155,27 @@ class Schema:
         """The roles of the table itself, where that was pivoted."""
         if self.pivot is None:
             return self
-        made = self.pivot.covariates.items()
-
-        def own(names: Names) -> Names:
-            return tuple(name for name, columns in made if columns[0] in names)
-
-        roles: dict[str, Any] = {role: own(getattr(self, role)) for role in _SPREAD}
-        target = (self.pivot.target,)
-        return replace(self, pivot=None, series=self.pivot.series, target=target, **roles)
+        roles: dict[str, Any] = {"series": self.pivot.series, "target": (self.pivot.target,)}
+        for role in _SPREAD:
+            first = ((name, columns[0]) for name, columns in self.pivot.covariates.items())
+            roles[role] = tuple(name for name, column in first if column in getattr(self, role))
+        return replace(self, pivot=None, **roles)
 
     def pivoted(self, pivot: Pivot) -> Schema:
         """Returns the roles of the columns that a pivot makes of a long table with these roles."""
-        made = pivot.covariates
-        roles: dict[str, Any] = {
-            role: tuple(column for name in getattr(self, role) for column in made.get(name, ()))
-            for role in _SPREAD
-        }
-        return replace(self, pivot=pivot, series=(), target=pivot.labels, static=(), **roles)
+        roles: dict[str, Any] = {"series": (), "target": pivot.labels, "static": ()}
+        for role in _SPREAD:
+            made = (pivot.covariates.get(name, ()) for name in getattr(self, role))
+            roles[role] = tuple(itertools.chain(*made))
+        return replace(self, pivot=pivot, **roles)
 
     @property
     def channel_keys(self) -> pl.DataFrame:
         """Key columns of a pivoted table in the caller's names and dtypes, a row per channel."""
         if self.pivot is None:
             return pl.DataFrame()
-        columns = zip(self.pivot.series, zip(*self.pivot.keys, strict=True), strict=True)
-        return pl.DataFrame([_ids(name, ids, self.dtypes.get(name, "")) for name, ids in columns])
+        text = pl.DataFrame(self.pivot.keys, schema=self.pivot.series, orient="row")
+        return pl.DataFrame([_typed(ids, self.dtypes.get(ids.name, "")) for ids in text])
 
     @property
     def columns(self) -> Names:
@@ -321,14 +318,13 @@ _SPREAD = ("known", "past", "categorical")
 """Roles that a pivot keeps."""
 
 
-def _ids(name: str, ids: Names, dtype: str) -> pl.Series:
-    """Returns ids as the dtype of the caller's column; as text where that cannot hold them."""
-    text = pl.Series(name, ids, dtype=pl.String)
-    kind: Any = getattr(pl, dtype.partition("(")[0], pl.String)
+def _typed(ids: pl.Series, dtype: str) -> pl.Series:
+    """Returns ids as the caller's dtype; as text where that does not hold all of them."""
+    kind: Any = getattr(pl, dtype, pl.String) if _KEYS.fullmatch(dtype) else pl.String
     if dtype.startswith(_ENUM):
         kind = pl.Enum(literal_eval(dtype.removeprefix(_ENUM).removesuffix(")")))
-    typed = text.cast(kind, strict=False)
-    return text if typed.null_count() else typed
+    typed = ids.cast(kind, strict=False)
+    return ids if typed.null_count() else typed
 
 
 def _check_sound(schema: Schema) -> None:
@@ -337,13 +333,10 @@ def _check_sound(schema: Schema) -> None:
     if not schema.target or any(len(set(some)) < len(some) for some in (names, schema.series)):
         raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
     if (pivot := schema.pivot) is not None:
-        made = [column for columns in pivot.covariates.values() for column in columns]
         counts = {len(columns) for columns in pivot.covariates.values()} - {1, len(pivot.keys)}
-        keys = {len(key) for key in pivot.keys} - {len(pivot.series)}
-        if pivot.labels != schema.target or sorted(made) != sorted(schema.known + schema.past):
-            raise ValueError("the pivot has other columns than the roles")
-        if counts or keys or not pivot.series:
-            raise ValueError("the pivot has keys or covariates of another number than channels")
+        counts |= {len(key) for key in pivot.keys} - {len(pivot.series)}
+        if counts or schema != schema.as_read.pivoted(pivot):
+            raise ValueError("the pivot makes other columns than those with a role")
     for part, dtype in schema.time_parts.values():
         if part not in PARTS or not _PLAIN.fullmatch(dtype):
             raise ValueError(f"time_parts holds {(part, dtype)}")

@@ -203,10 +203,8 @@ def test_a_table_that_does_not_fit_the_model_is_refused(tmp_path):
         "expected the series of the model, 1, 2, 10, found also 3; leave these out of the table, or "
     )
     refused(FRAME + message + "fit again$", unknown, schema=schema)
-    message = (
-        "column 'temp' differs between series at the same time; in the table of the model all had one "
-    )
-    message += "value; correct it, or fit the model again on such a table$"
+    message = "expected one value of 'temp' at each time, as the model was fitted to, found several; "
+    message += "correct the column, or fit again$"
     refused(FRAME + message, table.assign(temp=table["temp"] + table["shop"]), schema=schema)
 
 

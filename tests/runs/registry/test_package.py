@@ -25,7 +25,7 @@ TABLES = {
     "channels": ({"day": DAYS, "y": VALUE, "z": VALUE}, {"target": ("y", "z"), "layout": "wide"}),
     "channels as series": ({"day": DAYS, "y": VALUE, "z": VALUE}, {"layout": "long"}),
     "series as channels": (
-        {"shop": [1, 2] * ROWS, "day": np.repeat(DAYS, 2), "y": VALUE * 2},
+        {"shop": [1] * ROWS + [2] * ROWS, "day": DAYS * 2, "y": VALUE * 2},
         {"series": ("shop",), "layout": "wide"},
     ),
     "numbered series": ({"shop": [7] * ROWS, "day": DAYS, "y": VALUE}, {"series": ("shop",)}),
