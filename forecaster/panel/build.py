@@ -165,7 +165,8 @@ def build_panel(
         order: Order | None = None
         if schema is None:
             schema, table, order = infer_schema(table, data, future, covariates)
-            schema = without_statics(schema, table.name)
+            if schema.pivots:
+                schema = without_statics(schema, table.name)
             written = table.with_ids(schema.series)
             if not written.frame.equals(table.frame):
                 table, order = written, None

@@ -26,13 +26,11 @@ _DROP = "drop --layout to forecast each series by itself"
 
 
 def without_statics(schema: Schema, name: str) -> Schema:
-    """Returns the roles of a long table that is pivoted; any others as they are.
+    """Returns the roles of a long table that is to be pivoted.
 
     Raises:
         DataError: the table, of this name, has labels, several targets or no times.
     """
-    if not schema.pivots:
-        return schema
     where = f"{name}: layout wide of several series"
     if schema.label is not None:
         text = f"{where} has no labels, but '{schema.label}' is a column of labels (--label)"
