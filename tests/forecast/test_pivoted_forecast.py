@@ -132,3 +132,10 @@ def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path):
     assert np.array_equal(rows["forecast"], expected["forecast"])
     assert rows["store"].to_list() == expected["store"].to_list()
     assert "→ quantiles" in model.export_onnx(tmp_path / "model.onnx")
+
+
+def test_a_series_that_begins_late_is_a_channel_like_any_other():
+    table = tiny.shop(400).filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(340)))
+    options = {"horizon": tiny.HORIZON, "config": tiny.TINY, "quiet": True, "layout": "wide"}
+    rows = fc.fit(table, **options).predict(table).frame
+    assert rows["status"].unique().to_list() == ["ok"] and len(rows) == 3 * tiny.HORIZON
