@@ -100,8 +100,8 @@ class DataConfig(Section):
     """Further periods, in steps, whose phase the network reads beside those of the calendar. Null = none;
     without timestamps, found in the data."""
     layout: Literal["wide", "long", "rows"] | None = None
-    """wide: one column per channel; long: rows of many series; rows: one row per series. Null = wide or
-    long, inferred."""
+    """wide: channels of one series, as columns or, in a long table, as series; long: rows of many series;
+    rows: one row per series. Null = wide or long, inferred."""
     delimiter: str | None = None
     """Delimiter of a CSV file: a character, or tab. Null = inferred."""
     decimal: Literal[".", ","] | None = None

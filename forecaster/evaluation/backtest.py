@@ -110,7 +110,7 @@ class Backtest(Result):
         """A row per (series, lead, cutoff or channel) and model with the metrics of its cells.
 
         Args:
-            axis: "series" (keyed in the caller's own columns), "lead", "cutoff" or "channel".
+            axis: "series" or "channel" (keyed in the caller's own columns), "lead" or "cutoff".
 
         Returns:
             The caller's kind of frame: key columns, `model`, `cells` (number scored) and the metrics;
@@ -139,13 +139,15 @@ class Backtest(Result):
         if axis == "lead":
             lead = np.arange(1, horizon + 1, dtype=np.int32)
             return {"lead": lead}, {name: one.by_lead() for name, one in self.tallies.items()}
-        if axis == "channel":
-            targets = np.array(panel.schema.target, dtype=object)
-            return {"channel": targets}, {name: one.by_channel() for name, one in self.tallies.items()}
+        pivoted = panel.schema.pivot is not None
+        if axis == "channel" or (axis == "series" and pivoted):
+            own = panel.schema.channel_keys
+            targets = {"channel": np.array(panel.schema.target, dtype=object)}
+            keys: dict[str, Any] = {column.name: column for column in own} if pivoted else targets
+            return keys, {name: one.by_channel() for name, one in self.tallies.items()}
         if axis not in get_args(Axis):
             raise ConfigError(f"by {axis!r}: expected one of {', '.join(get_args(Axis))}")
         series, cutoff = windows_of(self.forecasts)
-        keys: dict[str, Any]
         if axis == "cutoff":
             groups, group = np.unique(cutoff, return_inverse=True)
             keys = {"cutoff": panel.stamps(groups, "cutoff")}

@@ -130,7 +130,8 @@ class Forecast(Result):
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
         times = [*self.panel.schema.time_parts] or [self.panel.schema.time or "time"]
-        keys = [*self.panel.schema.series, *(["channel"] if self.panel.n_channels > 1 else [])]
+        several = self.panel.n_channels > 1 and self.panel.schema.pivot is None
+        keys = [*self.panel.schema.key_columns, *(["channel"] if several else [])]
         # Times may be text in the caller's format, which does not sort as time does.
         at = np.repeat(self.time, self.panel.n_channels, axis=0).reshape(-1)
         rows = self.rows.with_columns(**{"\0at": at})

@@ -25,6 +25,7 @@ from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, 
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
+from forecaster.panel.pivoted import clock_of, pivoted, without_statics
 from forecaster.panel.resample import resampled
 from forecaster.panel.roles import check_schema, comparable_times, infer_schema
 from forecaster.panel.rows import (
@@ -64,7 +65,7 @@ def open_panel(
 
 
 def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
-    own = {} if schema is None else {"series": schema.series, "time": schema.time}
+    own = {} if schema is None else {"series": schema.key_columns, "time": schema.time}
     reading = data.model_copy(update=own)
     return read_tables(sources, reading, None if schema is None else schema.decimals)
 
@@ -96,6 +97,7 @@ def with_roles_until(
 def _schema_until(
     schema: Schema, source: object, data: DataConfig, covariates: object | None, until: int
 ) -> Schema:
+    pivot, schema = schema.pivot, schema.as_read
     target, keys = schema.target_columns, schema.key_columns
     declared = {
         "time": schema.time or "row",
@@ -125,7 +127,8 @@ def _schema_until(
     others = {name: cut(other) for name, other in tables.items()}
     found = infer_schema(cut(table), data.model_copy(update=declared), **others).schema
     roles = {name: getattr(found, name) for name in own}
-    return replace(schema, **roles) if roles != own else schema
+    schema = replace(schema, **roles) if roles != own else schema
+    return schema if pivot is None else schema.pivoted(pivot)
 
 
 def build_panel(
@@ -156,11 +159,14 @@ def build_panel(
         holidays = (data.holidays or ()) if schema is None else schema.holidays
         if holidays:
             check_holidays(holidays, given)
+        pivot, schema = (None, None) if schema is None else (schema.pivot, schema.as_read)
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
         if schema is None:
             schema, table, order = infer_schema(table, data, future, covariates)
+            if schema.pivots:
+                schema = without_statics(schema, table.name)
             written = table.with_ids(schema.series)
             if not written.frame.equals(table.frame):
                 table, order = written, None
@@ -173,10 +179,13 @@ def build_panel(
         faults = Faults()
         rows = main_rows(table, schema, data, order)
         with faults:
-            calendar, regular = find_calendar(rows.schema, data, [rows.layout()])
+            layout = clock_of(rows) if schema.pivots else rows.layout()
+            calendar, regular = find_calendar(rows.schema, data, [layout])
         rows = joined(rows, data, covariates, future, faults)
         notes += rows.notes
         refuse_errors([*rows.notes, *faults.found])
+        if schema.pivots:
+            rows = pivoted(rows, table.name, pivot)
         if data.resample is not None:
             rows, calendar, note = resampled(rows, calendar, data)
             regular, notes = True, [*notes, note]

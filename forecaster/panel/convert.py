@@ -38,6 +38,7 @@ from forecaster.panel.frames import (
 from forecaster.panel.holidays import check_holidays
 from forecaster.panel.numbers import Decimals
 from forecaster.panel.panel import Panel
+from forecaster.panel.pivoted import check_storable
 from forecaster.panel.resample import resampled
 from forecaster.panel.roles import (
     MOST_CATEGORIES,
@@ -127,6 +128,7 @@ def convert_table(
             sample = sample_of(scan, PART)
         tables = read_tables(sources, data, decimals)
         schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
+        check_storable(schema, scan.name)
         schema = replace(schema, time_parts=scan.time_parts)
         covariates, future = (
             None if name not in tables else tables[name].with_ids(schema.series) for name in sources
@@ -144,6 +146,7 @@ def convert_table(
             return open_store(folder)
     tables = read_tables({"table": source} | sources, data, decimals)
     panel = build_panel(tables.pop("table"), data, schema=None, **tables)
+    check_storable(panel.schema, panel.name)
     return write_store(panel, folder, data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,15 @@ _START = datetime(2024, 1, 31)  # a month's end, so that steps of month ends are
 
 
 def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
-    """Returns one series of `history` rows with targets and `horizon` rows of its future without."""
+    """Returns one series of `history` rows with targets and `horizon` rows of its future without.
+
+    Where series are channels, it is that of each.
+    """
+    if (pivot := schema.pivot) is not None:
+        own = {name: schema.categories.get(made[0], ()) for name, made in pivot.covariates.items()}
+        one = example_table(replace(schema.as_read, categories=own), history, horizon)
+        keys = schema.channel_keys.rows(named=True)
+        return pl.concat(one.with_columns(**{k: pl.lit(v) for k, v in key.items()}) for key in keys)
     rows, columns = history + horizon, dict[str, Any]()
     for name in schema.key_columns:
         columns[name] = [1 if "Int" in schema.dtypes.get(name, "") else "A"] * rows

@@ -119,6 +119,11 @@ class Panel:
             )
         if first >= 0:
             return first
+        if self.schema.pivot is not None and label in self.schema.target:
+            text = f"{self.name}: series '{label}' is a channel here (layout wide)"
+            raise DataError(
+                f"{text}; leave out --only and select its rows, or explain it with --channel"
+            )
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
@@ -348,13 +353,17 @@ class Panel:
             series: int64 [n], numbers of series.
             time: int64 [n].
             columns: further arrays [n] in order; `cutoff` holds times and comes before the time
-                column. NaN and `NO_TIME` become null. Where channels were made series, the key
-                already is the channel, and `channel` is left out.
+                column. NaN and `NO_TIME` become null. Where channels were made series, or series
+                channels, the key is the channel, and `channel` is left out.
 
         Raises:
             DataError: a column's name is already a key's.
         """
         made: list[pl.Series] = list(self.keys[series]) if self.keys.width else []
+        if self.schema.pivot is not None and "channel" in columns:
+            channels = pl.Series(columns.pop("channel"))
+            names = self.schema.target
+            made = [*self.schema.channel_keys[channels.replace_strict(names, range(len(names)))]]
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
         stamps = self.stamps(time, self.schema.time or "time")

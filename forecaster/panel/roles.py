@@ -85,11 +85,6 @@ def infer_schema(
         if time is not None:
             table, times = comparable_times(table, time, data)
         series, reason, order = find_series(table, time, declared, times)
-    if data.layout == "wide" and series:
-        raise DataError(
-            f"{table.name}: layout wide expects one row per time, but {', '.join(series)} names "
-            "several series; drop --layout, or pivot the table to one column per series"
-        )
     reasons |= dict.fromkeys(series, reason)
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
     for name in date_like(own):
@@ -115,7 +110,7 @@ def infer_schema(
     categorical, coded = _find_categorical(pool, counts, data)
     reasons |= {name: f"{reasons[name]}; looks like codes" for name in coded}
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
-    layout = "long" if series or melted else data.layout or "wide"
+    layout = "long" if melted or (series and data.layout != "wide") else data.layout or "wide"
     schema = Schema(
         time=time,
         time_dtype=time_dtype,

@@ -6,7 +6,9 @@ JSON: unknown keys are ignored and absent ones have defaults.
 
 from __future__ import annotations
 
+import itertools
 import re
+from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -23,11 +25,31 @@ from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
 _PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
+_KEYS, _ENUM = re.compile(r"U?Int\d+|Categorical"), "Enum(categories="
 
 
 def holiday_columns(countries: Names) -> Names:
     """Returns the names of the covariates made of countries' holidays: holiday; holiday_DE, holiday_FR."""
     return ("holiday",) if len(countries) == 1 else tuple(f"holiday_{name}" for name in countries)
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """How the series of a long table became the channels of one series."""
+
+    series: Names
+    """Columns of the table that together name a series."""
+    target: str
+    """Column to forecast."""
+    keys: tuple[Names, ...]
+    """Key of each channel as text: a value for each column of `series`."""
+    covariates: dict[str, Names]
+    """Columns that each covariate became: one for all channels, or one per channel in their order."""
+
+    @property
+    def labels(self) -> Names:
+        """Names of the channels: those of the series."""
+        return tuple("/".join(key) for key in self.keys)
 
 
 @dataclass(frozen=True)
@@ -84,6 +106,8 @@ class Schema:
     """Further cycles, in steps: declared, or found in training rows."""
     melted: Names = ()
     """Columns of a wide table that were made series of one channel each (layout "long")."""
+    pivot: Pivot | None = None
+    """How a long table was pivoted (layout "wide"); the roles above are then those of its columns made."""
 
     @property
     def known_numeric(self) -> Names:
@@ -114,12 +138,44 @@ class Schema:
     @property
     def key_columns(self) -> Names:
         """Columns of the table itself that name a series."""
-        return () if self.melted else self.series
+        return () if self.melted else self.as_read.series
 
     @property
     def target_columns(self) -> Names:
         """Columns of the table itself to forecast."""
-        return self.melted or self.target
+        return self.melted or self.as_read.target
+
+    @property
+    def pivots(self) -> bool:
+        """Whether these are the roles of a long table that has to be pivoted."""
+        return self.layout == "wide" and bool(self.series)
+
+    @property
+    def as_read(self) -> Schema:
+        """The roles of the table itself, where that was pivoted."""
+        if self.pivot is None:
+            return self
+        roles: dict[str, Any] = {"series": self.pivot.series, "target": (self.pivot.target,)}
+        for role in _SPREAD:
+            first = ((name, columns[0]) for name, columns in self.pivot.covariates.items())
+            roles[role] = tuple(name for name, column in first if column in getattr(self, role))
+        return replace(self, pivot=None, **roles)
+
+    def pivoted(self, pivot: Pivot) -> Schema:
+        """Returns the roles of the columns that a pivot makes of a long table with these roles."""
+        roles: dict[str, Any] = {"series": (), "target": pivot.labels, "static": ()}
+        for role in _SPREAD:
+            made = (pivot.covariates.get(name, ()) for name in getattr(self, role))
+            roles[role] = tuple(itertools.chain(*made))
+        return replace(self, pivot=pivot, **roles)
+
+    @property
+    def channel_keys(self) -> pl.DataFrame:
+        """Key columns of a pivoted table in the caller's names and dtypes, a row per channel."""
+        if self.pivot is None:
+            return pl.DataFrame()
+        text = pl.DataFrame(self.pivot.keys, schema=self.pivot.series, orient="row")
+        return pl.DataFrame([_typed(ids, self.dtypes.get(ids.name, "")) for ids in text])
 
     @property
     def columns(self) -> Names:
@@ -148,7 +204,7 @@ class Schema:
         alone = marks.pop() if len(marks) == 1 else ""
         # In layout "rows" the values have the names of the table's many columns.
         others = alone if self.layout == "rows" else ""
-        columns = dict.fromkeys(self.numbers, alone) | self.decimal
+        columns = dict.fromkeys(self.as_read.numbers, alone) | self.decimal
         return Decimals(columns, others, ", as the model or the other tables have it")
 
     @cached_property
@@ -193,6 +249,8 @@ class Schema:
             ConfigError: a role has another number of columns than the model was fitted with, or the
                 step or layout differs.
         """
+        if self.pivot is not None:
+            return self._pivot_renamed(self.pivot, data)
         names: dict[str, str] = {}
         for role in COLUMN_LISTS:
             given, own = getattr(data, role), getattr(self, role)
@@ -229,8 +287,19 @@ class Schema:
             new[facts] = {names.get(name, name): fact for name, fact in getattr(self, facts).items()}
         return replace(self, time=data.time if data.time not in (None, "row") else self.time, **new)
 
+    def _pivot_renamed(self, pivot: Pivot, data: DataConfig) -> Schema:
+        """Returns the schema for a long table with other column names; channels keep theirs."""
+        read = self.as_read
+        new = read.renamed(data)
+        names = dict(zip(read.known + read.past, new.known + new.past, strict=True))
+        made = {names[name]: columns for name, columns in pivot.covariates.items()}
+        pivot = replace(pivot, series=new.series, target=new.target[0], covariates=made)
+        return replace(self, pivot=pivot, time=new.time, decimal=new.decimal, dtypes=new.dtypes)
+
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
+        if self.pivot is not None:
+            return self.as_read.rows()
         known = (*self.known, *holiday_columns(self.holidays))
         roles = {"label": self.label_columns, "target": self.target_columns, "known": known}
         roles |= {"past": self.past, "static": self.static}
@@ -245,11 +314,29 @@ class Schema:
         return [(*row, self.reasons.get(row[0], "")) for row in found]
 
 
+_SPREAD = ("known", "past", "categorical")
+"""Roles that a pivot keeps."""
+
+
+def _typed(ids: pl.Series, dtype: str) -> pl.Series:
+    """Returns ids as the caller's dtype; as text where that does not hold all of them."""
+    kind: Any = getattr(pl, dtype, pl.String) if _KEYS.fullmatch(dtype) else pl.String
+    if dtype.startswith(_ENUM):
+        kind = pl.Enum(literal_eval(dtype.removeprefix(_ENUM).removesuffix(")")))
+    typed = ids.cast(kind, strict=False)
+    return ids if typed.null_count() else typed
+
+
 def _check_sound(schema: Schema) -> None:
     """Raises a ValueError for a stored schema that contradicts itself."""
     names = schema.target + schema.known + schema.past + schema.static + schema.label_columns
     if not schema.target or any(len(set(some)) < len(some) for some in (names, schema.series)):
         raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
+    if (pivot := schema.pivot) is not None:
+        counts = {len(columns) for columns in pivot.covariates.values()} - {1, len(pivot.keys)}
+        counts |= {len(key) for key in pivot.keys} - {len(pivot.series)}
+        if counts or schema != schema.as_read.pivoted(pivot):
+            raise ValueError("the pivot makes other columns than those with a role")
     for part, dtype in schema.time_parts.values():
         if part not in PARTS or not _PLAIN.fullmatch(dtype):
             raise ValueError(f"time_parts holds {(part, dtype)}")

@@ -33,6 +33,7 @@ from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
 from forecaster.panel.panel import Panel
+from forecaster.panel.pivoted import check_storable
 from forecaster.panel.schema import Schema
 
 FORMAT = 2
@@ -265,6 +266,8 @@ def stored_panel(
         return panel.with_cycles(*panel.schema.cycles(data))
     if schema.label is None:
         panel = panel.without_label()
+    if schema.pivot != panel.schema.pivot:
+        check_storable(schema, str(source))
     found += _contradictions(source, schema.settings(), panel.schema.settings(), "the model has")
     axes = [
         f"{'' if one.regular else 'ir'}regular rows and {one.time_zone or 'no time zone'}"

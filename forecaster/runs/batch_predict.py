@@ -46,6 +46,7 @@ from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
+from forecaster.panel.pivoted import check_storable
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
 from forecaster.runs.processes import Child, Parent, ready
@@ -247,6 +248,7 @@ def _opened(
     need, free = needed_memory(source, artifact.schema), free_memory()
     if need <= _FREE_SHARE * free:
         return source.panel(artifact), ""
+    check_storable(artifact.schema, str(source.data))
     if not alone:
         raise ConfigError(
             f"{source.data}: needs some {need / 1e9:.1f} GB in memory, {free / 1e9:.1f} are free: "

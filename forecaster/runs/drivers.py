@@ -174,7 +174,7 @@ def _selected(
     for _ in range(min(MOST_DRIVERS, len(near))):
         size = gram.diagonal()
         left &= size > least
-        if not left.any():
+        if not shared[left].any():  # nothing is left, or nothing is missed
             break
         best = int(np.argmax((shared**2).sum(axis=1) / np.where(left, size, np.inf)))
         along, length = gram[:, best].copy(), size[best]

@@ -127,7 +127,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
 
 def settled_data(panel: Panel, config: Config) -> dict[str, Any]:
     """Returns how the table of a plan is read: its roles, step and season settled."""
-    schema = panel.schema
+    schema = panel.schema.as_read
     roles = ("series", "target", "known", "past", "static", "layout")
     return (
         config.data.model_dump()

@@ -171,7 +171,7 @@ def signature_of(artifact: Artifact[Any]) -> Any:
     from mlflow.types import Schema as Columns
     from mlflow.types.schema import AnyType
 
-    schema, model = artifact.schema, artifact.plan.model
+    schema, model = artifact.schema.as_read, artifact.plan.model
     number, whole, text = DataType.double, DataType.long, DataType.string
     clock = whole if schema.time_dtype == "integer" else AnyType()
 
@@ -201,7 +201,8 @@ def signature_of(artifact: Artifact[Any]) -> Any:
         params, has_mean = [*params, ParamSpec("seed", whole, 0)], True
     levels = ["forecast", *["mean"] * has_mean, *(f"q{level:g}" for level in model.quantile_levels)]
     given = [*keys, ("cutoff", clock), *times, ("lead", DataType.integer)]
-    given += [("channel", text), *((name, number) for name in levels), ("status", text)]
+    channel = [] if schema.pivots else [("channel", text)]
+    given += [*channel, *((name, number) for name in levels), ("status", text)]
     return ModelSignature(inputs=inputs, outputs=columns(given), params=ParamSchema(params))
 
 

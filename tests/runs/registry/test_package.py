@@ -24,6 +24,10 @@ TABLES = {
     "one series": ({"day": DAYS, "y": VALUE}, {}),
     "channels": ({"day": DAYS, "y": VALUE, "z": VALUE}, {"target": ("y", "z"), "layout": "wide"}),
     "channels as series": ({"day": DAYS, "y": VALUE, "z": VALUE}, {"layout": "long"}),
+    "series as channels": (
+        {"shop": [1] * ROWS + [2] * ROWS, "day": DAYS * 2, "y": VALUE * 2},
+        {"series": ("shop",), "layout": "wide"},
+    ),
     "numbered series": ({"shop": [7] * ROWS, "day": DAYS, "y": VALUE}, {"series": ("shop",)}),
     "whole numbers": ({"step": list(range(ROWS)), "y": VALUE}, {"time": "step", "freq": "1i"}),
     "no time": ({"y": VALUE}, {"time": "row"}),
@@ -49,7 +53,7 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
         panel.schema, plan, network.shape, Ensemble([network], [1.0]).eval(), 0, "table", "print"
     )
     example = example_of(artifact)
-    assert len(example) == 8 + 4
+    assert len(example) == (8 + 4) * (2 if kind == "series as channels" else 1)
     again = open_panel(example, plan.data, schema=panel.schema)
     forecast = Predictor(artifact).predict(again)
     assert set(forecast.status) == {"ok"}
