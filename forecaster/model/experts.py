@@ -6,8 +6,8 @@
 The weights of a lead are the softmax of −6 · (error / least error − 1), which tends to equal weights where
 few earlier cutoffs are known, less the same of the errors of that lead on training windows times 12, where
 these are many, with a history cut to one as short (in the classes of `Experts.longest`). Training windows
-also choose both factors. An error counts only leads up to the cutoff of the window. All experts commute with y → a·y + b, but for `tsb`, which commutes with a only and
-is used on intermittent channels alone.
+also choose both factors. An error counts only leads up to the cutoff of the window. All experts commute
+with y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
 the window's own last · S season · H lead · E expert · P ETS candidate · Q quantile level.
