@@ -332,6 +332,8 @@ def _check_sound(schema: Schema) -> None:
     names = schema.target + schema.known + schema.past + schema.static + schema.label_columns
     if not schema.target or any(len(set(some)) < len(some) for some in (names, schema.series)):
         raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
+    if schema.as_read.pivots != (schema.pivot is not None):
+        raise ValueError(f"layout {schema.layout} of series {schema.as_read.series} without its pivot")
     if (pivot := schema.pivot) is not None:
         counts = {len(columns) for columns in pivot.covariates.values()} - {1, len(pivot.keys)}
         counts |= {len(key) for key in pivot.keys} - {len(pivot.series)}

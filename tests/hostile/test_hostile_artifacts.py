@@ -111,6 +111,12 @@ def test_only_a_plain_name_is_taken_for_a_member(saved, name):
         fc.load(saved)
 
 
+def test_a_layout_that_the_columns_contradict_is_refused(saved):
+    _put(saved, "contract.json", "columns", "layout", "wide")
+    with pytest.raises(fc.ArtifactError, match=r"contract.json: damaged \(layout wide of series "):
+        fc.load(saved)
+
+
 BILLIONS = {
     "layers": ("encoder_layers", 10**9, "less than or equal to 1000 (got 1000000000)"),
     "width": ("width", 10**9, "less than or equal to 65536 (got 1000000000)"),
