@@ -23,6 +23,7 @@ from forecaster.errors import ConfigError, nearest
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
 """Roles that several columns may share."""
 _MOST_FAULTS = 30
+_LONGEST_MESSAGE = 600  # characters
 _MOST_BYTES = 1 << 20
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COMMENT_COLUMN = 30
@@ -552,6 +553,8 @@ def _explain(fault: Any) -> str:
         hint = f", did you mean '{near}'?" if near else ""
         return f"{name}: unknown setting{hint} (got {found})"
     message = fault["msg"].removeprefix("Value error, ")
+    if len(message) > _LONGEST_MESSAGE:  # a setting may be of any length
+        message = f"{message[:_LONGEST_MESSAGE]}…"
     if fault["type"] == "value_error":
         return f"{name}: {message}"
     return f"{name}: {message} (got {found})"

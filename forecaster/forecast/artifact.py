@@ -35,6 +35,7 @@ from forecaster.files import atomic_folder
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.experts import check_experts
 from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
@@ -336,8 +337,7 @@ def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, S
         if abs(sum(contract.weights) - 1) > 1e-3:
             raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
     model = plan.model
-    if "linear" in model.experts and not model.lookbacks:
-        raise ValueError(f"{PLAN}: a linear forecast needs lookbacks")
+    check_experts(model)
     if "linear" in model.experts and model.linear_phases > 1 and not shape.cycles:
         raise ValueError(f"{PLAN}: linear_phases {model.linear_phases}, and no calendar cycle")
     for name, count in asdict(_shape(schema, schema.calendar, plan.horizon)).items():

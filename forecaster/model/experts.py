@@ -85,6 +85,28 @@ GENERAL = tuple(
 """Experts of any table; those above are of a season, and of a second one."""
 
 
+def check_experts(config: ModelPlan) -> None:
+    """Raises a ValueError for a stored plan whose experts have no season, or too short a history."""
+    (season, second), names = config.seasons, {*config.experts}
+    needed = [
+        ("seasons", season > 1, SEASONAL),
+        ("seasons", second > 0, SECOND),
+        ("memory", config.memory >= 3 * season, ["growing_season"]),
+        ("memory", config.memory >= 2 * season, config.experts),
+        ("drivers", config.drivers, ["arx"]),
+        ("lookbacks", config.lookbacks, ["linear", "arx"]),
+        (
+            "history_length",
+            config.history_length >= max(config.memory, second) + CUTOFFS * config.cutoff_spacing,
+            config.experts,
+        ),
+    ]
+    for setting, suits, those in needed:
+        if not suits and (lacking := names.intersection(those)):
+            found = getattr(config, setting)
+            raise ValueError(f"{setting} {found} does not suit experts {', '.join(sorted(lacking))}")
+
+
 class Pool(NamedTuple):
     """Forecasts of the experts of each row, scaled units."""
 
