@@ -3,10 +3,10 @@
     history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts   [R, H, E]
                         └─▶ experts at eight earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
 
-The weights of a lead are the softmax of −6 · (error / least error − 1), which tends to equal weights where
-few earlier cutoffs are known, less the same of the errors of that lead on training windows times 12, where
+The weights of a lead are the softmax of −s · (error / least error − 1), which tends to equal weights where
+few earlier cutoffs are known, less t times the same of the errors of that lead on training windows, where
 these are many, with a history cut to one as short (in the classes of `Experts.longest`). Training windows
-also choose both factors. An error counts only leads up to the cutoff of the window. All experts commute
+choose s and t near 6 and 12. An error counts only leads up to the cutoff of the window. All experts commute
 with y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
@@ -95,6 +95,7 @@ def check_experts(config: ModelPlan) -> None:
         ("memory", config.memory >= 2 * season, config.experts),
         ("drivers", config.drivers, ["arx"]),
         ("lookbacks", config.lookbacks, ["linear", "arx"]),
+        ("linear_lags", max((0, *config.linear_lags)) <= config.context_length, ["linear", "arx"]),
         (
             "history_length",
             config.history_length >= max(config.memory, second) + CUTOFFS * config.cutoff_spacing,
@@ -114,8 +115,14 @@ class Pool(NamedTuple):
     """[R, H, E]"""
     error: Tensor
     """[R, E] mean absolute error at earlier cutoffs; 0 where none is known."""
-    logits: Tensor
-    """[R, H, E] of the weights; −inf: the expert cannot be formed."""
+    formed: Tensor
+    """[R, E] whether there is history enough for the expert."""
+    worse: Tensor
+    """[R, E] `error` over the least − 1, shrunk to 0 where few earlier cutoffs are known."""
+    of_table: Tensor
+    """[R, H, E] the same of errors on training windows."""
+    sharpness: Tensor
+    """[R, 2] of the weights by `worse`, and by `of_table`."""
     known: Tensor
     """[R] earlier cutoffs that `error` is of, a partly known one as a fraction."""
     scatter: Tensor
@@ -127,8 +134,11 @@ class Pool(NamedTuple):
 
     @property
     def weights(self) -> Float[Tensor, "R H E"]:
-        """They sum to 1."""
-        return self.logits.softmax(dim=-1)
+        """They sum to 1; 0: the expert cannot be formed."""
+        own, of_table = self.sharpness[..., None].unbind(dim=1)
+        logits = -(own * self.worse)[:, None] - of_table[..., None] * self.of_table
+        logits = logits.clamp(min=-_MOST_LOGIT)
+        return logits.masked_fill(~self.formed[:, None], -torch.inf).softmax(dim=-1)
 
     def mean(self) -> Float[Tensor, "R H"]:
         """Returns the weighted mean of the experts."""
@@ -243,14 +253,11 @@ class Experts(nn.Module):
         worse = (error + _TINY) / (least + _TINY) - 1
         trust = (count / (count + 1))[:, None]
         bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
-        own_sharpness, of_table = self.sharpness[bucket].unbind(dim=1)
-        logits = -own_sharpness[:, None] * trust * worse
-        logits = logits[:, None] - of_table[:, None, None] * self.worse[bucket]
-        logits = logits.clamp(min=-_MOST_LOGIT)
-        logits = torch.where(formed[:, None], logits, -torch.inf)
         width = self.width[inputs.channel].flatten()
         forecasts = now[:, :, 0].permute(1, 2, 0)
-        return Pool(forecasts, error, logits, count, self._scatter(filled, own), bucket, width)
+        of_table = (self.worse[bucket], self.sharpness[bucket])
+        scatter = self._scatter(filled, own)
+        return Pool(forecasts, error, formed, worse * trust, *of_table, count, scatter, bucket, width)
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""

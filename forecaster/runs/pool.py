@@ -259,10 +259,7 @@ def _learn_errors(
         experts.worse[bucket] = worse
         if whole:
             experts.sharpness[bucket] = _sharpness(seen, worse, apart)
-        seen = [
-            (own._replace(logits=_logits(own, worse, experts.sharpness[bucket])), actual)
-            for own, actual in seen
-        ]
+        seen = [(_weighed(own, worse, experts.sharpness[bucket]), actual) for own, actual in seen]
         if whole:
             experts.width.copy_(_widths(experts.width, seen, channels, apart))
             seen = [
@@ -296,7 +293,7 @@ def _worse(seen: Sequence[tuple[Pool, Tensor]], *, whole: bool) -> Tensor:
         if whole:
             missed.append(error / pool.scatter[:, None, None])
         else:
-            error = error.masked_fill(pool.logits.isinf(), torch.nan).nanmean(dim=1, keepdim=True)
+            error = error.masked_fill(~pool.formed[:, None], torch.nan).nanmean(dim=1, keepdim=True)
             missed.append(error / error.nanmean(dim=2, keepdim=True))
     mean = torch.cat(missed).nanmean(dim=0)
     least = mean.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
@@ -329,17 +326,16 @@ def _sharpness(seen: Sequence[tuple[Pool, Tensor]], worse: Tensor, apart: float)
 
 def _huber(pool: Pool, actual: Tensor, worse: Tensor, sharpness: Tensor) -> Tensor:
     """The loss of the weighted mean in units of scatter, summed."""
-    mean = pool._replace(logits=_logits(pool, worse, sharpness)).mean()
+    mean = _weighed(pool, worse, sharpness).mean()
     observed, unit = ~actual[..., 0].isnan(), pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
     error = torch.where(observed, (mean - actual[..., 0].nan_to_num()) / unit, 0.0)
     return F.huber_loss(error, torch.zeros_like(error), reduction="sum")
 
 
-def _logits(pool: Pool, worse: Tensor, sharpness: Tensor) -> Tensor:
-    """[R, H, E] of a pool made with `SHARPNESS` and no errors on training windows, with others."""
-    formed = pool.logits.isfinite()
-    own = pool.logits.where(formed, 0.0) * (sharpness[0] / SHARPNESS[0])
-    return (own - sharpness[1] * worse).masked_fill(~formed, -torch.inf)
+def _weighed(pool: Pool, worse: Tensor, sharpness: Tensor) -> Pool:
+    """Returns a pool weighed with such errors on training windows [H, E], and such sharpness [2]."""
+    rows = len(pool.error)
+    return pool._replace(of_table=worse.expand(rows, -1, -1), sharpness=sharpness.expand(rows, -1))
 
 
 def _widths(

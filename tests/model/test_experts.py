@@ -270,18 +270,18 @@ def test_the_error_is_that_of_forecasts_at_earlier_cutoffs_up_to_the_cutoff_of_t
 
 def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_expert_cannot_be_formed():
     experts = make_experts()
-    weights = pool_of(experts, histories()).logits.softmax(dim=-1)
+    weights = pool_of(experts, histories()).weights
     one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
     assert all(one[name] == 0 for name in absent) and len(absent) == 5
     assert [one[name] for name in ALL if name not in absent] == pytest.approx([0.1] * 10)
     experts.intermittent[1] = False
-    assert (pool_of(experts, histories()).logits[..., ALL.index("tsb")] == -torch.inf).all()
+    assert (pool_of(experts, histories()).weights[..., ALL.index("tsb")] == 0).all()
     # A smaller error has a larger weight.
     pool = pool_of(experts, histories()[:1])
-    logits = pool.logits[0, 0]
-    formed = logits.isfinite()
-    assert pool.error[0][formed].argsort().tolist() == (-logits[formed]).argsort().tolist()
+    weights = pool.weights[0, 0]
+    formed = weights > 0
+    assert pool.error[0][formed].argsort().tolist() == (-weights[formed]).argsort().tolist()
 
 
 @pytest.mark.parametrize("name", [*ALL, "linear"])
@@ -290,7 +290,7 @@ def test_a_pool_of_one_is_that_expert(name):
     network, inputs = make_network(PLAIN, **settings), make_inputs(PLAIN)
     network.network_weight.zero_()
     pool = network.pool(inputs, network.scale(inputs))
-    assert (pool.logits.softmax(dim=-1) == 1).all()
+    assert (pool.weights == 1).all()
     forecast = network(inputs)
     assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
     center = network.scale(inputs).invert(pool.forecasts.unflatten(0, (-1, 2))[..., 0].mT)
@@ -369,7 +369,7 @@ def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make
         (batch,) = WindowSequence(store, index, numbers, 10_000)
         time = batch.time if known_time else None
         pool = network.pool(batch.inputs, network.scale(batch.inputs), time)
-        return float(pool.logits.softmax(dim=-1)[pool.known > 4][..., -1].mean())
+        return float(pool.weights[pool.known > 4][..., -1].mean())
 
     every = np.arange(len(split.train))
     network.experts.worse.zero_()  # errors on training windows keep it out already
