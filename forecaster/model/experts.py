@@ -180,27 +180,28 @@ class Experts(nn.Module):
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
         self.only: str | None = None
         """The one expert that forecasts without a network; None = all, weighted."""
-        leads = np.unique(np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round())
-        self._scored = leads.astype(np.int64).tolist()
+        leads = np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round()
+        self._scored = sorted({int(lead) for lead in leads})
         some = max(self.season, _SOME)
         self.longest = (0, 1, 2, 4, *((_SOME,) if some > _SOME else ()), some, 3 * some)
         """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, L − 1."""
-        normal = torch.tensor([NormalDist().inv_cdf(level) for level in config.quantile_levels])
+        normal = [NormalDist().inv_cdf(level) for level in config.quantile_levels]
         wider = [3.0] * 3 + [1.5] * (len(self.longest) - 4) + [1.25] * 2
-        initial = torch.tensor(wider)[:, None, None, None] * normal
+        # Arithmetic of torch's would load its compiler where parameters are only counted, half a second.
+        initial = torch.tensor(np.multiply.outer(wider, normal).tolist())[:, None, None]
         self.initial = nn.Buffer(initial, persistent=False)
         """[L, 1, 1, Q] the same where no residuals are known."""
-        offsets = initial.expand(-1, 1 + len(self.names), shape.horizon, -1)
-        self.offsets = nn.Buffer(offsets.clone())
+        classes, count = len(self.longest) + 1, len(self.names)
+        self.offsets = nn.Buffer(torch.empty(classes, 1 + count, shape.horizon, len(normal)))
         """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
+        self.offsets.copy_(self.initial.expand_as(self.offsets))
         self.width = nn.Buffer(torch.ones(shape.channels + 1))
         """[C + 1] of the bands of a channel relative to the others'."""
-        classes = len(self.longest) + 1
-        self.worse = nn.Buffer(torch.zeros(classes, shape.horizon, len(self.names)))
+        self.worse = nn.Buffer(torch.zeros(classes, shape.horizon, count))
         """[L, H, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on
         those whose history is cut to each class."""
-        self.sharpness = nn.Buffer(torch.tensor(SHARPNESS).repeat(classes, 1))
+        self.sharpness = nn.Buffer(torch.tensor([SHARPNESS] * classes))
         """[L, 2] of the weights, for each class of history: by the row's own errors and by `worse`."""
         self.intermittent = nn.Buffer(torch.zeros(shape.channels + 1, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
