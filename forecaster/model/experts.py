@@ -505,15 +505,18 @@ def fill(
                 break
             values = torch.where(missing, F.pad(values[:, :-lag], (lag, 0), value=torch.nan), values)
             lag *= 2
-    if exporting or bool((own < steps).any()):
-        early, short = place < first[:, None], own < period
-        mean = values.masked_fill(early, 0.0).sum(dim=1) / own.clamp(min=1)
+    longest = steps if exporting else int(first.max())  # before a first observation
+    if longest:
+        place, short = place[:longest], own < period
+        early = place < first[:, None]
+        mean = values.nan_to_num().sum(dim=1) / own.clamp(min=1)
         whole = torch.where(short, 1, period)[:, None]
         # In float32, which is exact here: whole numbers take five times as long to divide.
         periods = ((place - first[:, None]).float() / whole).floor().long()
-        source = place - periods * whole
-        before = torch.where(short[:, None], mean[:, None], values.gather(1, source))
-        values = torch.where(early, before, values)
+        before = values.gather(1, place - periods * whole)
+        before = torch.where(short[:, None], mean[:, None], before)
+        before = torch.where(early, before, values[:, :longest])
+        values = torch.cat([before, values[:, longest:]], dim=1)
     if exporting or bool((own == 0).any()):
         values = torch.where(values.isnan(), 0.0, values)
     return values, own
