@@ -1,0 +1,210 @@
+"""What experts miss on training windows: their weights, and the quantiles of their residuals.
+
+    training windows, whole and with ─▶ mean errors ─▶ weights ─▶ residuals in units ─▶ quantiles
+    a history cut to each class         per lead                  of `Pool.unit`        per lead
+
+Axes: R row, a channel of a window · H lead · E expert · L class of history · C channel · Q quantile level.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from forecaster.config import Plan
+from forecaster.model.experts import SHARPNESS, Experts, Pool, truncated
+from forecaster.model.network import Network
+from forecaster.panel.panel import Panel
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.index import WindowIndex, even_draw
+from forecaster.windows.split import Split
+from forecaster.windows.store import WindowStore
+
+_RESIDUALS = 1 << 22  # cells from which quantiles are taken
+_ROWS = 4096
+_FEWER = 4  # times fewer windows for each class of short histories
+_POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
+_TABLE = 20  # windows side by side at which errors on all of them count half
+_PRIOR = 4  # windows side by side that a normal distribution counts as
+_CHANGE = 2.0  # of the loss: the cost of a sharpness e times as large, for one window side by side
+_SHARPENED, _LEAST_SCATTER = 1_500, 0.01  # windows that choose it; spreads of the context
+_BATCH = 256
+
+
+class _Rows(NamedTuple):
+    """Channels of training windows."""
+
+    pool: Pool
+    target: Tensor
+    """[R, H, 1] what followed, scaled units; NaN where missing."""
+    channel: Tensor
+    """[R] codes."""
+
+    def weighed(self, worse: Tensor, sharpness: Tensor) -> _Rows:
+        """Returns rows with such errors on training windows [H, E], and such sharpness [2]."""
+        count = len(self.channel)
+        table, sharpness = worse.expand(count, -1, -1), sharpness.expand(count, -1)
+        return self._replace(pool=self.pool._replace(of_table=table, sharpness=sharpness))
+
+    def residuals(self) -> Tensor:
+        """[R, H, 1 + E] of the weighted experts and of each alone, in units of their bands."""
+        pool = self.pool
+        every = torch.cat([pool.mean()[..., None], pool.forecasts], dim=-1)
+        units = [pool.unit(error) for error in (pool.mean_error(), *pool.error.T)]
+        return (self.target - every) / torch.stack(units, dim=-1)[:, None]
+
+
+@torch.no_grad()
+def learn_errors(
+    network: Network,
+    panel: Panel,
+    plan: Plan,
+    split: Split,
+    store: WindowStore,
+    beyond: NDArray[np.float64],
+) -> None:
+    """Puts errors on training windows, and quantiles of their residuals, into the experts.
+
+    Residuals count from their own median: a few quarters' drift is more than a bias (taken for one, it
+    raised the MSE of ETTh1 720 hours ahead from .83 to .98). Those of short histories are of the same
+    windows without what is further back, of no history those of the last windows, around the level that
+    the other series tell: `beyond` [S, C] from `learn_levels` is added to theirs.
+    """
+    experts, draw = network.experts, np.random.default_rng(0)
+    assert experts is not None
+    together = 1 if split.train.channels == panel.n_channels else panel.n_channels
+    # Windows that overlap repeat each other: as many as fit side by side count.
+    apart = len(split.train) * together / plan.horizon
+    most = min(_ROWS, _RESIDUALS // (plan.horizon * (1 + len(experts.names)))) // together
+
+    def rows_of(index: WindowIndex, most: int, bucket: int | None) -> _Rows:
+        """The rows of an even draw of windows, their history cut to a class."""
+        found = []
+        for batch in WindowSequence(store, index, even_draw(len(index), max(1, most)), _BATCH):
+            inputs = batch.inputs
+            if bucket is not None:
+                shortest, longest = (0, *(steps + 1 for steps in experts.longest))[bucket:][:2]
+                steps = draw.integers(shortest, longest, len(batch.cutoff))
+                inputs = truncated(inputs, torch.from_numpy(steps))
+            scale = network.scale(inputs)
+            target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
+            if bucket == 0:
+                shift = beyond[batch.series.numpy()[:, None], inputs.channel.numpy() - 1]
+                target = target + torch.from_numpy(shift.flatten()).float()[:, None, None]
+            found.append((*network.pool(inputs, scale, batch.time), target, inputs.channel.flatten()))
+        *pool, target, channel = map(torch.cat, zip(*found, strict=True))
+        return _Rows(Pool(*pool), target, channel)
+
+    experts.worse.zero_()
+    experts.sharpness.copy_(torch.tensor(SHARPNESS).expand_as(experts.sharpness))
+    experts.width.fill_(1.0)
+    experts.offsets.copy_(experts.initial.expand_as(experts.offsets))
+    rows, last = rows_of(split.train, most, None), len(experts.longest)
+    worse = apart / (apart + _TABLE) * _worse(rows)
+    experts.worse[last] = worse
+    experts.sharpness[last] = _sharpness(rows, worse, apart)
+    rows = rows.weighed(worse, experts.sharpness[last])
+    experts.width.copy_(_widths(rows, panel.n_channels, apart))
+    rows = rows._replace(pool=rows.pool._replace(width=experts.width[rows.channel]))
+
+    levels, trust = np.array(plan.model.quantile_levels), apart / (apart + _PRIOR)
+    _move_offsets(experts, last, rows, levels, trust)
+    for bucket in reversed(range(last)):
+        index = split.train
+        if bucket == 0:
+            if not bool((experts.cold_scale > 0).any()):
+                continue
+            kept = np.minimum(index.count, -(-experts.longest[-1] // index.stride))
+            begin = index.first + (index.count - kept) * index.stride
+            index, trust = WindowIndex(begin, kept, index.stride, index.channels), 1.0
+        rows = rows_of(index, most // _FEWER, bucket)
+        worse = apart / (apart + _TABLE) * _worse_when_cut(rows)
+        experts.worse[bucket] = worse
+        _move_offsets(experts, bucket, rows.weighed(worse, experts.sharpness[bucket]), levels, trust)
+
+
+def _worse(rows: _Rows) -> Tensor:
+    """[H, E] mean error of each expert over the least − 1, in units of scatter."""
+    error = (rows.pool.forecasts - rows.target).abs()
+    return _over_least((error / rows.pool.scatter[:, None, None]).nanmean(dim=0))
+
+
+def _worse_when_cut(rows: _Rows) -> Tensor:
+    """[1, E] the same at all leads together, in units of the mean error of all experts of the row.
+
+    Of a short history scatter is no unit: two values may be close by chance.
+    """
+    error = (rows.pool.forecasts - rows.target).abs()
+    error = error.masked_fill(~rows.pool.formed[:, None], torch.nan).nanmean(dim=1, keepdim=True)
+    return _over_least((error / error.nanmean(dim=2, keepdim=True)).nanmean(dim=0))
+
+
+def _over_least(mean: Tensor) -> Tensor:
+    least = mean.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+    return (mean / least - 1).nan_to_num(0.0, posinf=0.0)
+
+
+@torch.enable_grad()
+def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
+    """[2] the sharpness of least Huber loss, near `SHARPNESS` where windows side by side are few."""
+    every = -(-len(rows.target) // _SHARPENED)
+    fewer = [field[::every] for field in (*rows.pool, rows.target, rows.channel)]
+    some = _Rows(Pool(*fewer[:-2]), *fewer[-2:])
+    target, unit = some.target[..., 0], some.pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
+    before, change = torch.tensor(SHARPNESS), torch.zeros(2, requires_grad=True)
+
+    def loss() -> Tensor:
+        mean = some.weighed(worse, before * change.exp()).pool.mean()
+        error = torch.where(target.isnan(), 0.0, (mean - target.nan_to_num()) / unit)
+        return F.huber_loss(error, torch.zeros_like(error), reduction="sum")
+
+    def penalized() -> Tensor:
+        change.grad = None
+        found = loss() / start + _CHANGE / apart * change.square().sum()
+        found.backward()
+        return found
+
+    start = loss().detach()
+    if not start > 0:
+        return before
+    torch.optim.LBFGS([change], line_search_fn="strong_wolfe").step(penalized)
+    return before * change.detach().exp()
+
+
+def _widths(rows: _Rows, channels: int, apart: float) -> Tensor:
+    """[C + 1] the mean distance from the weighted mean of each channel, relative to that of all.
+
+    `apart`: windows of all channels side by side; a channel that has few is as wide as the others.
+    """
+    if channels == 1:
+        return torch.ones(2)
+    missed = rows.residuals()[..., 0].abs().nanmean(dim=1)
+    there = ~missed.isnan()
+    each = [missed[(rows.channel == code) & there].mean() for code in range(1, channels + 1)]
+    trust = apart / (apart + channels * _PRIOR)
+    relative = (torch.stack(each) / missed[there].mean()).nan_to_num(1.0)
+    return torch.cat([torch.ones(1), 1 + trust * (relative - 1)])
+
+
+def _move_offsets(
+    experts: Experts, bucket: int, rows: _Rows, levels: NDArray[np.float64], trust: float
+) -> None:
+    """Moves the quantiles of a class of history towards those of such residuals."""
+    residuals = rows.residuals().numpy()
+    for lead in range(residuals.shape[1]):
+        reach = min(residuals.shape[1], _POOLED // (2 * len(residuals)))
+        near = residuals[:, max(0, lead - reach) : lead + reach + 1].reshape(-1, residuals.shape[2])
+        near = near[np.isfinite(near).all(axis=1)]
+        if len(near) > 1:
+            found = np.quantile(near, levels, axis=0).T
+            if bucket:
+                found = found - found[:, levels == 0.5]
+            # A cold level is a median, but that of residuals any number between two series.
+            found = np.where(levels < 0.5, found.clip(max=0), found.clip(min=0) * (levels > 0.5))
+            offsets = experts.offsets[bucket, :, lead]
+            offsets += trust * (torch.from_numpy(found) - offsets)
