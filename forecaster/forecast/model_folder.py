@@ -29,8 +29,9 @@ def check_target(path: Path, overwrite: bool) -> None:
 def check_saved(folder: Path, name: str = CONTRACT) -> None:
     """Raises ArtifactError unless a folder holds a file of a saved model."""
     if not (folder / name).exists():
-        found = "it is a file" if folder.is_file() else "there is no such folder"
-        found = f"{name} is missing" if folder.is_dir() else found
+        found = f"{name} is missing"
+        if not folder.is_dir():
+            found = "it is a file" if folder.is_file() else "there is no such folder"
         raise ArtifactError(
             f"{folder}: not a saved model: {found}; expected a folder written by forecaster fit --out"
         )
