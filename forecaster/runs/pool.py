@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 from forecaster.config import Expert, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.model.closed_forms import ETS_SEASON, PERIODS, SEASONS
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import (
-    CUTOFFS,
-    ETS_SEASON,
-    GENERAL,
-    PERIODS,
-    SEASONAL,
-    SEASONS,
-    SECOND,
-)
+from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND
 from forecaster.model.network import Network
 from forecaster.panel.arrays import rows_before
 from forecaster.panel.calendar import Calendar, cycle_steps

@@ -18,8 +18,9 @@ from small_networks import (
 )
 
 from forecaster.config import Expert, ModelPlan
+from forecaster.model.closed_forms import DAMPED, ETS
 from forecaster.model.embedding import Shape
-from forecaster.model.experts import DAMPED, ETS, Experts
+from forecaster.model.experts import Experts
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.runs.fit import resolve
 from forecaster.runs.pool import bare_network, solve_experts
