@@ -139,11 +139,9 @@ class Backtest(Result):
         if axis == "lead":
             lead = np.arange(1, horizon + 1, dtype=np.int32)
             return {"lead": lead}, {name: one.by_lead() for name, one in self.tallies.items()}
-        pivoted = panel.schema.pivot is not None
-        if axis == "channel" or (axis == "series" and pivoted):
-            own = panel.schema.channel_keys
-            targets = {"channel": np.array(panel.schema.target, dtype=object)}
-            keys: dict[str, Any] = {column.name: column for column in own} if pivoted else targets
+        if axis == "channel":
+            keys: dict[str, Any] = {column.name: column for column in panel.schema.channel_keys}
+            keys = keys or {"channel": np.array(panel.schema.target, dtype=object)}
             return keys, {name: one.by_channel() for name, one in self.tallies.items()}
         if axis not in get_args(Axis):
             raise ConfigError(f"by {axis!r}: expected one of {', '.join(get_args(Axis))}")
@@ -151,13 +149,23 @@ class Backtest(Result):
         if axis == "cutoff":
             groups, group = np.unique(cutoff, return_inverse=True)
             keys = {"cutoff": panel.stamps(groups, "cutoff")}
-        else:
-            natural = panel.numbers()
-            places, group = np.unique(np.argsort(natural)[series], return_inverse=True)
-            groups = natural[places]
-            keys = {name: panel.keys[name][groups] for name in panel.keys.columns}
-            keys = keys or {"series": np.array(panel.labels, dtype=object)[groups]}
-        return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
+            return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
+        natural, each = panel.numbers(), panel.n_channels if panel.schema.pivots else 1
+        place = np.argsort(natural)[series][:, None] * each + np.arange(each)
+        groups, group = np.unique(place, return_inverse=True)
+        number, channel = natural[groups // each], groups % each
+        there = panel.present[number, channel]
+        ids = panel.ids(number[there], channel[there])
+        keys = {key.name: key for key in ids} or {
+            "series": np.array(panel.labels, dtype=object)[number]
+        }
+        scores = {
+            name: one.by_group(group.reshape(place.shape), len(groups))
+            for name, one in self.tallies.items()
+        }
+        return keys, {
+            name: {m: score[there] for m, score in one.items()} for name, one in scores.items()
+        }
 
     def skill(self, model: str = MODEL, baseline: str = NAIVE) -> Skill:
         """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`)."""

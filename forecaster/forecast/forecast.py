@@ -86,7 +86,7 @@ class Forecast(Result):
             raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
         return self._keyed({"value": self.paths}, numbered=True)
 
-    def _keyed(self, values: Mapping[str, NDArray[np.float64]], numbered: bool = False) -> Any:
+    def _keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> Any:
         """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
         n, samples, horizon, channels = next(iter(values.values())).shape
         each = channels * samples * horizon
@@ -118,23 +118,30 @@ class Forecast(Result):
     @property
     def lost(self) -> tuple[int, str]:
         """How many series and channels have no forecast, and why the first of them has none."""
-        failed = [status for status in self.status if status not in ("ok", COLD)]
+        there = zip(self.status, self._present.flat, strict=True)
+        failed = [status for status, real in there if real and status not in ("ok", COLD)]
         return len(failed), failed[0] if failed else ""
 
     @property
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
-        n, horizon, channels, _ = self.quantiles.shape
-        return outcome(self.panel, self.cutoff, n, n * horizon * channels, self.lost, self.findings)
+        rows = self._present.sum() * self.time.shape[1]
+        return outcome(self.panel, self.cutoff, len(self.series), rows, self.lost, self.findings)
+
+    @property
+    def _present(self) -> NDArray[np.bool_]:
+        """[N, C] whether a series has the channel."""
+        return self.panel.present[self.series]
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
         times = [*self.panel.schema.time_parts] or [self.panel.schema.time or "time"]
-        several = self.panel.n_channels > 1 and self.panel.schema.pivot is None
+        several = self.panel.n_channels > 1 and not self.panel.schema.pivots
         keys = [*self.panel.schema.key_columns, *(["channel"] if several else [])]
         # Times may be text in the caller's format, which does not sort as time does.
-        at = np.repeat(self.time, self.panel.n_channels, axis=0).reshape(-1)
-        rows = self.rows.with_columns(**{"\0at": at})
+        medians = self.median[:, None]
+        at = np.broadcast_to(self.time[:, None, :, None], medians.shape)
+        rows = self._keyed({"forecast": medians, "\0at": at})
         wide = rows.pivot(on=keys or ["channel"], index=["\0at", *times], values="forecast")
         return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
 
