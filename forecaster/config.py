@@ -135,10 +135,8 @@ class DataConfig(Section):
                 f"delimiter and decimal are both '{self.decimal}'; each needs its own mark"
             )
         if self.relate and self.layout in ("long", "rows"):
-            raise ValueError(
-                f"relate {','.join(self.relate)} makes channels of series, and layout {self.layout} does "
-                "not; leave out one of them"
-            )
+            names = ",".join(self.relate)
+            raise ValueError(f"relate {names} contradicts layout {self.layout}; leave out one of them")
         if self.freq is not None and self.resample is not None:
             raise ValueError(
                 f"freq {self.freq} and resample {self.resample} both name a step; keep resample to "

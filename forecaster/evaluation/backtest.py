@@ -149,23 +149,17 @@ class Backtest(Result):
         if axis == "cutoff":
             groups, group = np.unique(cutoff, return_inverse=True)
             keys = {"cutoff": panel.stamps(groups, "cutoff")}
-            return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
-        natural, each = panel.numbers(), panel.n_channels if panel.schema.pivots else 1
-        place = np.argsort(natural)[series][:, None] * each + np.arange(each)
-        groups, group = np.unique(place, return_inverse=True)
-        number, channel = natural[groups // each], groups % each
-        there = panel.present[number, channel]
-        ids = panel.ids(number[there], channel[there])
-        keys = {key.name: key for key in ids} or {
-            "series": np.array(panel.labels, dtype=object)[number]
-        }
-        scores = {
-            name: one.by_group(group.reshape(place.shape), len(groups))
-            for name, one in self.tallies.items()
-        }
-        return keys, {
-            name: {m: score[there] for m, score in one.items()} for name, one in scores.items()
-        }
+        else:
+            natural, each = panel.numbers(), panel.n_channels if panel.schema.pivots else 1
+            # Each channel was a series; one that a group lacks adds nothing to the first that it has.
+            there = panel.present[series, :each]
+            channel = np.where(there, np.arange(each), there.argmax(axis=1, keepdims=True))
+            place = np.argsort(natural)[series][:, None] * each + channel
+            groups, group = np.unique(place, return_inverse=True)
+            group, number = group.reshape(place.shape), natural[groups // each]
+            keys = {key.name: key for key in panel.ids(number, groups % each)}
+            keys = keys or {"series": np.array(panel.labels, dtype=object)[number]}
+        return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
 
     def skill(self, model: str = MODEL, baseline: str = NAIVE) -> Skill:
         """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`)."""

@@ -71,7 +71,7 @@ class Labels(Result):
         return panel.frame(
             panel.owner[order],
             panel.time[order],
-            channel=np.array(panel.schema.target)[channel],
+            channel=channel,
             actual=panel.values[cells],
             forecast=self.band[..., 1][cells],
             **{low: self.band[..., 0][cells], high: self.band[..., 2][cells]},
@@ -83,13 +83,9 @@ class Labels(Result):
     @property
     def counts(self) -> dict[str, int]:
         """How many cells have each label; "" = none."""
-        found = np.bincount(self.label[self._present], minlength=len(NAMES))
+        there = self.panel.present[self.panel.owner]
+        found = np.bincount(self.label[there], minlength=len(NAMES))
         return dict(zip(NAMES, found.tolist(), strict=True))
-
-    @property
-    def _present(self) -> NDArray[np.bool_]:
-        """[R, C] whether the series of a row has the channel."""
-        return self.panel.present[self.panel.owner]
 
     @property
     def report(self) -> str:
@@ -102,7 +98,8 @@ class Labels(Result):
         )
         if labelled:
             line += f" ({100 * (1 - count['inside'] / labelled):.1f} % outside)"
-        why = np.bincount(self.reason[self._present], minlength=len(self.reasons))
+        there = self.panel.present[self.panel.owner]
+        why = np.bincount(self.reason[there], minlength=len(self.reasons))
         without = [
             f"{n:,} {text}" for n, text in zip(why[1:].tolist(), self.reasons[1:], strict=True) if n
         ]

@@ -46,7 +46,7 @@ class Forecast(Result):
     """[Q] quantile levels."""
     status: tuple[str, ...]
     """[N · C] "ok", "cold" (forecast without history, from statics and known covariates), or why there is
-    no forecast: of each series and channel, in this order."""
+    no forecast: of each series and channel, in this order; "" = the series has no such channel."""
     actual: NDArray[np.float64] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float64] | None = None
@@ -92,7 +92,7 @@ class Forecast(Result):
         each = channels * samples * horizon
         columns: dict[str, NDArray[Any]] = {
             "lead": np.tile(np.arange(1, horizon + 1, dtype=np.int32), n * channels * samples),
-            "channel": np.tile(np.repeat(np.array(self.panel.schema.target), samples * horizon), n),
+            "channel": np.tile(np.repeat(np.arange(channels), samples * horizon), n),
         }
         if numbered:
             sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
@@ -118,20 +118,15 @@ class Forecast(Result):
     @property
     def lost(self) -> tuple[int, str]:
         """How many series and channels have no forecast, and why the first of them has none."""
-        there = zip(self.status, self._present.flat, strict=True)
-        failed = [status for status, real in there if real and status not in ("ok", COLD)]
+        failed = [status for status in self.status if status not in ("ok", COLD, "")]
         return len(failed), failed[0] if failed else ""
 
     @property
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
-        rows = self._present.sum() * self.time.shape[1]
-        return outcome(self.panel, self.cutoff, len(self.series), rows, self.lost, self.findings)
-
-    @property
-    def _present(self) -> NDArray[np.bool_]:
-        """[N, C] whether a series has the channel."""
-        return self.panel.present[self.series]
+        n, horizon = self.time.shape
+        rows = sum(map(bool, self.status)) * horizon
+        return outcome(self.panel, self.cutoff, n, rows, self.lost, self.findings)
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""

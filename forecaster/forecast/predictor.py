@@ -523,7 +523,7 @@ class Predictor:
             time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=self.artifact.plan.model.quantile_levels,
-            status=tuple(np.where(finite, done, reasons).ravel().tolist()),
+            status=tuple(np.where(panel.present, np.where(finite, done, reasons), "").ravel().tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],
         )

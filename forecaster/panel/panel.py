@@ -132,14 +132,14 @@ class Panel:
             )
         if first >= 0:
             return first
-        ends = (f"/{name}" for name in self.schema.target)
-        if self.schema.pivots and f"/{label}".endswith((*ends,)):
-            how, only = "layout wide", "leave out --only and"
-            if self.schema.relate:
-                how = f"relate {','.join(self.schema.relate)}"
-                only = f"name its group, as '{labels[0]}', and"
-            text = f"{self.name}: series '{label}' is a channel here ({how}); {only} select its rows"
-            raise DataError(f"{text}, or explain it with --channel")
+        if self.schema.pivots and f"/{label}".endswith(
+            tuple(f"/{name}" for name in self.schema.target)
+        ):
+            first_of = f"name its group, as '{labels[0]}'," if self.keys.width else "leave out --only"
+            text = (
+                f"{self.name}: series '{label}' is a channel here (layout wide); {first_of} and select"
+            )
+            raise DataError(f"{text} its rows, or explain it with --channel")
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
@@ -371,28 +371,26 @@ class Panel:
             series: int64 [n], numbers of series.
             time: int64 [n].
             columns: further arrays [n] in order; `cutoff` holds times and comes before the time
-                column. NaN and `NO_TIME` become null. Where channels were made series, or series
+                column, `channel` numbers. NaN and `NO_TIME` become null. Where channels were made series, or series
                 channels, the channel is part of the key, and `channel` is left out; so are the rows of
                 channels that a series lacks.
 
         Raises:
             DataError: a column's name is already a key's.
         """
-        channel, there = None, None
-        if self.schema.pivots and "channel" in columns:
-            numbers = dict(zip(self.schema.target, range(self.n_channels), strict=True))
-            channel = pl.Series(columns.pop("channel")).replace_strict(numbers).to_numpy()
-            there = None if self.members is None else self.members[series, channel]
+        channel = columns.get("channel")
+        if channel is not None:
+            columns["channel"] = np.array(self.schema.target)[channel]
+            if self.schema.pivots or self.schema.melted:
+                del columns["channel"]
         made = self.ids(series, channel)
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
         stamps = self.stamps(time, self.schema.time or "time")
         parts, written = self.schema.time_parts, self.schema.time_format
         made += split_times(stamps, parts, written) if parts else [stamps]
-        if self.schema.melted:
-            columns.pop("channel", None)
         rows = self._with_results(made, columns)
-        return rows if there is None else rows.filter(there)
+        return rows if self.members is None else rows.filter(self.members[series, channel])
 
     def ids(self, series: Ints, channel: Ints | None = None) -> list[pl.Series]:
         """Returns the key columns of series [n], or of channels [n] of theirs that were series."""

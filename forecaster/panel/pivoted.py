@@ -37,8 +37,7 @@ def check_roles(schema: Schema, name: str) -> None:
     """Refuses roles of a long table that cannot be pivoted.
 
     Raises:
-        DataError: the table, of this name, has labels, several targets, no times, or no key beside
-            those of a group.
+        DataError: the table, of this name, has labels, several targets or no times.
     """
     option, drop = _option(schema)
     where = f"{name}: {option} of several series"
@@ -50,9 +49,6 @@ def check_roles(schema: Schema, name: str) -> None:
     if len(schema.target) > 1:
         text = f"{where} expects one target, found {listing(schema.target)}"
         raise fault("layout", text, f"name one of them with --target, or {drop}")
-    if not schema.channel_columns:
-        text = f"{name}: {option} expects a further key, that names the series of a group, found none"
-        raise fault("keys", text, "name all keys with --series")
 
 
 def check_storable(schema: Schema, name: str) -> None:
@@ -96,8 +92,7 @@ def pivoted(rows: Rows, name: str, pivot: Pivot | None) -> Rows:
     schema, series = rows.schema, rows.frame[SERIES].to_numpy()
     groups, group = _distinct(rows, schema.relate)
     frame = _numbered(rows.frame.with_columns(cs.float().fill_nan(None)), group)
-    names = [pl.col(key).cast(pl.String) for key in schema.channel_columns]
-    keys = rows.keys.select(names).rows()
+    keys = rows.keys.select(schema.channel_columns).cast(pl.String).rows()
     if pivot is None:
         pivot = _new_pivot(replace(rows, frame=frame), name)
         schema = replace(schema, reasons=_reasons(schema, pivot))
@@ -120,13 +115,8 @@ def pivoted(rows: Rows, name: str, pivot: Pivot | None) -> Rows:
         wide = wide.join(part, on=_AT, how="left", maintain_order="left")
     members = np.zeros((max(groups.height, 1), len(pivot.keys)), bool)
     members[group, channel] = True
-    return replace(
-        rows,
-        frame=wide,
-        keys=groups,
-        schema=schema.pivoted(pivot),
-        members=members if schema.relate else None,
-    )
+    rows = replace(rows, frame=wide, keys=groups, schema=schema.pivoted(pivot))
+    return replace(rows, members=members) if schema.relate else rows
 
 
 def _new_pivot(rows: Rows, name: str) -> Pivot:
@@ -136,9 +126,9 @@ def _new_pivot(rows: Rows, name: str) -> Pivot:
         if not (key.dtype in TEXT or key.dtype.is_integer()):
             text = f"{expected} text or whole numbers as ids, found {key.dtype} in column '{key.name}'"
             raise fault("keys", text, "write them as text")
-    keys = tuple(_distinct(rows, own)[0].select(pl.all().cast(pl.String)).rows())
+    keys = tuple(_distinct(rows, own)[0].cast(pl.String).rows())
     if not 2 <= len(keys) <= MOST_CHANNELS:
-        found = f"found {len(keys)}, named by {', '.join(own)}"
+        found = f"found {len(keys)}, named by {', '.join(own) or 'no further key'}"
         raise fault("layout", f"{expected} 2 to {MOST_CHANNELS} series, {found}", drop)
     pivot, covariates = Pivot(schema.series, schema.target[0], keys, {}), (*schema.known, *schema.past)
     varying = _varying(rows.frame, schema.static, [SERIES])
@@ -159,12 +149,15 @@ def _varying(frame: pl.DataFrame, names: Sequence[str], by: Sequence[str] = _AT)
 
 
 def _reasons(schema: Schema, pivot: Pivot) -> dict[str, str]:
-    option, one = _option(schema)[0], "one per group" if schema.relate else "one for all series"
-    where = "a group" if schema.relate else "one series"
-    added = dict.fromkeys(schema.relate, f"; names a group of series ({option})")
-    added |= dict.fromkeys(schema.channel_columns, f"; its series are channels of {where} ({option})")
+    option, group = _option(schema)[0], " of a group" if schema.relate else ""
+    added = dict.fromkeys(schema.relate, f"; names a group ({option})")
+    added |= dict.fromkeys(
+        schema.channel_columns, f"; its series are channels of one series ({option})"
+    )
     for covariate, columns in pivot.covariates.items():
-        added[covariate] = "; a column per series" if len(columns) > 1 else f"; {one}"
+        added[covariate] = (
+            "; a column per series" if len(columns) > 1 else f"; one for all series{group}"
+        )
     dropped = (name for name in schema.static if name not in pivot.covariates)
     reasons = schema.reasons | dict.fromkeys(dropped, "ignored: constant within a channel")
     return {column: why + added.get(column, "") for column, why in reasons.items()}

@@ -85,11 +85,16 @@ def infer_schema(
         if time is not None:
             table, times = comparable_times(table, time, data)
         series, reason, order = find_series(table, time, declared, times)
+    reasons |= dict.fromkeys(series, reason)
     if added := tuple(name for name in data.relate if name not in series):
-        _check_groups(table, added, series)
+        alone = table.frame.select(series).n_unique()
         series, order = (*added, *series), None
+        if table.frame.select(series).n_unique() > alone:
+            text = (
+                f"{table.name}: --relate {','.join(added)}: expected keys, or one value in each series"
+            )
+            raise fault("keys", text, f"name all keys, as --series {','.join(series)}")
         reasons |= dict.fromkeys(added, "declared")
-    reasons |= dict.fromkeys(series[len(added) :], reason)
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
     for name in date_like(own):
         if name not in series and name not in declared:
@@ -391,15 +396,6 @@ def _check_declared(data: DataConfig, names: list[str], table: Table, time: str 
         allowed = table.frame.columns if role in ("series", "target", "label") else names
         found += missing_columns(group, allowed, table.name, flag)
     refuse_errors(found)
-
-
-def _check_groups(table: Table, added: Names, series: Names) -> None:
-    """Raises a DataError where columns that are no keys do not put each series into one group."""
-    groups = table.frame.group_by(series).agg(pl.struct(added).n_unique()) if series else None
-    if groups is None or (groups[:, -1] > 1).any():
-        names = ",".join((*added, *series))
-        text = f"{table.name}: --relate {','.join(added)}: expected keys, or one value in each series"
-        raise fault("keys", text, f"name all keys, as --series {names}")
 
 
 def _find_known(free: list[str], data: DataConfig, future: Table | None) -> dict[str, str]:

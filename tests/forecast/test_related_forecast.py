@@ -158,7 +158,7 @@ def test_an_unknown_series_and_a_series_in_place_of_its_group_are_refused():
     with pytest.raises(DataError, match="expected the series of the model, 1, 2, 10, found also 3; "):
         model.predict(table.with_columns(store=pl.col("store").replace({2: 3})), future=prices)
     match = (
-        r"series 'n/2' is a channel here \(relate region\); name its group, as 'n', and select its rows"
+        r"series 'n/2' is a channel here \(layout wide\); name its group, as 'n', and select its rows"
     )
     with pytest.raises(DataError, match=match):
         model.predict(table, future=prices, only="n/2")

@@ -44,9 +44,9 @@ def test_each_group_is_its_own_table_pivoted():
         assert np.isnan(lacking).all() and lacking.shape[1] == (0 if city == "x" else 2)
     assert panel.static[:, 0].tolist() == [0, 1] and panel.schema.static == ("area",)
     reasons = {row[0]: row[1:] for row in panel.schema.rows()}
-    assert reasons["city"][2] == "declared; names a group of series (relate city)"
-    assert reasons["shop"][2] == "declared; its series are channels of a group (relate city)"
-    assert reasons["temp"][2] == "declared; one per group"
+    assert reasons["city"][2] == "declared; names a group (relate city)"
+    assert reasons["shop"][2] == "declared; its series are channels of one series (relate city)"
+    assert reasons["temp"][2] == "declared; one for all series of a group"
     assert reasons["size"] == ("ignored", "", "ignored: constant within a channel")
 
 
@@ -152,8 +152,8 @@ def test_the_audit_misses_nothing_of_a_series_that_a_group_lacks():
         (
             lambda table: table,
             {"relate": ("city", "shop")},
-            "relate city,shop expects a further key, that names the series of a group, found none; name "
-            "all keys with --series",
+            "relate city,shop expects 2 to 50 series, found 0, named by no further key; drop --relate to "
+            "forecast each series by itself",
         ),
         (lambda table: table, {"relate": ("town",)}, "no column 'town'.*"),
         (
@@ -177,9 +177,7 @@ def test_what_cannot_be_related_is_refused(change, data, message):
 
 def test_another_layout_is_refused():
     for layout in ("long", "rows"):
-        with pytest.raises(
-            ValueError, match=f"relate city makes channels of series, and layout {layout} "
-        ):
+        with pytest.raises(ValueError, match=f"relate city contradicts layout {layout}; leave "):
             DataConfig(relate=("city",), layout=layout)
 
 
