@@ -559,7 +559,7 @@ def _empty(facts: Facts) -> Iterator[Finding]:
     lacking &= ~panel.lacks(names)
     for column, name in enumerate(names if seen.any() else ()):
         bad = np.flatnonzero(lacking[:, column] & seen)
-        if column < len(facts.names) and not facts.count[:, column].any():
+        if len(bad) and column < len(facts.names) and not facts.count[:, column].any():
             flag = "--target" if column < panel.n_channels else "--past and --known"
             advice = f"leave it out of {flag}, or check how its cells are written"
             yield Finding("warning", "empty", f"'{name}' has no value in any row", advice, where=name)

@@ -187,8 +187,8 @@ class Schema:
 
     @property
     def channel_of(self) -> dict[str, int]:
-        """Channel of each covariate's column that a pivot made for one."""
-        made = () if self.pivot is None else self.pivot.covariates.values()
+        """Channel of each column, targets among them, that a pivot made for one."""
+        made = () if self.pivot is None else (self.target, *self.pivot.covariates.values())
         return {name: n for columns in made if len(columns) > 1 for n, name in enumerate(columns)}
 
     @property

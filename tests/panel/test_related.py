@@ -127,8 +127,9 @@ def test_a_panel_in_parts_or_in_a_store_knows_the_members_of_its_groups(tmp_path
 
 
 def test_the_audit_misses_nothing_of_a_series_that_a_group_lacks():
-    found = check_panel(open_panel(cities(), RELATED), horizon=3)
-    assert not [one for one in found if one.rule == "empty"]
+    panel = open_panel(cities(), RELATED)
+    found = check_panel(panel, horizon=3)
+    assert not [one for one in (*found, *check_panel(panel.only("y"))) if one.rule == "empty"]
     assert [one.text for one in found if one.rule == "horizon"] == [
         "known in advance, but not after the last target: price/1, price/2, price/10, temp"
     ]
