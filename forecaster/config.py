@@ -135,8 +135,7 @@ class DataConfig(Section):
                 f"delimiter and decimal are both '{self.decimal}'; each needs its own mark"
             )
         if self.relate and self.layout in ("long", "rows"):
-            names = ",".join(self.relate)
-            raise ValueError(f"relate {names} contradicts layout {self.layout}; leave out one of them")
+            raise ValueError(f"relate contradicts layout {self.layout}; leave out one of them")
         if self.freq is not None and self.resample is not None:
             raise ValueError(
                 f"freq {self.freq} and resample {self.resample} both name a step; keep resample to "

@@ -125,7 +125,7 @@ class Forecast(Result):
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
         n, horizon = self.time.shape
-        rows = sum(map(bool, self.status)) * horizon
+        rows = horizon * sum(map(bool, self.status))
         return outcome(self.panel, self.cutoff, n, rows, self.lost, self.findings)
 
     def wide(self) -> Any:

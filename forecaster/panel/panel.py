@@ -379,10 +379,10 @@ class Panel:
             DataError: a column's name is already a key's.
         """
         channel = columns.get("channel")
-        if channel is not None:
+        if channel is not None and (self.schema.pivots or self.schema.melted):
+            del columns["channel"]
+        elif channel is not None:
             columns["channel"] = np.array(self.schema.target)[channel]
-            if self.schema.pivots or self.schema.melted:
-                del columns["channel"]
         made = self.ids(series, channel)
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
@@ -390,7 +390,8 @@ class Panel:
         parts, written = self.schema.time_parts, self.schema.time_format
         made += split_times(stamps, parts, written) if parts else [stamps]
         rows = self._with_results(made, columns)
-        return rows if self.members is None else rows.filter(self.members[series, channel])
+        none = self.members is None or channel is None
+        return rows if none else rows.filter(self.present[series, channel])
 
     def ids(self, series: Ints, channel: Ints | None = None) -> list[pl.Series]:
         """Returns the key columns of series [n], or of channels [n] of theirs that were series."""

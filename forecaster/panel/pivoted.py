@@ -149,15 +149,11 @@ def _varying(frame: pl.DataFrame, names: Sequence[str], by: Sequence[str] = _AT)
 
 
 def _reasons(schema: Schema, pivot: Pivot) -> dict[str, str]:
-    option, group = _option(schema)[0], " of a group" if schema.relate else ""
-    added = dict.fromkeys(schema.relate, f"; names a group ({option})")
-    added |= dict.fromkeys(
-        schema.channel_columns, f"; its series are channels of one series ({option})"
-    )
+    option, one = _option(schema)[0], "; one for all series" + " of a group" * bool(schema.relate)
+    added = dict.fromkeys(pivot.series, f"; its series are channels of one series ({option})")
+    added |= dict.fromkeys(schema.relate, f"; names a group ({option})")
     for covariate, columns in pivot.covariates.items():
-        added[covariate] = (
-            "; a column per series" if len(columns) > 1 else f"; one for all series{group}"
-        )
+        added[covariate] = "; a column per series" if len(columns) > 1 else one
     dropped = (name for name in schema.static if name not in pivot.covariates)
     reasons = schema.reasons | dict.fromkeys(dropped, "ignored: constant within a channel")
     return {column: why + added.get(column, "") for column, why in reasons.items()}

@@ -178,7 +178,7 @@ def test_what_cannot_be_related_is_refused(change, data, message):
 
 def test_another_layout_is_refused():
     for layout in ("long", "rows"):
-        with pytest.raises(ValueError, match=f"relate city contradicts layout {layout}; leave "):
+        with pytest.raises(ValueError, match=f"relate contradicts layout {layout}; leave "):
             DataConfig(relate=("city",), layout=layout)
 
 
