@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from forecaster.errors import ConfigError, nearest
 
-COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical")
+COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical", "relate")
 """Roles that several columns may share."""
 _MOST_FAULTS = 30
 _LONGEST_MESSAGE = 600  # characters
@@ -103,6 +103,8 @@ class DataConfig(Section):
     layout: Literal["wide", "long", "rows"] | None = None
     """wide: channels of one series, as columns or, in a long table, as series; long: rows of many series;
     rows: one row per series. Null = wide or long, inferred."""
+    relate: tuple[str, ...] = ()
+    """Key columns of a long table that name a group, as store: its series (at most 50) become its channels."""
     delimiter: str | None = None
     """Delimiter of a CSV file: a character, or tab. Null = inferred."""
     decimal: Literal[".", ","] | None = None
@@ -132,6 +134,8 @@ class DataConfig(Section):
             raise ValueError(
                 f"delimiter and decimal are both '{self.decimal}'; each needs its own mark"
             )
+        if self.relate and self.layout in ("long", "rows"):
+            raise ValueError(f"relate contradicts layout {self.layout}; leave out one of them")
         if self.freq is not None and self.resample is not None:
             raise ValueError(
                 f"freq {self.freq} and resample {self.resample} both name a step; keep resample to "

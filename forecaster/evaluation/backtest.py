@@ -139,11 +139,9 @@ class Backtest(Result):
         if axis == "lead":
             lead = np.arange(1, horizon + 1, dtype=np.int32)
             return {"lead": lead}, {name: one.by_lead() for name, one in self.tallies.items()}
-        pivoted = panel.schema.pivot is not None
-        if axis == "channel" or (axis == "series" and pivoted):
-            own = panel.schema.channel_keys
-            targets = {"channel": np.array(panel.schema.target, dtype=object)}
-            keys: dict[str, Any] = {column.name: column for column in own} if pivoted else targets
+        if axis == "channel":
+            keys: dict[str, Any] = {column.name: column for column in panel.schema.channel_keys}
+            keys = keys or {"channel": np.array(panel.schema.target, dtype=object)}
             return keys, {name: one.by_channel() for name, one in self.tallies.items()}
         if axis not in get_args(Axis):
             raise ConfigError(f"by {axis!r}: expected one of {', '.join(get_args(Axis))}")
@@ -152,11 +150,15 @@ class Backtest(Result):
             groups, group = np.unique(cutoff, return_inverse=True)
             keys = {"cutoff": panel.stamps(groups, "cutoff")}
         else:
-            natural = panel.numbers()
-            places, group = np.unique(np.argsort(natural)[series], return_inverse=True)
-            groups = natural[places]
-            keys = {name: panel.keys[name][groups] for name in panel.keys.columns}
-            keys = keys or {"series": np.array(panel.labels, dtype=object)[groups]}
+            natural, each = panel.numbers(), panel.n_channels if panel.schema.pivots else 1
+            # Each channel was a series; one that a group lacks adds nothing to the first that it has.
+            there = panel.present[series, :each]
+            channel = np.where(there, np.arange(each), there.argmax(axis=1, keepdims=True))
+            place = np.argsort(natural)[series][:, None] * each + channel
+            groups, group = np.unique(place, return_inverse=True)
+            group, number = group.reshape(place.shape), natural[groups // each]
+            keys = {key.name: key for key in panel.ids(number, groups % each)}
+            keys = keys or {"series": np.array(panel.labels, dtype=object)[number]}
         return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
 
     def skill(self, model: str = MODEL, baseline: str = NAIVE) -> Skill:

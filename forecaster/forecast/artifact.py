@@ -430,7 +430,8 @@ def model_card(artifact: Artifact[Any]) -> str:
         f"Forecasts {', '.join(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
         f"last {read} steps.",
         "",
-        f"- series: {', '.join(schema.as_read.series) or 'one'} · layout {schema.layout}",
+        f"- series: {', '.join(schema.as_read.series) or 'one'} · layout {schema.layout}"
+        + f" of each {', '.join(schema.relate)}" * bool(schema.relate),
         f"- known covariates: {', '.join(schema.known) or 'none'}",
         f"- past covariates: {', '.join(schema.past) or 'none'}",
         f"- static covariates: {', '.join(schema.static) or 'none'}",

@@ -71,7 +71,7 @@ class Labels(Result):
         return panel.frame(
             panel.owner[order],
             panel.time[order],
-            channel=np.array(panel.schema.target)[channel],
+            channel=channel,
             actual=panel.values[cells],
             forecast=self.band[..., 1][cells],
             **{low: self.band[..., 0][cells], high: self.band[..., 2][cells]},
@@ -83,7 +83,8 @@ class Labels(Result):
     @property
     def counts(self) -> dict[str, int]:
         """How many cells have each label; "" = none."""
-        found = np.bincount(self.label.ravel(), minlength=len(NAMES))
+        there = self.panel.present[self.panel.owner]
+        found = np.bincount(self.label[there], minlength=len(NAMES))
         return dict(zip(NAMES, found.tolist(), strict=True))
 
     @property
@@ -92,12 +93,13 @@ class Labels(Result):
         count, share = self.counts, 100 * (self.levels[1] - self.levels[0])
         labelled = sum(count.values()) - count[""]
         line = (
-            f"{self.panel.n_series:,} series, {self.label.size:,} rows: {count['inside']:,} inside the "
+            f"{self.panel.n_series:,} series, {sum(count.values()):,} rows: {count['inside']:,} inside the "
             f"{share:.0f} % band, {count['above']:,} above, {count['below']:,} below"
         )
         if labelled:
             line += f" ({100 * (1 - count['inside'] / labelled):.1f} % outside)"
-        why = np.bincount(self.reason.ravel(), minlength=len(self.reasons))
+        there = self.panel.present[self.panel.owner]
+        why = np.bincount(self.reason[there], minlength=len(self.reasons))
         without = [
             f"{n:,} {text}" for n, text in zip(why[1:].tolist(), self.reasons[1:], strict=True) if n
         ]
@@ -118,7 +120,7 @@ class Labels(Result):
 
         panel = self.panel
         some = panel.numbers(only)[:PANELS].tolist()
-        shown = [(number, channel) for number in some for channel in range(panel.n_channels)]
+        shown = [(number, channel) for number in some for channel in panel.present[number].nonzero()[0]]
         figure, axes = panel_grid(len(shown))
         for axis, (number, channel) in zip(axes, shown, strict=False):
             _draw(axis, self, number, channel)

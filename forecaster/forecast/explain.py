@@ -178,13 +178,13 @@ def explain(
     Raises:
         DataError: there is no such series or channel, or nothing can be forecast.
     """
-    place = _channel(panel, channel)
     if only is None and panel.n_series > 1:
         raise DataError(
             f"{panel.name}: {panel.n_series} series; name one, as --only '{panel.labels[0]}'"
         )
     number = 0 if only is None else panel.series_named(only)
     alone = panel.between(number, number + 1)
+    place = _channel(alone, channel)
     forecast = Predictor(artifact).predict(alone, cutoff)
     if (status := forecast.status[place]) != "ok":
         status = "no target observed before the cutoff" if status == COLD else status
@@ -224,7 +224,7 @@ def explain(
 def _channel(panel: Panel, name: str | None) -> int:
     target = panel.schema.target
     if name is None or name in target:
-        return target.index(name or target[0])
+        return int(panel.present[0].argmax()) if name is None else target.index(name)
     near = nearest(name, target)
     hint = f"did you mean '{near}'?" if near else f"expected one of {', '.join(target[:5])}"
     raise DataError(f"{panel.name}: no channel '{name}' among {len(target)}; {hint}")

@@ -46,7 +46,7 @@ class Forecast(Result):
     """[Q] quantile levels."""
     status: tuple[str, ...]
     """[N · C] "ok", "cold" (forecast without history, from statics and known covariates), or why there is
-    no forecast: of each series and channel, in this order."""
+    no forecast: of each series and channel, in this order; "" = the series has no such channel."""
     actual: NDArray[np.float64] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float64] | None = None
@@ -86,13 +86,13 @@ class Forecast(Result):
             raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
         return self._keyed({"value": self.paths}, numbered=True)
 
-    def _keyed(self, values: Mapping[str, NDArray[np.float64]], numbered: bool = False) -> Any:
+    def _keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> Any:
         """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
         n, samples, horizon, channels = next(iter(values.values())).shape
         each = channels * samples * horizon
         columns: dict[str, NDArray[Any]] = {
             "lead": np.tile(np.arange(1, horizon + 1, dtype=np.int32), n * channels * samples),
-            "channel": np.tile(np.repeat(np.array(self.panel.schema.target), samples * horizon), n),
+            "channel": np.tile(np.repeat(np.arange(channels), samples * horizon), n),
         }
         if numbered:
             sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
@@ -118,23 +118,25 @@ class Forecast(Result):
     @property
     def lost(self) -> tuple[int, str]:
         """How many series and channels have no forecast, and why the first of them has none."""
-        failed = [status for status in self.status if status not in ("ok", COLD)]
+        failed = [status for status in self.status if status not in ("ok", COLD, "")]
         return len(failed), failed[0] if failed else ""
 
     @property
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
-        n, horizon, channels, _ = self.quantiles.shape
-        return outcome(self.panel, self.cutoff, n, n * horizon * channels, self.lost, self.findings)
+        n, horizon = self.time.shape
+        rows = horizon * sum(map(bool, self.status))
+        return outcome(self.panel, self.cutoff, n, rows, self.lost, self.findings)
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
         times = [*self.panel.schema.time_parts] or [self.panel.schema.time or "time"]
-        several = self.panel.n_channels > 1 and self.panel.schema.pivot is None
+        several = self.panel.n_channels > 1 and not self.panel.schema.pivots
         keys = [*self.panel.schema.key_columns, *(["channel"] if several else [])]
         # Times may be text in the caller's format, which does not sort as time does.
-        at = np.repeat(self.time, self.panel.n_channels, axis=0).reshape(-1)
-        rows = self.rows.with_columns(**{"\0at": at})
+        medians = self.median[:, None]
+        at = np.broadcast_to(self.time[:, None, :, None], medians.shape)
+        rows = self._keyed({"forecast": medians, "\0at": at})
         wide = rows.pivot(on=keys or ["channel"], index=["\0at", *times], values="forecast")
         return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
 

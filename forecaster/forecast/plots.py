@@ -36,7 +36,8 @@ _HISTORY_HORIZONS = 3  # history shown, in horizons
 def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
     """Returns history, median, bands and truth of some forecasts; a panel per channel, at most six."""
     channels = forecast.panel.n_channels
-    shown = [(int(n), c) for n in which for c in range(channels)][:PANELS]
+    there = forecast.panel.present[forecast.series]
+    shown = [(int(n), c) for n in which for c in range(channels) if there[n, c]][:PANELS]
     figure, axes = panel_grid(len(shown))
     for axis, (number, channel) in zip(axes, shown, strict=False):
         draw_forecast(axis, forecast, number, channel)

@@ -217,8 +217,9 @@ def _unknown(panel: Panel, rows: Int64) -> NDArray[np.bool_]:
     schema, at = panel.schema, rows[..., None]
     numbers = np.array([schema.columns.index(name) for name in schema.known_numeric], np.int64)
     codes = np.array([schema.code_columns.index(name) for name in schema.known_category], np.int64)
-    lacking = np.isnan(panel.values[at, numbers]), panel.codes[at, codes] == MISSING
-    return np.concatenate(lacking, axis=-1)
+    empty = np.isnan(panel.values[at, numbers]), panel.codes[at, codes] == MISSING
+    lacks = panel.lacks((*schema.known_numeric, *schema.known_category))
+    return np.concatenate(empty, axis=-1) & ~lacks[panel.series_at(rows)]
 
 
 @dataclass(frozen=True)
@@ -522,7 +523,7 @@ class Predictor:
             time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon],
             levels=self.artifact.plan.model.quantile_levels,
-            status=tuple(np.where(finite, done, reasons).ravel().tolist()),
+            status=tuple(np.where(panel.present, np.where(finite, done, reasons), "").ravel().tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],
         )

@@ -556,9 +556,10 @@ def _empty(facts: Facts) -> Iterator[Finding]:
     lacking = (facts.count == 0) | (facts.first > panel.last_observed[:, None])
     lacking = np.hstack([lacking, np.isnan(panel.static), panel.static_codes == MISSING])
     names = (*facts.names, *schema.static_numeric, *schema.static_category)
+    lacking &= ~panel.lacks(names)
     for column, name in enumerate(names if seen.any() else ()):
         bad = np.flatnonzero(lacking[:, column] & seen)
-        if column < len(facts.names) and not facts.count[:, column].any():
+        if len(bad) and column < len(facts.names) and not facts.count[:, column].any():
             flag = "--target" if column < panel.n_channels else "--past and --known"
             advice = f"leave it out of {flag}, or check how its cells are written"
             yield Finding("warning", "empty", f"'{name}' has no value in any row", advice, where=name)
@@ -602,6 +603,7 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
     alike: dict[bytes, list[str]] = {}
     for name in panel.schema.known:
         given = facts.last[seen, facts.names.index(name)] - cutoff[seen]
+        given = np.where(panel.lacks([name])[seen, 0], given.max(), given)
         alike.setdefault(np.clip(given, 0, horizon).tobytes(), []).append(name)
     for steps, names in alike.items():
         given = np.frombuffer(steps, np.int64)

@@ -25,7 +25,7 @@ from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, 
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
-from forecaster.panel.pivoted import clock_of, pivoted, without_statics
+from forecaster.panel.pivoted import check_roles, clock_of, pivoted
 from forecaster.panel.resample import resampled
 from forecaster.panel.roles import check_schema, comparable_times, infer_schema
 from forecaster.panel.rows import (
@@ -166,7 +166,7 @@ def build_panel(
         if schema is None:
             schema, table, order = infer_schema(table, data, future, covariates)
             if schema.pivots:
-                schema = without_statics(schema, table.name)
+                check_roles(schema, table.name)
             written = table.with_ids(schema.series)
             if not written.frame.equals(table.frame):
                 table, order = written, None
@@ -312,6 +312,7 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
         regular=False,
         kind=kind,
         name=name,
+        members=rows.members,
         unmet=_unmet(frame, schema.code_columns, codes)
         | _unmet(static, schema.static_category, static_codes),
     )

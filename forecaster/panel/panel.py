@@ -70,6 +70,9 @@ class Panel:
     """Findings on the tables, made while they were read and became arrays."""
     unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By column, the categories with code 0: the model's lack them."""
+    members: NDArray[np.bool_] | None = None
+    """bool [series, channel]: the channels that each series has, where groups of series became series;
+    None = all."""
 
     def __repr__(self) -> str:
         return f"Panel({self.name}: {self.n_series} series, {self.n_rows} rows, {self.calendar.freq})"
@@ -93,6 +96,16 @@ class Panel:
     def n_channels(self) -> int:
         """Number of targets."""
         return len(self.schema.target)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """bool [series, channel]: whether a series has the channel, and so rows in results."""
+        return np.ones((self.n_series, self.n_channels), bool) if self.members is None else self.members
+
+    def lacks(self, names: Sequence[str]) -> NDArray[np.bool_]:
+        """Returns bool [series, name]: whether a column is of a channel that the series lacks."""
+        every = np.hstack([~self.present, np.zeros((self.n_series, 1), bool)])
+        return every[:, [self.schema.channel_of.get(name, -1) for name in names]]
 
     @cached_property
     def labels(self) -> list[str]:
@@ -119,11 +132,14 @@ class Panel:
             )
         if first >= 0:
             return first
-        if self.schema.pivot is not None and label in self.schema.target:
-            text = f"{self.name}: series '{label}' is a channel here (layout wide)"
-            raise DataError(
-                f"{text}; leave out --only and select its rows, or explain it with --channel"
+        if self.schema.pivots and f"/{label}".endswith(
+            tuple(f"/{name}" for name in self.schema.target)
+        ):
+            first_of = f"name its group, as '{labels[0]}'," if self.keys.width else "leave out --only"
+            text = (
+                f"{self.name}: series '{label}' is a channel here (layout wide); {first_of} and select"
             )
+            raise DataError(f"{text} its rows, or explain it with --channel")
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
@@ -162,6 +178,7 @@ class Panel:
         return replace(
             self._resized(self.indptr[series], length, np.append(0, np.cumsum(length))),
             keys=self.keys[series] if self.keys.width else self.keys,
+            members=None if self.members is None else self.members[series],
             static=self.static[series],
             static_codes=self.static_codes[series],
         )
@@ -232,6 +249,7 @@ class Panel:
         return replace(
             self,
             keys=self.keys[first:last],
+            members=None if self.members is None else self.members[first:last],
             values=self.values[rows],
             codes=self.codes[rows],
             time=self.time[rows],
@@ -353,25 +371,35 @@ class Panel:
             series: int64 [n], numbers of series.
             time: int64 [n].
             columns: further arrays [n] in order; `cutoff` holds times and comes before the time
-                column. NaN and `NO_TIME` become null. Where channels were made series, or series
-                channels, the key is the channel, and `channel` is left out.
+                column, `channel` numbers. NaN and `NO_TIME` become null. Where channels were made series, or series
+                channels, the channel is part of the key, and `channel` is left out; so are the rows of
+                channels that a series lacks.
 
         Raises:
             DataError: a column's name is already a key's.
         """
-        made: list[pl.Series] = list(self.keys[series]) if self.keys.width else []
-        if self.schema.pivot is not None and "channel" in columns:
-            channels = pl.Series(columns.pop("channel"))
-            names = self.schema.target
-            made = [*self.schema.channel_keys[channels.replace_strict(names, range(len(names)))]]
+        channel = columns.get("channel")
+        if channel is not None and (self.schema.pivots or self.schema.melted):
+            del columns["channel"]
+        elif channel is not None:
+            columns["channel"] = np.array(self.schema.target)[channel]
+        made = self.ids(series, channel)
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
         stamps = self.stamps(time, self.schema.time or "time")
         parts, written = self.schema.time_parts, self.schema.time_format
         made += split_times(stamps, parts, written) if parts else [stamps]
-        if self.schema.melted:
-            columns.pop("channel", None)
-        return self._with_results(made, columns)
+        rows = self._with_results(made, columns)
+        none = self.members is None or channel is None
+        return rows if none else rows.filter(self.present[series, channel])
+
+    def ids(self, series: Ints, channel: Ints | None = None) -> list[pl.Series]:
+        """Returns the key columns of series [n], or of channels [n] of theirs that were series."""
+        keys: list[pl.Series] = list(self.keys[series]) if self.keys.width else []
+        if channel is None or not self.schema.pivots:
+            return keys
+        keys += list(self.schema.channel_keys[channel])
+        return sorted(keys, key=lambda key: self.schema.key_columns.index(key.name))
 
     def series_frame(self, **columns: Any) -> pl.DataFrame:
         """Returns a row per series, keyed in the caller's own names, ids and dtypes.

@@ -86,6 +86,15 @@ def infer_schema(
             table, times = comparable_times(table, time, data)
         series, reason, order = find_series(table, time, declared, times)
     reasons |= dict.fromkeys(series, reason)
+    if added := tuple(name for name in data.relate if name not in series):
+        alone = table.frame.select(series).n_unique()
+        series, order = (*added, *series), None
+        if table.frame.select(series).n_unique() > alone:
+            text = (
+                f"{table.name}: --relate {','.join(added)}: expected keys, or one value in each series"
+            )
+            raise fault("keys", text, f"name all keys, as --series {','.join(series)}")
+        reasons |= dict.fromkeys(added, "declared")
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
     for name in date_like(own):
         if name not in series and name not in declared:
@@ -110,7 +119,8 @@ def infer_schema(
     categorical, coded = _find_categorical(pool, counts, data)
     reasons |= {name: f"{reasons[name]}; looks like codes" for name in coded}
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
-    layout = "long" if melted or (series and data.layout != "wide") else data.layout or "wide"
+    wide = data.layout == "wide" or bool(data.relate)
+    layout = "long" if melted or (series and not wide) else data.layout or "wide"
     schema = Schema(
         time=time,
         time_dtype=time_dtype,
@@ -126,6 +136,7 @@ def infer_schema(
         layout="rows" if data.layout == "rows" else layout,
         reasons=reasons,
         melted=melted,
+        relate=data.relate,
     )
     given = [other for other in (covariates, future, table) if other is not None]
     marks = {name: mark for other in given for name, mark in other.marks.items()}
@@ -374,6 +385,7 @@ def _check_declared(data: DataConfig, names: list[str], table: Table, time: str 
     roles = {
         role: getattr(data, role) or () for role in ("series", "target", "known", "past", "static")
     }
+    found += missing_columns(data.relate, table.frame.columns, table.name, "--relate")
     for role, group in (roles | {"label": () if data.label is None else (data.label,)}).items():
         flag = f"--{role}"
         for name in group:

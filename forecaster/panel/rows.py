@@ -58,6 +58,8 @@ class Rows:
     """With the facts of the time column filled in."""
     notes: tuple[Finding, ...] = ()
     """Findings so far; errors too, so that all faults of rows are reported at once."""
+    members: NDArray[np.bool_] | None = None
+    """As `Panel.members`."""
 
     def layout(self) -> tuple[Ints, Ints]:
         """Returns the times of rows, and the first row of each series with the number of rows last."""

@@ -35,14 +35,14 @@ def holiday_columns(countries: Names) -> Names:
 
 @dataclass(frozen=True)
 class Pivot:
-    """How the series of a long table became the channels of one series."""
+    """How the series of a long table became channels: those of a group, or all, of one series."""
 
     series: Names
     """Columns of the table that together name a series."""
     target: str
     """Column to forecast."""
     keys: tuple[Names, ...]
-    """Key of each channel as text: a value for each column of `series`."""
+    """Key of each channel as text: a value for each column of `series` that names no group."""
     covariates: dict[str, Names]
     """Columns that each covariate became: one for all channels, or one per channel in their order."""
 
@@ -108,6 +108,8 @@ class Schema:
     """Columns of a wide table that were made series of one channel each (layout "long")."""
     pivot: Pivot | None = None
     """How a long table was pivoted (layout "wide"); the roles above are then those of its columns made."""
+    relate: Names = ()
+    """Columns that together name a group of series to pivot; empty = all are one group."""
 
     @property
     def known_numeric(self) -> Names:
@@ -147,8 +149,8 @@ class Schema:
 
     @property
     def pivots(self) -> bool:
-        """Whether these are the roles of a long table that has to be pivoted."""
-        return self.layout == "wide" and bool(self.series)
+        """Whether the series of the table itself are channels here, or are to become them."""
+        return self.layout == "wide" and bool(self.as_read.series)
 
     @property
     def as_read(self) -> Schema:
@@ -157,25 +159,37 @@ class Schema:
             return self
         roles: dict[str, Any] = {"series": self.pivot.series, "target": (self.pivot.target,)}
         for role in _SPREAD:
-            first = ((name, columns[0]) for name, columns in self.pivot.covariates.items())
-            roles[role] = tuple(name for name, column in first if column in getattr(self, role))
+            own, made = {*getattr(self, role)}, self.pivot.covariates.items()
+            roles[role] = tuple(name for name, columns in made if own.intersection(columns[:1]))
         return replace(self, pivot=None, **roles)
 
     def pivoted(self, pivot: Pivot) -> Schema:
         """Returns the roles of the columns that a pivot makes of a long table with these roles."""
-        roles: dict[str, Any] = {"series": (), "target": pivot.labels, "static": ()}
+        roles: dict[str, Any] = {"series": self.relate, "target": pivot.labels}
+        # What differs within a group is no static of it.
+        made = {n: c for n, c in pivot.covariates.items() if n not in self.static or len(c) == 1}
         for role in _SPREAD:
-            made = (pivot.covariates.get(name, ()) for name in getattr(self, role))
-            roles[role] = tuple(itertools.chain(*made))
+            roles[role] = tuple(itertools.chain(*(made.get(name, ()) for name in getattr(self, role))))
         return replace(self, pivot=pivot, **roles)
 
     @property
+    def channel_columns(self) -> Names:
+        """Key columns of a table that is pivoted which name its channels."""
+        return tuple(name for name in self.as_read.series if name not in self.relate)
+
+    @property
     def channel_keys(self) -> pl.DataFrame:
-        """Key columns of a pivoted table in the caller's names and dtypes, a row per channel."""
+        """The channel columns of a pivoted table in the caller's names and dtypes, a row per channel."""
         if self.pivot is None:
             return pl.DataFrame()
-        text = pl.DataFrame(self.pivot.keys, schema=self.pivot.series, orient="row")
+        text = pl.DataFrame(self.pivot.keys, schema=self.channel_columns, orient="row")
         return pl.DataFrame([_typed(ids, self.dtypes.get(ids.name, "")) for ids in text])
+
+    @property
+    def channel_of(self) -> dict[str, int]:
+        """Channel of each column, targets among them, that a pivot made for one."""
+        made = () if self.pivot is None else (self.target, *self.pivot.covariates.values())
+        return {name: n for columns in made if len(columns) > 1 for n, name in enumerate(columns)}
 
     @property
     def columns(self) -> Names:
@@ -291,10 +305,12 @@ class Schema:
         """Returns the schema for a long table with other column names; channels keep theirs."""
         read = self.as_read
         new = read.renamed(data)
-        names = dict(zip(read.known + read.past, new.known + new.past, strict=True))
-        made = {names[name]: columns for name, columns in pivot.covariates.items()}
+        columns = (one.known + one.past + one.static for one in (read, new))
+        names = dict(zip(*columns, strict=True))
+        made = {names.get(name, name): columns for name, columns in pivot.covariates.items()}
         pivot = replace(pivot, series=new.series, target=new.target[0], covariates=made)
-        return replace(self, pivot=pivot, time=new.time, decimal=new.decimal, dtypes=new.dtypes)
+        facts = {name: getattr(new, name) for name in ("time", "decimal", "dtypes", "relate")}
+        return replace(self, pivot=pivot, series=new.relate, **facts)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
@@ -314,7 +330,7 @@ class Schema:
         return [(*row, self.reasons.get(row[0], "")) for row in found]
 
 
-_SPREAD = ("known", "past", "categorical")
+_SPREAD = ("known", "past", "static", "categorical")
 """Roles that a pivot keeps."""
 
 
@@ -330,19 +346,22 @@ def _typed(ids: pl.Series, dtype: str) -> pl.Series:
 def _check_sound(schema: Schema) -> None:
     """Raises a ValueError for a stored schema that contradicts itself."""
     names = schema.target + schema.known + schema.past + schema.static + schema.label_columns
-    if not schema.target or any(len(set(some)) < len(some) for some in (names, schema.series)):
-        raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
-    if schema.as_read.pivots != (schema.pivot is not None):
-        raise ValueError(f"layout {schema.layout} of series {schema.as_read.series} without its pivot")
     if (pivot := schema.pivot) is not None:
-        counts = {len(columns) for columns in pivot.covariates.values()} - {1, len(pivot.keys)}
-        counts |= {len(key) for key in pivot.keys} - {len(pivot.series)}
+        counts = {len(columns) for columns in pivot.covariates.values()} - {1, len(pivot.keys) or 1}
+        counts |= {len(key) for key in pivot.keys} - {len(schema.channel_columns)}
         if counts or schema != schema.as_read.pivoted(pivot):
             raise ValueError("the pivot makes other columns than those with a role")
+    keys, relate = schema.as_read.series, schema.relate
+    if not schema.target or any(len(set(some)) < len(some) for some in (names, keys, relate)):
+        raise ValueError(f"columns without a target, or named twice: {', '.join(names)[:200]}")
+    if schema.pivots != (pivot is not None):
+        raise ValueError(f"layout {schema.layout} of series {keys} without its pivot")
+    if relate and not (schema.pivots and {*relate} < {*keys}):
+        raise ValueError(f"relate {relate} of series {keys}")
     for part, dtype in schema.time_parts.values():
         if part not in PARTS or not _PLAIN.fullmatch(dtype):
             raise ValueError(f"time_parts holds {(part, dtype)}")
-    if any("\0" in name for name in (*names, *schema.series)):
+    if any("\0" in name for name in (*names, *keys)):
         raise ValueError("a column's name holds a NUL")
     odd = set(schema.categorical) - {*schema.known, *schema.past, *schema.static}
     lacking = {*schema.categorical, *schema.label_columns} - set(schema.categories)

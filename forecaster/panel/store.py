@@ -8,6 +8,7 @@ The folder appears whole or not at all.
     keys.arrow      one row per series
     values codes time                                        .npy, one entry per row
     indptr static static_codes observed_ends                 .npy, one entry per series
+    members                                                  .npy, likewise; absent = every channel
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CARD = "panel.json"
 KIND = "panel store"
 _ROWS = ("values", "codes", "time")
 _SERIES = ("static", "static_codes", "observed_ends")
-FILES = rf"panel\.json|keys\.arrow|({'|'.join((*_ROWS, 'indptr', *_SERIES))})\.npy"
+FILES = rf"panel\.json|keys\.arrow|({'|'.join((*_ROWS, 'indptr', *_SERIES, 'members'))})\.npy"
 """Pattern of the names in the folder of a store."""
 _CYCLES = ("season_length", "periods")
 """Settings that leave the arrays as they are and may be changed."""
@@ -80,6 +81,8 @@ class StoreWriter:
             if name == "observed_ends":
                 array = np.where(array < 0, array, array + self._rows)
             self._small[name].append(array)
+        if panel.members is not None:
+            self._small.setdefault("members", []).append(panel.members)
         self._small["indptr"].append(panel.indptr[:-1] + self._rows)
         self._keys.append(panel.keys)
         self._rows += panel.n_rows
@@ -149,6 +152,8 @@ def open_store(source: str | Path) -> Panel:
         arrays: dict[str, Any] = {name: _mapped(folder / f"{name}.npy") for name in _ROWS}
         # Mapped first: a header cannot claim more than the file holds.
         arrays |= {name: np.array(_mapped(folder / f"{name}.npy")) for name in ("indptr", *_SERIES)}
+        if (file := folder / "members.npy").exists():
+            arrays["members"] = np.array(_mapped(file))
         observed_ends = arrays.pop("observed_ends")
         panel = Panel(
             schema=schema,
@@ -218,6 +223,7 @@ def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:
         ("static", panel.static, (series, len(schema.static_numeric)), np.float64),
         ("static_codes", panel.static_codes, (series, len(schema.static_category)), np.int32),
         ("observed_ends", observed_ends, (series, 2), np.int64),
+        ("members", panel.present, (series, panel.n_channels), np.bool_),
     ):
         if array.shape != shape or array.dtype != dtype:
             expected = f"{np.dtype(dtype)} {shape}"

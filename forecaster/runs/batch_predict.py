@@ -364,5 +364,5 @@ def _report(
     without = (sum(record.without_forecast for record in lost), lost[0].reason if lost else "")
     if job.window is None:
         return labels_line(n_series, sum(record.rows for record in records), "", without)
-    rows = n_series * job.window.horizon * panel.n_channels
+    rows = sum(record.rows for record in records) // (job.window.num_samples or 1)
     return outcome(panel, job.window.cutoffs(panel), n_series, rows, without, found)

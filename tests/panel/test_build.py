@@ -73,7 +73,7 @@ def test_wide_and_melted_tables_hold_the_same_numbers():
     )
     again = open_panel(wide, DataConfig(), schema=melted.schema)
     assert same(again, melted) and again.schema == melted.schema
-    rows = melted.frame(np.array([1]), melted.time[:1], channel=["value"], forecast=[2.0])
+    rows = melted.frame(np.array([1]), melted.time[:1], channel=[0], forecast=[2.0])
     assert rows.columns == ["channel", "day", "forecast"] and rows["channel"][0] == "v"
 
 

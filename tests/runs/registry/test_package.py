@@ -28,6 +28,10 @@ TABLES = {
         {"shop": [1] * ROWS + [2] * ROWS, "day": DAYS * 2, "y": VALUE * 2},
         {"series": ("shop",), "layout": "wide"},
     ),
+    "groups of series": (
+        {"town": ["a"] * 2 * ROWS, "shop": [1] * ROWS + [2] * ROWS, "day": DAYS * 2, "y": VALUE * 2},
+        {"series": ("shop", "town"), "relate": ("town",)},
+    ),
     "numbered series": ({"shop": [7] * ROWS, "day": DAYS, "y": VALUE}, {"series": ("shop",)}),
     "whole numbers": ({"step": list(range(ROWS)), "y": VALUE}, {"time": "step", "freq": "1i"}),
     "no time": ({"y": VALUE}, {"time": "row"}),
@@ -53,7 +57,7 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
         panel.schema, plan, network.shape, Ensemble([network], [1.0]).eval(), 0, "table", "print"
     )
     example = example_of(artifact)
-    assert len(example) == (8 + 4) * (2 if kind == "series as channels" else 1)
+    assert len(example) == (8 + 4) * (2 if kind in ("series as channels", "groups of series") else 1)
     again = open_panel(example, plan.data, schema=panel.schema)
     forecast = Predictor(artifact).predict(again)
     assert set(forecast.status) == {"ok"}
