@@ -25,7 +25,7 @@ from forecaster.runs.moments import learn_scales
 from forecaster.runs.residuals import learn_errors
 from forecaster.runs.ridge import solve_linear
 from forecaster.runs.versions import versions
-from forecaster.windows.index import Int64
+from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
 
@@ -35,6 +35,7 @@ _MEMORY = 256  # steps before each cutoff, where a few seasons are not more
 _SPACING = 64  # steps between earlier cutoffs at most
 _ZEROS = 0.1  # of the training rows of an intermittent channel at least
 _LAGS, _LEAST_LAGS, _CANDIDATES = 96, 8, 4096  # steps back of a driver; of all drivers together
+_COMPARED = 100  # series whose levels are compared
 _DRIVEN_ROWS, _MOST_CHANNELS = 200, 50  # fewer rows choose no drivers; more channels take too long
 
 
@@ -95,7 +96,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         "seasons": (season, second),
         "drivers": drivers if lags else (),
         "driver_length": lags + reach if lags else 1,
-        "driver_units": "training" if panel.n_series == 1 else "window",
+        "driver_units": "training" if _alike(panel) else "window",
     }
 
 
@@ -166,6 +167,23 @@ def _drivers(panel: Panel, longest: int) -> tuple[str, ...]:
         return ()
     names = schema.columns if panel.n_channels > 1 else schema.past_numeric + schema.known_numeric
     return names if len(names) <= _CANDIDATES // _LEAST_LAGS else ()
+
+
+def _alike(panel: Panel) -> bool:
+    """Whether the levels of the series of each channel differ by less than half of how much each varies."""
+    if panel.n_series == 1:
+        return True
+    facts = []
+    for number in even_draw(panel.n_series, _COMPARED):
+        rows = panel.values[panel.indptr[number] : panel.indptr[number + 1], : panel.n_channels]
+        there = ~np.isnan(rows)
+        count = np.maximum(there.sum(axis=0), 1)
+        level = np.where(there, rows, 0.0).sum(axis=0) / count
+        varies = (np.where(there, rows - level, 0.0) ** 2).sum(axis=0) / count
+        facts.append(np.where(there.any(axis=0), [level, varies], np.nan))
+    levels, varies = np.swapaxes(facts, 0, 1)
+    apart, own = np.nanvar(levels, axis=0), np.nanmean(varies, axis=0)
+    return bool((apart <= own / 4).all())
 
 
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:

@@ -1,5 +1,7 @@
 """Pools of experts: which suit a table, what they weigh, and one expert as a model of its own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from forecast import tiny
@@ -61,3 +63,11 @@ def test_bands_of_experts_hold_what_they_claim_on_unseen_rows(make_panel, make_c
     truth = panel.values[cutoff[:, None] + np.arange(1, 5), 0]
     inside = (quantiles[..., 0] <= truth) & (truth <= quantiles[..., -1])
     assert abs(inside.mean() - 0.8) < 0.07
+
+
+def test_drivers_have_the_units_of_training_rows_where_series_share_a_level(make_panel, make_config):
+    alike = make_panel(2, 300)
+    apart = replace(alike, values=alike.values + 1e3 * alike.owner[:, None])
+    config = make_config(4, model={"experts": None})
+    units = [resolve(panel, config)[0].model.driver_units for panel in (alike, apart)]
+    assert units == ["training", "window"]
