@@ -79,6 +79,19 @@ def write_page(text: str, path: Path) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def write_drawing(path: Path, plot: Callable[[], Figure], page: Callable[[], str]) -> None:
+    """Writes a page or a picture, as the suffix says.
+
+    Raises:
+        OutputError: the suffix is neither's, or the file cannot be written.
+    """
+    check_suffix(path, PAGES + PICTURES)
+    if path.suffix.lower() in PAGES:
+        write_page(page(), path)
+    else:
+        write_figure(plot(), path)
+
+
 def html_page(title: str, body: str) -> str:
     """Returns a page of a plain title and an HTML body that needs no other file and no script."""
     style = _STYLE.read_text(encoding="utf-8")

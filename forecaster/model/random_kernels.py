@@ -52,19 +52,14 @@ class RandomKernels(nn.Module):
         self.dilations = [2**power for power in range(furthest.bit_length())]
         wanted = _STEP_FEATURES if per_step else _FEATURES
         self.thresholds_each = max(1, wanted // (KERNELS * len(self.dilations)))
-        self.kernels: Tensor
-        self.register_buffer("kernels", _kernels(channels, len(self.dilations)))
-        self.thresholds: Tensor
-        """[D, K, P]"""
+        self.kernels = nn.Buffer(_kernels(channels, len(self.dilations)))
         shape = (len(self.dilations), KERNELS, self.thresholds_each)
-        self.register_buffer("thresholds", torch.zeros(shape))
-        self.loc: Tensor
-        self.register_buffer("loc", torch.zeros(self.thresholds.numel()))
-        self.weights: Tensor
+        self.thresholds = nn.Buffer(torch.zeros(shape))
+        """[D, K, P]"""
+        self.loc = nn.Buffer(torch.zeros(self.thresholds.numel()))
+        self.weights = nn.Buffer(torch.zeros(self.thresholds.numel(), classes))
         """[F, G]"""
-        self.register_buffer("weights", torch.zeros(self.thresholds.numel(), classes))
-        self.bias: Tensor
-        self.register_buffer("bias", torch.zeros(classes))
+        self.bias = nn.Buffer(torch.zeros(classes))
 
     def forward(
         self, values: Float[Tensor, "B T C"], inside: Bool[Tensor, "B T"]
