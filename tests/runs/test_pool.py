@@ -7,6 +7,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.errors import ConfigError
 from forecaster.evaluation.baselines import seasonal_naive
+from forecaster.evaluation.error_scales import Histories
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import GENERAL, SEASONAL
 from forecaster.runs.fit import fit_panel, resolve
@@ -23,7 +24,7 @@ def test_one_expert_is_a_model_without_a_network(tmp_path, capsys):
     model = fc.load(tmp_path / "model")
     panel = model.open(table)
     values, cutoff, series = panel.values[:, :1], panel.last_observed, np.arange(panel.n_series)
-    expected = seasonal_naive(values, panel.indptr, cutoff, series, 7, 7, (0.5,))
+    expected = seasonal_naive(Histories(values, panel.indptr, cutoff, series), 7, 7, (0.5,))
     np.testing.assert_allclose(model.predict(table).median, expected[..., 0], rtol=1e-6)
     assert model.artifact.plan.model.width == 4
     assert "seasonal_naive 100 %" in (tmp_path / "model" / "report.html").read_text()
