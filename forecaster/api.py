@@ -827,9 +827,11 @@ class Forecaster(Model["Ensemble"]):
             ConfigError: the horizon is too long for the model, or it has no sample paths.
         """
         from forecaster.forecast.predictor import Predictor
+        from forecaster.panel.timestamps import date_text
 
+        start = date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
-        return Predictor(self.artifact).predict(panel, cutoff, horizon, progress, samples, seed, only)
+        return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
 
     @_described
     @_on_device
@@ -876,10 +878,13 @@ class Forecaster(Model["Ensemble"]):
         """
         from forecaster.forecast.parts import Source
         from forecaster.forecast.predictor import resolve_window
+        from forecaster.panel.timestamps import date_text
         from forecaster.runs.batch_predict import predict_to
 
+        start = date_text(cutoff, "cutoff")
+
         def window_of(panel: Panel) -> ForecastWindow:
-            return resolve_window(self.artifact, panel, cutoff, horizon, samples, seed)
+            return resolve_window(self.artifact, panel, start, horizon, samples, seed)
 
         source = Source(data, future, covariates, data_options, only)
         division = (parts, shard, devices, restart, engine)
@@ -984,9 +989,11 @@ class Forecaster(Model["Ensemble"]):
             >>> model.explain("sales.csv", only="store_1").write("attention.html")  # doctest: +SKIP
         """
         from forecaster.forecast.explain import explain
+        from forecaster.panel.timestamps import date_text
 
+        start = date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
-        return explain(self.artifact, panel, only, channel, cutoff)
+        return explain(self.artifact, panel, only, channel, start)
 
     @_described
     def onnx_inputs(
@@ -1013,9 +1020,10 @@ class Forecaster(Model["Ensemble"]):
             >>> (quantiles,) = session.run(["quantiles"], inputs)               # doctest: +SKIP
         """
         from forecaster.forecast.onnx_export import onnx_inputs
+        from forecaster.panel.timestamps import date_text
 
         panel = self.open(data, future, covariates, **data_options)
-        return onnx_inputs(self.artifact, panel, cutoff)
+        return onnx_inputs(self.artifact, panel, date_text(cutoff, "cutoff"))
 
 
 class Classifier(Model["LabelEnsemble"]):

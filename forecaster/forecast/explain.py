@@ -164,7 +164,7 @@ class Explanation:
 
 
 def explain(
-    artifact: Artifact, panel: Panel, only: str | None, channel: str | None, cutoff: object
+    artifact: Artifact, panel: Panel, only: str | None, channel: str | None, cutoff: str
 ) -> Explanation:
     """Returns attention and importance behind one forecast; see `Forecaster.explain`.
 

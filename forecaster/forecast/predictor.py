@@ -30,7 +30,6 @@ from forecaster.panel.arrays import blocks
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import Finding, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, NO_TIME, Only, Panel
-from forecaster.panel.timestamps import date_text
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
@@ -73,7 +72,7 @@ class ForecastWindow:
 def resolve_window(
     artifact: Artifact,
     panel: Panel,
-    cutoff: object,
+    cutoff: str,
     horizon: int | None,
     num_samples: int | None = None,
     seed: int = 0,
@@ -81,10 +80,9 @@ def resolve_window(
     """Returns the window of a forecast of all series of a panel; arguments as `Predictor.predict`.
 
     Raises:
-        ConfigError: the horizon is too long for the model, or it draws no paths; or the cutoff is no date.
+        ConfigError: the horizon is too long for the model, or it draws no paths.
         DataError: the date cannot be read.
     """
-    cutoff = date_text(cutoff, "cutoff")
     wanted = artifact.horizon if horizon is None else horizon
     _check_samples(artifact, num_samples)
     check_horizon(artifact, wanted, num_samples)
@@ -311,7 +309,7 @@ class Predictor:
     def predict(
         self,
         panel: Panel,
-        cutoff: object = "own",
+        cutoff: str = "own",
         horizon: int | None = None,
         progress: Progress | None = None,
         num_samples: int | None = None,
@@ -362,7 +360,7 @@ class Predictor:
         )
         return replace(self._keyed(leads, window, chosen, predicted), panel=panel)
 
-    def inputs(self, panel: Panel, cutoff: object = "own") -> tuple[list[str], Inputs]:
+    def inputs(self, panel: Panel, cutoff: str = "own") -> tuple[list[str], Inputs]:
         """Returns the labels of the series that can be forecast, and what the network reads of each.
 
         Args:

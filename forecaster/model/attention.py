@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from forecaster.model.channels import keep_channels
-from forecaster.model.kernels import Kernel, full_attention
+from forecaster.model.kernels import Kernel, Keys, Query, causal_attention, full_attention
 from forecaster.model.scaling import Scale
 
 
@@ -45,10 +45,11 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "B N D"]:
         """Returns the attention of tokens to a source, the tokens themselves in self-attention.
 
-        `seen`: True where a source token is real. `causal`: to itself and earlier ones only; the tokens
-        are then the last of the source.
+        `seen`: True where a source token is real. `causal`: to itself and earlier ones only; all tokens
+        of the source, which they then are, are real.
         """
-        return self.attend(self.queries(tokens), *self.keys_and_values(source), seen, causal)
+        parts = self.queries(tokens), *self.keys_and_values(source)
+        return self._joined(causal_attention(*parts)) if causal else self.attend(*parts, seen)
 
     def weights(
         self,
@@ -68,24 +69,25 @@ class MultiHeadAttention(nn.Module):
         count, size = value.shape[2:]
         units = torch.eye(count, dtype=value.dtype, device=value.device)
         units = F.pad(units, (0, -count % size))  # a kernel takes as many values as a head is wide
-        found = [
-            self.kernel(query, key, part.expand_as(value), seen, causal)
-            for part in units.split(size, dim=1)
-        ]
+        parts = [part.expand_as(value) for part in units.split(size, dim=1)]
+        if causal:
+            found = [causal_attention(query, key, part) for part in parts]
+        else:
+            found = [self.kernel(query, key, part, seen) for part in parts]
         return torch.cat(found, dim=-1)[..., :count]
 
-    def queries(self, tokens: Tensor) -> Float[Tensor, "B A N E"]:
+    def queries(self, tokens: Tensor) -> Query:
         return self._split(self.query(tokens))
 
-    def keys_and_values(
-        self, source: Tensor
-    ) -> tuple[Float[Tensor, "B A M E"], Float[Tensor, "B A M E"]]:
+    def keys_and_values(self, source: Tensor) -> tuple[Keys, Keys]:
         return self._split(self.key(source)), self._split(self.value(source))
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool
+        self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None = None
     ) -> Float[Tensor, "B N D"]:
-        mixed = self.kernel(query, key, value, seen, causal)
+        return self._joined(self.kernel(query, key, value, seen))
+
+    def _joined(self, mixed: Tensor) -> Float[Tensor, "B N D"]:
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, tokens: Tensor) -> Tensor:
@@ -123,12 +125,12 @@ class KeyValueCache:
         self._memory: tuple[Tensor, Tensor] | None = None
 
     def self_attention(self, attention: MultiHeadAttention, own: Tensor) -> Float[Tensor, "B N D"]:
-        """Returns the attention of new tokens to all tokens so far, and keeps the new ones."""
+        """Returns the attention of the next token to all tokens so far, and keeps it."""
         key, value = attention.keys_and_values(own)
         if self._own is not None:
             key, value = torch.cat([self._own[0], key], 2), torch.cat([self._own[1], value], 2)
         self._own = (key, value)
-        return attention.attend(attention.queries(own), key, value, None, True)
+        return attention.attend(attention.queries(own), key, value)
 
     def cross_attention(
         self, attention: MultiHeadAttention, own: Tensor, memory: Memory
@@ -140,6 +142,6 @@ class KeyValueCache:
         sizes = (-1, self.paths, self.channels)
         query = attention.queries(own).unflatten(0, sizes).permute(0, 2, 3, 1, 4, 5)
         query = query.flatten(3, 4).flatten(0, 1)  # [windows · C, A, S · N, E]
-        mixed = attention.attend(query, *self._memory, memory.seen, False)
+        mixed = attention.attend(query, *self._memory, memory.seen)
         mixed = mixed.unflatten(1, (self.paths, -1)).unflatten(0, (-1, self.channels))
         return mixed.transpose(1, 2).flatten(0, 2)
