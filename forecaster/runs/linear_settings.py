@@ -21,7 +21,7 @@ from forecaster.windows.split import Split
 ALPHAS = tuple(10.0 ** (n / 2) for n in range(-8, 2))
 """Ridge penalties tried."""
 _CHOICE_ROWS = 10_000  # rows that are solved over while choosing: neighbouring windows differ little
-_LONGEST_LOOKBACK = 800  # by default: a ridge.solution takes the cube of what a map reads
+_LONGEST_LOOKBACK = 800  # by default: a solution takes the cube of what a map reads
 _LOOKBACKS_IN_TABLE = 9  # a lookback is a default where the table is as many times longer
 _SCORED_FOLDS = (1, 3)  # quarters whose windows score maps solved without them
 _SCORED_WINDOWS = 1024
@@ -153,7 +153,7 @@ class _Choice:
         return averaged if after < _WORTH * before else plan
 
     def _errors(self, tries: Sequence[tuple[Plan, Tensor]]) -> Tensor:
-        """[training or validation windows, try, horizon patch] absolute errors, ridge.summed."""
+        """[training or validation windows, try, horizon patch] absolute errors, summed."""
         maps = [
             {
                 span: {
@@ -212,10 +212,8 @@ class _Choice:
         calendar, size = self._panel.calendar, max(self._plan.model.lookbacks or (1,))
         if not calendar.cycles:
             return None
-        steps, rows = (
-            cycle_steps(calendar, calendar.cycles[0]),
-            min(len(self._split.train), ridge.MOST_ROWS),
-        )
+        steps = cycle_steps(calendar, calendar.cycles[0])
+        rows = min(len(self._split.train), ridge.MOST_ROWS)
         enough = rows >= _ROWS_PER_FEATURE * steps * size and steps * size**2 <= _MOST_PRODUCTS
         return steps if 2 <= steps <= _MOST_PLACES and enough else None
 
