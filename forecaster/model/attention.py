@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from forecaster.model.channels import keep_channels
-from forecaster.model.kernels import Kernel, Keys, Query, causal_attention, full_attention
+from forecaster.model.kernels import Kernel, Keys, Query, Seen, causal_attention, full_attention
 from forecaster.model.scaling import Scale
+
+Tokens = Float[Tensor, "B N D"]
+Source = Float[Tensor, "B M D"]
 
 
 class MultiHeadAttention(nn.Module):
@@ -36,13 +39,8 @@ class MultiHeadAttention(nn.Module):
         self.kernel = kernel
 
     def forward(
-        self,
-        tokens: Float[Tensor, "B N D"],
-        source: Float[Tensor, "B M D"],
-        seen: Bool[Tensor, "B M"] | None = None,
-        *,
-        causal: bool = False,
-    ) -> Float[Tensor, "B N D"]:
+        self, tokens: Tokens, source: Source, seen: Seen = None, *, causal: bool = False
+    ) -> Tokens:
         """Returns the attention of tokens to a source, the tokens themselves in self-attention.
 
         `seen`: True where a source token is real. `causal`: to itself and earlier ones only; all tokens
@@ -52,12 +50,7 @@ class MultiHeadAttention(nn.Module):
         return self._joined(causal_attention(*parts)) if causal else self.attend(*parts, seen)
 
     def weights(
-        self,
-        tokens: Float[Tensor, "B N D"],
-        source: Float[Tensor, "B M D"],
-        seen: Bool[Tensor, "B M"] | None = None,
-        *,
-        causal: bool = False,
+        self, tokens: Tokens, source: Source, seen: Seen = None, *, causal: bool = False
     ) -> Float[Tensor, "B A N M"]:
         """Returns the attention weights per head; the arguments are those of `forward`.
 
@@ -82,12 +75,10 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(self, source: Tensor) -> tuple[Keys, Keys]:
         return self._split(self.key(source)), self._split(self.value(source))
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None = None
-    ) -> Float[Tensor, "B N D"]:
+    def attend(self, query: Query, key: Keys, value: Keys, seen: Seen = None) -> Tokens:
         return self._joined(self.kernel(query, key, value, seen))
 
-    def _joined(self, mixed: Tensor) -> Float[Tensor, "B N D"]:
+    def _joined(self, mixed: Query) -> Tokens:
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, tokens: Tensor) -> Tensor:
@@ -124,7 +115,7 @@ class KeyValueCache:
         self._own: tuple[Tensor, Tensor] | None = None
         self._memory: tuple[Tensor, Tensor] | None = None
 
-    def self_attention(self, attention: MultiHeadAttention, own: Tensor) -> Float[Tensor, "B N D"]:
+    def self_attention(self, attention: MultiHeadAttention, own: Tokens) -> Tokens:
         """Returns the attention of the next token to all tokens so far, and keeps it."""
         key, value = attention.keys_and_values(own)
         if self._own is not None:
@@ -132,9 +123,7 @@ class KeyValueCache:
         self._own = (key, value)
         return attention.attend(attention.queries(own), key, value)
 
-    def cross_attention(
-        self, attention: MultiHeadAttention, own: Tensor, memory: Memory
-    ) -> Float[Tensor, "B N D"]:
+    def cross_attention(self, attention: MultiHeadAttention, own: Tokens, memory: Memory) -> Tokens:
         """Returns cross-attention to the memory, batched over the sample paths of a window."""
         if self._memory is None:
             key, value = attention.keys_and_values(memory.tokens)

@@ -12,12 +12,15 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
-from forecaster.model.attention import KeyValueCache, Memory, MultiHeadAttention
+from forecaster.model.attention import KeyValueCache, Memory, MultiHeadAttention, Tokens
 from forecaster.model.kernels import make_kernel
+
+Real = Bool[Tensor, "B N"]
+"""Which tokens hold an observation."""
 
 _CHANCES = 1 << 16  # of sixteen random bits
 
@@ -52,7 +55,7 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(config.feed_forward, config.width)
         self.activation = F.gelu if config.style == "modern" else F.relu
 
-    def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return self.contract(self.activation(self.expand(tokens)))
 
 
@@ -64,9 +67,7 @@ class Residual(nn.Module):
         self.norm_first = config.style == "modern"
         self.dropout = Dropout(config.dropout)
 
-    def forward(
-        self, tokens: Float[Tensor, "B N D"], norm: nn.Module, part: Callable[[Tensor], Tensor]
-    ) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tokens:
         """Returns tokens plus the output of the part."""
         if self.norm_first:
             return tokens + self.dropout(part(norm(tokens)))
@@ -74,18 +75,15 @@ class Residual(nn.Module):
 
 
 def attend_across_channels(
-    attention: MultiHeadAttention,
-    tokens: Float[Tensor, "B N D"],
-    seen: Bool[Tensor, "B N"],
-    channels: int,
-) -> Float[Tensor, "B N D"]:
+    attention: MultiHeadAttention, tokens: Tokens, real: Real, channels: int
+) -> Tokens:
     """Returns the attention of each token to the tokens of all channels at the same patch.
 
     `seen`: True where other channels may attend to a token.
     """
     # Contiguous: otherwise torch rounds a product by whether its weights learn.
     beside = tokens.unflatten(0, (-1, channels)).transpose(1, 2).contiguous()  # [windows, N, C, D]
-    real = seen.unflatten(0, (-1, channels)).transpose(1, 2).flatten(0, 1)
+    real = real.unflatten(0, (-1, channels)).transpose(1, 2).flatten(0, 1)
     mixed = attention(beside.flatten(0, 1), beside.flatten(0, 1), real)
     return mixed.unflatten(0, beside.shape[:2]).transpose(1, 2).flatten(0, 1)
 
@@ -105,9 +103,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residual = Residual(config)
 
-    def forward(
-        self, tokens: Float[Tensor, "B N D"], seen: Bool[Tensor, "B N"], channels: int = 1
-    ) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens, seen: Real, channels: int = 1) -> Tokens:
         """Returns encoded tokens.
 
         Args:
@@ -143,13 +139,13 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        tokens: Float[Tensor, "B N D"],
+        tokens: Tokens,
         memory: Memory,
         causal: bool,
-        shown: Bool[Tensor, "B N"],
+        shown: Real,
         channels: int = 1,
         cache: KeyValueCache | None = None,
-    ) -> Float[Tensor, "B N D"]:
+    ) -> Tokens:
         """Returns decoded tokens.
 
         Args:
@@ -195,9 +191,7 @@ class ConvStem(nn.Module):
         self.along = nn.Linear(kernel, width)
         self.across = nn.Linear(width, width)
 
-    def forward(
-        self, tokens: Float[Tensor, "B N D"], seen: Bool[Tensor, "B N"]
-    ) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens, seen: Real) -> Tokens:
         """Returns tokens (before their time encodings) plus the convolution of them and those before."""
         real = tokens.masked_fill(~seen[..., None], 0.0)
         padded, length = F.pad(real, (0, 0, self.kernel - 1, 0)), tokens.shape[1]

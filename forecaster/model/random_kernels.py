@@ -30,6 +30,8 @@ _MOST_CHANNELS = 9
 PENALTIES = tuple(10.0 ** (power / 2) for power in range(-2, 11))
 """Of the ridge, per mean variance of a feature."""
 
+Values = Float[Tensor, "B T C"]
+Inside = Bool[Tensor, "B T"]
 Part = tuple[Tensor, Tensor, Tensor]
 """Features [N, F], classes [N] from 0, and folds [N] of some labels."""
 
@@ -61,9 +63,7 @@ class RandomKernels(nn.Module):
         """[F, G]"""
         self.bias = nn.Buffer(torch.zeros(classes))
 
-    def forward(
-        self, values: Float[Tensor, "B T C"], inside: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B *T G"]:
+    def forward(self, values: Values, inside: Inside) -> Float[Tensor, "B *T G"]:
         """Returns a score per class, about 1 for the likely one and 0 for others; [B, T, G] of steps.
 
         Args:
@@ -73,9 +73,7 @@ class RandomKernels(nn.Module):
         scores: Tensor = (self.features(values, inside) - self.loc) @ self.weights + self.bias
         return scores
 
-    def features(
-        self, values: Float[Tensor, "B T C"], inside: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B *T F"]:
+    def features(self, values: Values, inside: Inside) -> Float[Tensor, "B *T F"]:
         """Returns the share of steps inside the series at which each result exceeds each threshold."""
         real = inside[:, None].float()
         steps = _around(real) if self.per_step else real.sum(dim=-1, keepdim=True)
@@ -88,7 +86,7 @@ class RandomKernels(nn.Module):
         shares = torch.cat(found, dim=1).transpose(1, 2)
         return shares if self.per_step else shares[:, 0]
 
-    def choose_thresholds(self, values: Float[Tensor, "B T C"], inside: Bool[Tensor, "B T"]) -> None:
+    def choose_thresholds(self, values: Values, inside: Inside) -> None:
         """Sets the thresholds to quantiles of the results on training series, each at a level of its own."""
         golden = (1 + 5**0.5) / 2
         count = self.thresholds_each
