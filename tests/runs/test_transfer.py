@@ -321,8 +321,8 @@ def test_etth1_saves_bdg2_half_the_steps_to_the_best_of_random_weights():
     wanted, reached = [], []
     for seed in range(3):
         # What is trained is the network alone: experts would only be solved beside it.
-        own = ["horizon=24", "model.experts=[]", "fit.steps=200", f"fit.seed={seed}"]
-        settings = [*transfer.BASE, *own]
+        own = ["model.experts=[]", "fit.batch_size=96", "fit.steps=200", f"fit.seed={seed}"]
+        settings = [*transfer.BASE, "horizon=24", *own]
         parent, _ = transfer.fitted(tables[0], settings)
         _, cold = transfer.fitted(tables[1], settings)
         _, warm = transfer.fitted(tables[1], settings, parent)
