@@ -27,7 +27,7 @@ from forecaster.config import Config, TrackingConfig
 from forecaster.errors import DataError
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.comparison import MODEL, RIDGE
-from forecaster.evaluation.error_scales import scales_at
+from forecaster.evaluation.error_scales import Histories, scales_at
 from forecaster.evaluation.metrics import pinball
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
@@ -195,13 +195,9 @@ def forecaster_of(task: Task, artifact: Artifact) -> ForecastPart:
 
 def naives(task: Task, levels: Sequence[float]) -> dict[str, ForecastPart]:
     """Returns the seasonal naive of each season, by the name of its row."""
-    panel, horizon = task.panel, task.horizon
-    values = panel.values[:, : panel.n_channels]
 
     def repeats(season: int) -> ForecastPart:
-        return lambda part: seasonal_naive(
-            values, panel.indptr, task.cutoff[part], task.series[part], horizon, season, levels
-        )
+        return lambda part: seasonal_naive(_histories(task, part), task.horizon, season, levels)
 
     if len(task.seasons) == 1:
         return {NAIVE: repeats(*task.seasons)}
@@ -284,10 +280,13 @@ def _brief(scores: Scores) -> str:
 
 def _scales(task: Task, part: slice) -> Floats:
     """[n, 1, C]: the in-sample seasonal error of all that came before each cutoff."""
-    panel, season = task.panel, task.seasons[0]
+    return scales_at(_histories(task, part), task.seasons[0]).mase[:, None]
+
+
+def _histories(task: Task, part: slice) -> Histories:
+    panel = task.panel
     values = panel.values[:, : panel.n_channels]
-    scale = scales_at(values, panel.indptr, task.cutoff[part], season, task.series[part]).mase
-    return scale[:, None]
+    return Histories(values, panel.indptr, task.cutoff[part], task.series[part])
 
 
 def _relative(actual: Floats, forecast: Floats) -> Floats:

@@ -733,6 +733,9 @@ class Model(Generic[Kind]):
         """Validation scores of the model and the baselines, and the loss curves."""
         return self.artifact.metrics
 
+    def _store(self, tracking: bool) -> TrackingConfig:
+        return self.tracking.model_copy(update={"enabled": self.tracking.enabled and tracking})
+
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.
 
@@ -921,17 +924,16 @@ class Forecaster(Model["Ensemble"]):
             ConfigError: `refit` is unknown or dishonest, or the horizon is too long for the model.
             DataError: the table has too little history for so many windows.
         """
-        from forecaster.config import TrackingConfig
         from forecaster.forecast.parts import reading_with
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         options = BacktestOptions(windows, refit, stride, horizon, only)
         panel = self.open(data, covariates=covariates, **data_options)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
-        store = self.tracking if tracking else TrackingConfig(enabled=False)
         command = command or _call(
             "model.backtest", data, options, covariates=covariates, **data_options
         )
+        store = self._store(tracking)
         return run_backtest_pipeline(self.artifact, panel, options, store, source, quiet, name, command)
 
     @_described
@@ -1119,12 +1121,10 @@ class Classifier(Model["LabelEnsemble"]):
             DataError: the table does not fit the model, or has no labels.
             ConfigError: the table is that of the fit.
         """
-        from forecaster.config import TrackingConfig
         from forecaster.runs.label_scoring import backtest_labels
 
         panel = self._open(data, covariates, data_options, labels=True).only(only)
-        store = self.tracking if tracking else TrackingConfig(enabled=False)
-        return backtest_labels(self.artifact, panel, store, name)
+        return backtest_labels(self.artifact, panel, self._store(tracking), name)
 
     @_described
     @_on_device

@@ -31,6 +31,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
         partial.replace(path)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text as UTF-8, whole or not at all; see `atomic_file`."""
+    with atomic_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def atomic_folder(
     path: Path, replaces: str, kind: str = "saved model", holds: str = ".*"

@@ -351,7 +351,7 @@ def test_explain_says_which_steps_the_label_rests_on(step_classifier, classifier
     assert found.label == str(classifier.predict(table, only="s1").frame["label"][0])
     for name in ("steps.png", "steps.html"):
         found.write(tmp_path / name)
-    with pytest.raises(fc.DataError, match="24 series: name one, as only='s0'"):
+    with pytest.raises(fc.DataError, match="24 series; name one, as --only 's0'"):
         classifier.explain(table)
     assert step_classifier.explain(machines(1, 1)).frame["effect"].notna().all()
 

@@ -27,7 +27,12 @@ NOT_RUN = {
 # MLflow 3.17 maps its tables in a way that SQLAlchemy 2.1 deprecates.
 tracked = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
 TINY = {
-    "model": {"width": 8, "heads": 2, "encoder_layers": 1},
+    "model": {
+        "width": 8,
+        "heads": 2,
+        "encoder_layers": 1,
+        "experts": ["seasonal_naive", "linear"],
+    },
     "fit": {"steps": 2, "batch_size": 8},
 }
 FEWER = {"--trials": "2", "--workers": "1"}

@@ -8,6 +8,8 @@ import forecaster as fc
 
 DATA = Path(__file__).parents[2] / "shared" / "datasets"
 UNTRACKED = {"tracking": {"enabled": False}}
+BRIEF = {**UNTRACKED, "fit": {"steps": 100}}
+"""An eighth of the steps: enough to win by the margins below."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -16,7 +18,7 @@ pytestmark = [
 
 
 def test_a_wide_table_of_seven_channels_beats_seasonal_naive() -> None:
-    model = fc.fit(DATA / "ETTh1.csv", horizon=96, config=UNTRACKED, quiet=True)
+    model = fc.fit(DATA / "ETTh1.csv", horizon=96, config=BRIEF, quiet=True)
     forecast = model.predict(DATA / "ETTh1.csv")
     assert forecast.rows.height == 7 * 96 and set(forecast.status) == {"ok"}
     backtest = model.backtest(DATA / "ETTh1.csv", windows=14, quiet=True)
@@ -26,7 +28,7 @@ def test_a_wide_table_of_seven_channels_beats_seasonal_naive() -> None:
 def test_known_temperature_and_holidays_beat_seasonal_naive_on_half_hours() -> None:
     path = DATA / "vic_electricity.csv"
     known = ["Temperature", "Holiday"]
-    model = fc.fit(path, horizon=48, target="Demand", known=known, config=UNTRACKED, quiet=True)
+    model = fc.fit(path, horizon=48, target="Demand", known=known, config=BRIEF, quiet=True)
     assert model.artifact.schema.freq == "30min" and model.artifact.schema.time_zone == "UTC"
     assert model.predict(path, cutoff="2014-12-28 12:30").rows.height == 48
     backtest = model.backtest(path, windows=14, quiet=True)
@@ -35,7 +37,7 @@ def test_known_temperature_and_holidays_beat_seasonal_naive_on_half_hours() -> N
 
 def test_series_with_gaps_and_other_ends_take_covariates_from_a_second_file() -> None:
     files = {"data": DATA / "multi_series.csv", "covariates": DATA / "multi_series_exog.csv"}
-    model = fc.fit(horizon=14, config={**UNTRACKED, "fit": {"steps": 100}}, quiet=True, **files)
+    model = fc.fit(horizon=14, config=BRIEF, quiet=True, **files)
     assert set(model.artifact.schema.past) >= {"air_temperature", "wind_speed"}
     forecast = model.predict(**files)
     assert forecast.rows.height == 5 * 14 and len(set(forecast.cutoff.tolist())) > 1

@@ -9,7 +9,7 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options, results
-from forecaster.errors import visible
+from forecaster.errors import ConfigError, visible
 from forecaster.forecast.writer import PICTURES, ROWS
 
 
@@ -24,7 +24,13 @@ def detect(
     """Label each step of a table by the band that was forecast one step before it."""
     outputs = {ROWS: out, PICTURES: plot}
     results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
+    loaded = api.load(model)
+    if not isinstance(loaded, api.Forecaster):
+        raise ConfigError(
+            f"{model}: forecaster detect expects a model that forecasts, found one of labels, which has "
+            "predict, backtest, explain and export"
+        )
     with results.progress("labelling") as update:
-        labels = results.forecaster_of(model, "detect").detect(progress=update, **given)
+        labels = loaded.detect(progress=update, **given)
     typer.echo(visible(labels.report))
     results.put(labels, out, plot)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from forecaster import api
-from forecaster.errors import ConfigError, OutputError
+from forecaster.errors import OutputError
 from forecaster.forecast.writer import check_suffix, write_figure
 
 if TYPE_CHECKING:
-    from forecaster.api import Forecaster
     from forecaster.evaluation.backtest import Backtest
     from forecaster.evaluation.label_backtest import LabelBacktest
     from forecaster.forecast.detect import Labels
@@ -61,17 +60,6 @@ def put(
     for path, draw in drawings:
         if Screen(stderr=True).attempt(str(path), draw, "all else is complete", OutputError):
             typer.echo(f"{'wrote' if page and path == page[0] else 'drew'} {path}")
-
-
-def forecaster_of(model: str | Path, verb: str) -> Forecaster:
-    """Returns a model that forecasts; refuses one of labels, which has no such verb."""
-    loaded = api.load(model)
-    if not isinstance(loaded, api.Forecaster):
-        raise ConfigError(
-            f"{model}: forecaster {verb} expects a model that forecasts, found one of labels, which has "
-            "predict, backtest, explain and export"
-        )
-    return loaded
 
 
 def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:

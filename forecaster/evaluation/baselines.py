@@ -1,12 +1,7 @@
 """Baseline forecasts with quantiles: naive, seasonal naive and drift, vectorised over series and cutoffs.
 
-All share one signature: baseline(values, indptr, cutoff, series, horizon, …, levels) → quantiles.
-
-- values: [row, channel] data units, NaN = missing; consecutive rows of a series are one step apart
-- indptr: [series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1
-- cutoff: [n] global row of the last step that may be read; indptr[s] − 1 = no history yet
-- series: [n] number of the series of each cutoff
-- quantiles: [n, horizon, channel, level] data units; NaN where nothing is observed up to the cutoff
+All share one signature: baseline(histories, horizon, …, levels) → quantiles [n, H, C, Q], in data units, NaN
+where nothing is observed up to the cutoff.
 
 No row after a cutoff and no row of another series is read; a forecast is bit-equal whatever else the
 same call computes. Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels,
@@ -19,17 +14,18 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.error_scales import BLOCK_CELLS, Rows, Values, change_sums, seasonal_sums
+from forecaster.evaluation.error_scales import (
+    BLOCK_CELLS,
+    Histories,
+    Rows,
+    Values,
+    change_sums,
+    seasonal_sums,
+)
 
 
 def seasonal_naive(
-    values: Values,
-    indptr: Rows,
-    cutoff: Rows,
-    series: Rows,
-    horizon: int,
-    season_length: int,
-    levels: Sequence[float],
+    histories: Histories, horizon: int, season_length: int, levels: Sequence[float]
 ) -> Values:
     """Quantiles [n, H, C, Q] around the last observed value of the same phase, in data units.
 
@@ -40,34 +36,30 @@ def seasonal_naive(
     Source: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., 5.2 and 5.5.
 
     >>> store = np.array([[1.0], [2.0], [3.0], [5.0]])
-    >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
-    >>> seasonal_naive(store, indptr, cutoff, series, 3, 2, [0.5])[0, :, 0, 0].tolist()
+    >>> histories = Histories(store, np.array([0, 4]), np.array([3]), np.array([0]))
+    >>> seasonal_naive(histories, 3, 2, [0.5])[0, :, 0, 0].tolist()
     [3.0, 5.0, 3.0]
     """
-    point = _last_of_phase(values, indptr[series], cutoff, horizon, season_length)
+    point = _last_of_phase(histories, horizon, season_length)
     # The root mean square of the in-sample seasonal residuals, 0 where there are none.
-    total, count = change_sums(values, indptr, cutoff, series, season_length, np.square)
+    total, count = change_sums(histories, season_length, np.square)
     spread = np.sqrt(total / np.maximum(count, 1))
     growth = np.sqrt(np.arange(horizon) // season_length + 1.0)
     return gaussian(point, spread[:, None] * growth[:, None], levels)
 
 
-def naive(
-    values: Values, indptr: Rows, cutoff: Rows, series: Rows, horizon: int, levels: Sequence[float]
-) -> Values:
+def naive(histories: Histories, horizon: int, levels: Sequence[float]) -> Values:
     """Quantiles [n, H, C, Q] around the last observed value: seasonal naive with a season of 1.
 
     >>> store = np.array([[1.0], [2.0], [3.0], [5.0]])
-    >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
-    >>> naive(store, indptr, cutoff, series, 2, [0.5])[0, :, 0, 0].tolist()
+    >>> histories = Histories(store, np.array([0, 4]), np.array([3]), np.array([0]))
+    >>> naive(histories, 2, [0.5])[0, :, 0, 0].tolist()
     [5.0, 5.0]
     """
-    return seasonal_naive(values, indptr, cutoff, series, horizon, 1, levels)
+    return seasonal_naive(histories, horizon, 1, levels)
 
 
-def drift(
-    values: Values, indptr: Rows, cutoff: Rows, series: Rows, horizon: int, levels: Sequence[float]
-) -> Values:
+def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Values:
     """Quantiles [n, H, C, Q] around the line through the first and the last observed value.
 
     Spread: point + z_τ · σ · √(k · (1 + k / T)), σ the rms of one-step changes less the slope, k the
@@ -75,10 +67,11 @@ def drift(
     neither slope nor spread. Source: Hyndman and Athanasopoulos, 3rd ed., 5.2 and 5.5.
 
     >>> store = np.array([[1.0], [4.0], [3.0], [7.0]])
-    >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
-    >>> drift(store, indptr, cutoff, series, 2, [0.5])[0, :, 0, 0].tolist()
+    >>> histories = Histories(store, np.array([0, 4]), np.array([3]), np.array([0]))
+    >>> drift(histories, 2, [0.5])[0, :, 0, 0].tolist()
     [9.0, 11.0]
     """
+    values, indptr, cutoff, series = histories
     shape = (len(cutoff), values.shape[1])
     begin, end, channel = (
         np.broadcast_to(array, shape).ravel()
@@ -89,8 +82,8 @@ def drift(
     low, high = (_values_at(values, row, channel).reshape(shape) for row in (first, last))
     span = (last - first).reshape(shape)
     slope = (high - low) / np.maximum(span, 1)
-    squares, count = seasonal_sums(values, indptr, cutoff, series, 1, np.square)
-    changes, _ = seasonal_sums(values, indptr, cutoff, series, 1, np.positive)
+    squares, count = seasonal_sums(histories, 1, np.square)
+    changes, _ = seasonal_sums(histories, 1, np.positive)
     around = np.maximum(squares - 2 * slope * changes + count * slope**2, 0)
     sigma = np.sqrt(around / np.maximum(count, 1))
     steps = (end - last).reshape(shape)[:, None] + np.arange(1, horizon + 1)[:, None]
@@ -106,10 +99,9 @@ def gaussian(
     return np.asarray(spread)[..., None] * z + point[..., None]
 
 
-def _last_of_phase(
-    values: Values, begin: Rows, cutoff: Rows, horizon: int, season_length: int
-) -> Values:
+def _last_of_phase(histories: Histories, horizon: int, season_length: int) -> Values:
     """[n, H, C]: the value that seasonal naive repeats at each lead, NaN where there is none."""
+    values, cutoff, begin = histories.values, histories.cutoff, histories.indptr[histories.series]
     phases = min(season_length, horizon)  # later leads meet the same values again
     shape = (len(cutoff), phases, values.shape[1])
     latest = cutoff[:, None] + np.arange(1, phases + 1) - season_length  # [n, P]

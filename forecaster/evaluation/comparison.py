@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from forecaster.evaluation.baselines import drift, naive, seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
-from forecaster.evaluation.error_scales import Scales, scales_at
+from forecaster.evaluation.error_scales import Histories, Scales, scales_at
 from forecaster.evaluation.ets import ets
 from forecaster.evaluation.metrics import Scores, Tally, tally
 from forecaster.panel.panel import Panel
@@ -69,19 +69,19 @@ def baselines_at(
     values, indptr = panel.values[:, : panel.n_channels], panel.indptr
     season = panel.calendar.season_length
     ends = np.maximum(cutoff, indptr[series] - 1)
-    request = (values, indptr, ends, series, horizon)
+    histories = Histories(values, indptr, ends, series)
     forecasts = {
-        NAIVE: lambda: seasonal_naive(*request, season, levels),
-        PERSISTENCE: lambda: naive(*request, levels),
-        "drift": lambda: drift(*request, levels),
-        ETS: lambda: ets(*request, season, levels),
+        NAIVE: lambda: seasonal_naive(histories, horizon, season, levels),
+        PERSISTENCE: lambda: naive(histories, horizon, levels),
+        "drift": lambda: drift(histories, horizon, levels),
+        ETS: lambda: ets(histories, horizon, season, levels),
     }
     quantiles, seconds = {}, {}
     for name in names:
         begun = perf_counter()
         quantiles[name] = forecasts[name]()
         seconds[name] = perf_counter() - begun
-    return Baselines(quantiles, scales_at(values, indptr, ends, season, series), seconds)
+    return Baselines(quantiles, scales_at(histories, season), seconds)
 
 
 def tally_models(

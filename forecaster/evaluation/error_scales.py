@@ -23,6 +23,19 @@ Rows = NDArray[np.int64]
 BLOCK_CELLS = 1 << 16  # rows × channels in memory at a time: they stay in the processor's cache
 
 
+class Histories(NamedTuple):
+    """Series of a flat store up to their cutoffs; consecutive rows of a series are one step apart."""
+
+    values: Values
+    """[row, C] data units; NaN = missing."""
+    indptr: Rows
+    """[series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1."""
+    cutoff: Rows
+    """[n] global row of the last step that may be read; indptr[s] − 1 = no history yet."""
+    series: Rows
+    """[n] number of the series of each cutoff."""
+
+
 class Scales(NamedTuple):
     """Denominators of the scaled metrics, data units; NaN where a history has no change to scale by."""
 
@@ -36,30 +49,24 @@ class Scales(NamedTuple):
         return Scales(self.mase[windows], self.rmsse[windows])
 
 
-def scales_at(
-    values: Values, indptr: Rows, ends: Rows, season_length: int, series: Rows | None = None
-) -> Scales:
-    """Scales of many histories of a flat store.
+def scales_at(histories: Histories, season_length: int) -> Scales:
+    """Scales of many histories.
 
     Without any pair a season apart, the season is 1. NaN where there is no pair at all, or all
     changes are 0. Source: Hyndman and Koehler 2006 (MASE); the M5 competition (RMSSE).
 
     Args:
-        values: [row, C]; NaN = missing.
-        indptr: [series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1.
-        ends: [n] global row of the last step that may be read, inclusive.
+        histories: to measure.
         season_length: steps between the rows that MASE compares.
-        series: [n] series of each end; None: one end per series, in order.
 
     >>> store = np.array([[1.0], [2.0], [4.0], [7.0], [5.0], [5.5]])
-    >>> scales_at(store, np.array([0, 4, 6]), np.array([3, 5]), season_length=2).mase.tolist()
+    >>> histories = Histories(store, np.array([0, 4, 6]), np.array([3, 5]), np.array([0, 1]))
+    >>> scales_at(histories, season_length=2).mase.tolist()
     [[4.0], [0.5]]
     """
-    if series is None:
-        series = np.arange(len(indptr) - 1, dtype=np.int64)
 
     def mean(season: int, size: Callable[[Floats], Floats]) -> Floats:
-        total, count = change_sums(values, indptr, ends, series, season, size)
+        total, count = change_sums(histories, season, size)
         scale = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
         return np.where(scale > 0, scale, np.nan)
 
@@ -67,35 +74,25 @@ def scales_at(
 
 
 def change_sums(
-    values: Values,
-    indptr: Rows,
-    ends: Rows,
-    series: Rows,
-    season_length: int,
-    size: Callable[[Floats], Floats],
+    histories: Histories, season_length: int, size: Callable[[Floats], Floats]
 ) -> tuple[Floats, Rows]:
     """`seasonal_sums`, with a season of 1 where no pair lies a season apart."""
-    total, count = seasonal_sums(values, indptr, ends, series, season_length, size)
+    total, count = seasonal_sums(histories, season_length, size)
     if season_length > 1 and (count == 0).any():
-        shorter, pairs = seasonal_sums(values, indptr, ends, series, 1, size)
+        shorter, pairs = seasonal_sums(histories, 1, size)
         total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, pairs)
     return total, count
 
 
 def seasonal_sums(
-    values: Values,
-    indptr: Rows,
-    ends: Rows,
-    series: Rows,
-    season_length: int,
-    size: Callable[[Floats], Floats],
+    histories: Histories, season_length: int, size: Callable[[Floats], Floats]
 ) -> tuple[Floats, Rows]:
-    """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each end: [n, C] each."""
-    channels = values.shape[1]
-    total = np.zeros((len(ends), channels))
-    count = np.zeros((len(ends), channels), np.int64)
+    """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each cutoff: [n, C] each."""
+    values, cutoff, channels = histories.values, histories.cutoff, histories.values.shape[1]
+    total = np.zeros((len(cutoff), channels))
+    count = np.zeros((len(cutoff), channels), np.int64)
     block_rows = max(1, BLOCK_CELLS // max(1, channels))
-    for pairs, begins, lengths, owner in _blocks(indptr, ends, series, block_rows):
+    for pairs, begins, lengths, owner in _blocks(histories, block_rows):
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         step = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)  # within its series
         block = values[np.repeat(begins, lengths) + step]
@@ -109,7 +106,7 @@ def seasonal_sums(
         for first, last in pairwise(bounds):
             np.cumsum(sums[first:last], axis=0, out=sums[first:last])
         counts = np.concatenate([np.zeros((1, channels), np.int64), np.cumsum(paired, axis=0)])
-        history = ends[pairs] - begins[owner] + 1  # rows up to the end
+        history = cutoff[pairs] - begins[owner] + 1  # rows up to the cutoff
         at = bounds[owner] + history
         count[pairs] = counts[at] - counts[bounds[owner]]
         some = history > 0
@@ -117,18 +114,16 @@ def seasonal_sums(
     return total, count
 
 
-def _blocks(
-    indptr: Rows, ends: Rows, series: Rows, block_rows: int
-) -> Iterator[tuple[Rows, Rows, Rows, Rows]]:
+def _blocks(histories: Histories, block_rows: int) -> Iterator[tuple[Rows, Rows, Rows, Rows]]:
     """Splits the pairs into blocks whose series hold about `block_rows` rows together.
 
     Yields the pairs of a block, the first row and the row count of each of its series, and for each
     pair the number of its series within the block.
     """
-    needed, owner = np.unique(series, return_inverse=True)
-    begins = indptr[needed]
+    needed, owner = np.unique(histories.series, return_inverse=True)
+    begins = histories.indptr[needed]
     stops = begins.copy()
-    np.maximum.at(stops, owner, ends + 1)
+    np.maximum.at(stops, owner, histories.cutoff + 1)
     lengths = stops - begins
     block = np.cumsum(lengths) // block_rows  # of each series, never falling
     by_owner = np.argsort(owner, kind="stable")

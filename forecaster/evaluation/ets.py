@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from forecaster.evaluation.baselines import gaussian, naive
-from forecaster.evaluation.error_scales import Floats, Rows, Values
+from forecaster.evaluation.error_scales import Floats, Histories, Rows, Values
 
 _ROWS = 1024
 _BLOCK_CELLS = 1 << 22  # of rows and channels, and of states, held at a time: 32 MB an array
@@ -62,15 +62,7 @@ class _State(NamedTuple):
     """[n, C] mean squared one-step error; NaN = nothing observed."""
 
 
-def ets(
-    values: Values,
-    indptr: Rows,
-    cutoff: Rows,
-    series: Rows,
-    horizon: int,
-    season_length: int,
-    levels: Sequence[float],
-) -> Values:
+def ets(histories: Histories, horizon: int, season_length: int, levels: Sequence[float]) -> Values:
     """Quantiles [n, H, C, Q] of exponential smoothing, in data units.
 
     With f_t = l + φ·b + s_{t−m} and e = y_t − f_t: l ← l + φ·b + α·e, b ← φ·b + β·e,
@@ -82,17 +74,17 @@ def ets(
     Source: Hyndman, Koehler, Ord and Snyder 2008, ch. 2 and table 6.1, ETS(A, Ad, A).
 
     >>> store = np.array([[2.0], [2.0], [2.0], [2.0]])
-    >>> indptr, cutoff, series = np.array([0, 4]), np.array([3]), np.array([0])
-    >>> ets(store, indptr, cutoff, series, 2, 1, [0.1, 0.5])[0, :, 0].tolist()
+    >>> histories = Histories(store, np.array([0, 4]), np.array([3]), np.array([0]))
+    >>> ets(histories, 2, 1, [0.1, 0.5])[0, :, 0].tolist()
     [[2.0, 2.0], [2.0, 2.0]]
     """
-    quantiles = naive(values, indptr, cutoff, series, horizon, levels)
+    quantiles = naive(histories, horizon, levels)
     candidates = _PLAIN + (_SEASONAL if season_length > 1 else ())
     damped = np.cumsum([[one.damping**k for one in candidates] for k in range(1, horizon + 1)], axis=0)
     growth = _growth(candidates, damped, season_length)
     lead = np.arange(horizon)
-    for pairs, rows, where in _stretches(values, indptr, cutoff, series, season_length):
-        state = _smoothed(rows, where, values.shape[1], candidates, season_length)
+    for pairs, rows, where in _stretches(histories, season_length):
+        state = _smoothed(rows, where, histories.values.shape[1], candidates, season_length)
         point = state.level[:, None] + damped[:, state.chosen].swapaxes(0, 1) * state.trend[:, None]
         point += np.moveaxis(state.season[..., lead % season_length], -1, 1)
         spread = np.sqrt(state.variance)[:, None] * growth[:, state.chosen].swapaxes(0, 1)
@@ -111,13 +103,14 @@ def _growth(candidates: Sequence[_Candidate], damped: Floats, season_length: int
 
 
 def _stretches(
-    values: Values, indptr: Rows, cutoff: Rows, series: Rows, season_length: int
+    histories: Histories, season_length: int
 ) -> Iterator[tuple[Rows, Floats, tuple[Rows, Rows]]]:
     """Yields pairs, the rows [T, X] of the stretches they share, and each pair's stretch and place.
 
     A stretch begins one to two spans before the cutoff, at a row that depends on series and cutoff only:
     neighbouring cutoffs share a pass, and a forecast does not depend on what else the call computes.
     """
+    values, indptr, cutoff, series = histories
     span, channels = max(_ROWS, 4 * season_length), values.shape[1]
     begin = indptr[series]
     start = begin + np.maximum((cutoff - begin) // span - 1, 0) * span

@@ -24,7 +24,7 @@ from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact, network_line
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.predictor import Predictor, path_keys
-from forecaster.forecast.writer import PAGES, PICTURES, check_suffix, write_figure, write_page
+from forecaster.forecast.writer import write_drawing
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.hardware import spare_threads
 from forecaster.model.heads import pinball
@@ -160,12 +160,7 @@ class Explanation:
         """
         from forecaster.forecast.explain_page import explanation_page
 
-        file = Path(path)
-        check_suffix(file, PAGES + PICTURES)
-        if file.suffix.lower() in PAGES:
-            write_page(explanation_page(self), file)
-        else:
-            write_figure(self.plot(), file)
+        write_drawing(Path(path), self.plot, lambda: explanation_page(self))
 
 
 def explain(
@@ -178,11 +173,7 @@ def explain(
     Raises:
         DataError: there is no such series or channel, or nothing can be forecast.
     """
-    if only is None and panel.n_series > 1:
-        raise DataError(
-            f"{panel.name}: {panel.n_series} series; name one, as --only '{panel.labels[0]}'"
-        )
-    number = 0 if only is None else panel.series_named(only)
+    number = panel.one_series(only)
     alone = panel.between(number, number + 1)
     place = _channel(alone, channel)
     forecast = Predictor(artifact).predict(alone, cutoff)

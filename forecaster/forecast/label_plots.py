@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.forecast.plots import (
-    BAND,
-    PANELS,
-    TRUTH,
-    VALUES,
-    axis_times,
-    panel_grid,
-    shared_legend,
-    tidy,
-)
+from forecaster.forecast import plots
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -35,8 +26,8 @@ _LETTERS = 14  # of a class beside the confusion
 def plot_labels(labelling: Labelling) -> Figure:
     """Returns the first few series with their label, or with the label of each step as a coloured line."""
     panel = labelling.panel
-    some = panel.numbers()[:PANELS].tolist()
-    figure, axes = panel_grid(len(some))
+    some = panel.numbers()[: plots.PANELS].tolist()
+    figure, axes = plots.panel_grid(len(some))
     code, classes = labelling.code, labelling.classes
     count = np.bincount(code[code >= 0], minlength=len(classes))
     usual = [(int(k), classes[k]) for k in np.argsort(-count, kind="stable")]
@@ -54,7 +45,7 @@ def plot_labels(labelling: Labelling) -> Figure:
             )
         axis.set_title(title, fontsize=10, loc="left")
     if labelling.per_step:
-        shared_legend(figure, axes[0])
+        plots.shared_legend(figure, axes[0])
     return figure
 
 
@@ -64,15 +55,17 @@ def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], titl
     Args:
         effect: of the last steps of the series.
     """
-    figure, (upper, lower) = panel_grid(2, columns=1)
+    figure, (upper, lower) = plots.panel_grid(2, columns=1)
     end = int(panel.indptr[series + 1])
     time = _draw_values(upper, panel, slice(end - len(effect), end))
     upper.set_title(title, fontsize=10, loc="left")
-    lower.bar(range(len(effect)) if panel.calendar.integer else time, effect, width=1.0, color=BAND)
+    lower.bar(
+        range(len(effect)) if panel.calendar.integer else time, effect, width=1.0, color=plots.BAND
+    )
     if panel.calendar.integer:
         lower.set_xticks([])
     lower.set_title("log-probability of the label lost per hidden step", fontsize=10, loc="left")
-    tidy(lower)
+    plots.tidy(lower)
     return figure
 
 
@@ -86,7 +79,7 @@ def plot_scores(
         counts: [G + 1, G] of `label_scores.confusion`.
         bins: of `label_scores.reliability`.
     """
-    figure, (left, right) = panel_grid(2)
+    figure, (left, right) = plots.panel_grid(2)
     figure.set_size_inches(figure.get_figwidth(), 4.2)
     figure.subplots_adjust(left=0.11, top=0.91, bottom=0.14)
     shown = counts if counts[0].any() else counts[1:]
@@ -98,28 +91,28 @@ def plot_scores(
             dark = shares[row, column] > 0.5
             text = f"{shown[row, column]:,}"
             left.text(column, row, text, ha="center", va="center", fontsize=8,
-                      color="white" if dark else VALUES)  # fmt: skip
+                      color="white" if dark else plots.VALUES)  # fmt: skip
     left.set_title("true label (rows), predicted label (columns)", fontsize=10, loc="left")
-    tidy(left)
+    plots.tidy(left)
     left.grid(visible=False)
     left.set_xticks(range(len(classes)), [word[:_LETTERS] for word in classes])
     left.set_yticks(range(len(names)), [word[:_LETTERS] for word in names])
     share, mean, count = bins
     some = count > 0
-    right.plot([0, 1], [0, 1], color=VALUES, linewidth=0.8, linestyle="--")
-    right.plot(mean[some], share[some], color=BAND, marker="o", markersize=4, linewidth=1.4)
+    right.plot([0, 1], [0, 1], color=plots.VALUES, linewidth=0.8, linestyle="--")
+    right.plot(mean[some], share[some], color=plots.BAND, marker="o", markersize=4, linewidth=1.4)
     right.set_xlabel("probability of the label", fontsize=9)
     right.set_title("share of labels that are right", fontsize=10, loc="left")
-    tidy(right)
+    plots.tidy(right)
     return figure
 
 
 def _draw_values(axis: Axes, panel: Panel, rows: slice) -> NDArray[Any]:
-    time = axis_times(panel, panel.time[rows])
-    colors = (VALUES, BAND, TRUTH, "#6b8e4e", "#8a5fa8", "#b08d3c")
+    time = plots.axis_times(panel, panel.time[rows])
+    colors = (plots.VALUES, plots.BAND, plots.TRUTH, "#6b8e4e", "#8a5fa8", "#b08d3c")
     for channel, color in zip(range(panel.n_channels), colors[:_CHANNELS], strict=False):
         axis.plot(time, panel.values[rows, channel], color=color, linewidth=1.0)
-    tidy(axis, dates=not panel.calendar.integer)
+    plots.tidy(axis, dates=not panel.calendar.integer)
     return time
 
 
@@ -127,7 +120,7 @@ def _draw_classes(
     axis: Axes, time: NDArray[Any], code: NDArray[np.int64], classes: Sequence[tuple[int, str]]
 ) -> None:
     """Draws a dot per step, at the foot of the axis, in the colour of its class; the first is light."""
-    colors = ("#c9ccd1", TRUTH, "#6b8e4e", "#8a5fa8", "#d1a62c", "#a33b57")
+    colors = ("#c9ccd1", plots.TRUTH, "#6b8e4e", "#8a5fa8", "#d1a62c", "#a33b57")
     foot = axis.get_ylim()[0]
     for place, (number, word) in enumerate(classes):
         at = np.flatnonzero(code == number)

@@ -25,14 +25,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.predictor import Progress
 from forecaster.forecast.result import Result
-from forecaster.forecast.writer import (
-    PAGES,
-    PICTURES,
-    check_suffix,
-    html_page,
-    write_figure,
-    write_page,
-)
+from forecaster.forecast.writer import html_page, write_drawing
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.findings import Finding
@@ -324,13 +317,11 @@ class LabelExplanation(Result):
         Raises:
             OutputError: the suffix is another, or the file cannot be written.
         """
-        check_suffix(Path(path), PAGES + PICTURES)
-        if Path(path).suffix.lower() in PICTURES:
-            write_figure(self.plot(), Path(path))
-            return
+        write_drawing(Path(path), self.plot, self._page)
+
+    def _page(self) -> str:
         picture = figure_svg(self.plot(), "the series, and what each step adds to its label")
-        body = f"<h1>{escape(self.label)}</h1><p>{escape(self.report)}</p>{picture}"
-        write_page(html_page("Label", body), Path(path))
+        return html_page("Label", f"<h1>{escape(self.label)}</h1><p>{escape(self.report)}</p>{picture}")
 
     def plot(self) -> Figure:
         """Returns a figure of the series and of the effect of its steps."""
@@ -346,11 +337,7 @@ def explain_label(artifact: LabelArtifact, panel: Panel, only: str | None) -> La
     Raises:
         DataError: there is no such series, or several and none is named; or it has no value.
     """
-    if only is None and panel.n_series > 1:
-        raise DataError(
-            f"{panel.name}: {panel.n_series:,} series: name one, as only='{panel.labels[0]}' (--only)"
-        )
-    series = 0 if only is None else panel.series_named(only)
+    series = panel.one_series(only)
     if panel.last_observed[series] < 0:
         raise DataError(f"{panel.name}: series '{panel.labels[series]}': {NO_VALUE}")
     effect, probabilities = Labeller(artifact).importance(panel, series)

@@ -155,7 +155,7 @@ def write_onnx(artifact: Artifact[Any], path: Path) -> str:
 
 
 def onnx_inputs(
-    artifact: Artifact, panel: Panel, cutoff: str = "own"
+    artifact: Artifact, panel: Panel, cutoff: str
 ) -> tuple[list[str], dict[str, NDArray[Any]]]:
     """Returns the labels of the series that can be forecast, and the inputs of the file for them."""
     labels, inputs = Predictor(artifact, "cpu").inputs(panel, cutoff)

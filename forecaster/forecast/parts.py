@@ -25,7 +25,7 @@ import torch
 
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
-from forecaster.files import atomic_file
+from forecaster.files import atomic_file, write_text
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.labelling import Labeller, Labelling
@@ -310,5 +310,4 @@ def _check_terms(folder: Path, found: Mapping[str, Any], terms: Mapping[str, Any
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with atomic_file(path) as partial:
-        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

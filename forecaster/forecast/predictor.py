@@ -8,7 +8,7 @@ Axes: N window · H lead · C channel · Q quantile level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -348,18 +348,8 @@ class Predictor:
 
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
         """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""
-        leads = _locate_leads(panel, self.artifact, window)
-        chosen = leads.chosen
-        predicted = self._predict(
-            leads.panel,
-            chosen,
-            leads.cutoff[chosen],
-            leads.rows.shape[1],
-            window.horizon,
-            window.num_samples,
-            window.seed,
-        )
-        return replace(self._keyed(leads, window, chosen, predicted), panel=panel)
+        ((_, forecast),) = self._forecasts(panel, [window])
+        return replace(forecast, panel=panel)
 
     def inputs(self, panel: Panel, cutoff: str = "own") -> tuple[list[str], Inputs]:
         """Returns the labels of the series that can be forecast, and what the network reads of each.
@@ -392,34 +382,33 @@ class Predictor:
     ) -> list[Forecast]:
         """Returns `forecast_at` of each of some past cutoffs, whose windows share batches."""
         wanted = horizon or self.artifact.horizon
-        farthest = max(wanted, self.artifact.horizon)
         if panel.regular:  # the rows that the last cutoff needs serve all of them
+            farthest = max(wanted, self.artifact.horizon)
             panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), farthest)
         windows = [ForecastWindow(wanted, cutoff, cutoff, num_samples) for cutoff in cutoffs]
-        located = [_locate_leads(panel, self.artifact, window) for window in windows]
-        forecasts: list[Forecast] = []
-        for _, group in groupby(located, key=lambda leads: id(leads.panel)):
-            some = list(group)
-            chosen = [leads.chosen for leads in some]
-            rows = [leads.cutoff[series] for leads, series in zip(some, chosen, strict=True)]
-            predicted = self._predict(
-                some[0].panel,
-                np.concatenate(chosen),
-                np.concatenate(rows),
-                farthest,
-                wanted,
-                num_samples,
-            )
-            ends = np.cumsum([len(series) for series in chosen])
-            for leads, end, series in zip(some, ends, chosen, strict=True):
-                own = slice(end - len(series), end)
-                part = Prediction(*(None if part is None else part[own] for part in predicted))  # type: ignore[arg-type]
-                forecast = self._keyed(leads, windows[len(forecasts)], series, part)
-                row = leads.rows[:, :wanted]
-                truth = leads.panel.values[row, : panel.n_channels]
-                truth = np.where(row[..., None] < 0, np.nan, truth)
-                forecasts.append(replace(forecast, actual=truth))
+        forecasts = []
+        for leads, forecast in self._forecasts(panel, windows):
+            row = leads.rows[:, :wanted]
+            truth = leads.panel.values[row, : panel.n_channels]
+            forecasts.append(replace(forecast, actual=np.where(row[..., None] < 0, np.nan, truth)))
         return forecasts
+
+    def _forecasts(
+        self, panel: Panel, windows: Sequence[ForecastWindow]
+    ) -> Iterator[tuple[_Leads, Forecast]]:
+        """Yields the forecast of each window; those of one panel, alike but for the cutoff, share batches."""
+        located = [(_locate_leads(panel, self.artifact, window), window) for window in windows]
+        for _, group in groupby(located, key=lambda pair: id(pair[0].panel)):
+            some = list(group)
+            rows = np.concatenate([leads.cutoff[leads.chosen] for leads, _ in some])
+            series = np.concatenate([leads.chosen for leads, _ in some])
+            first, window = some[0]
+            predicted = self._predict(first.panel, series, rows, first.rows.shape[1], window)
+            begin = 0
+            for leads, window in some:
+                own = slice(begin, begin := begin + len(leads.chosen))
+                part = Prediction(*(None if part is None else part[own] for part in predicted))  # type: ignore[arg-type]
+                yield leads, self._keyed(leads, window, part)
 
     def quantiles(
         self, panel: Panel, series: Int64, cutoff: Int64, leads: int | None = None
@@ -433,9 +422,11 @@ class Predictor:
             leads: the first so many alone; None = all.
         """
         horizon = self.artifact.horizon
-        if leads is not None and self.artifact.plan.model.decoder == "autoregressive":
-            horizon = leads  # patch after patch: what is not wanted need not be drawn
-        return self._predict(panel, series, cutoff, horizon, leads).quantiles.numpy()[:, :leads]
+        window = ForecastWindow(leads or horizon, None, 0)
+        if self.artifact.plan.model.decoder == "autoregressive":
+            horizon = window.horizon  # patch after patch: what is not wanted need not be drawn
+        predicted = self._predict(panel, series, cutoff, horizon, window)
+        return predicted.quantiles.numpy()[:, :leads]
 
     def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
         """Returns location and scale of windows, [N, C] each, on the CPU; arguments as `quantiles`."""
@@ -450,27 +441,21 @@ class Predictor:
         return Scale(*(torch.cat(units) for units in zip(*found, strict=True)))
 
     def _predict(
-        self,
-        panel: Panel,
-        series: Int64,
-        cutoff: Int64,
-        horizon: int,
-        leads: int | None = None,
-        num_samples: int | None = None,
-        seed: int = 0,
+        self, panel: Panel, series: Int64, cutoff: Int64, horizon: int, window: ForecastWindow
     ) -> Prediction:
-        """Runs the ensemble at given cutoffs, batch by batch."""
-        model, channels = self.artifact.plan.model, panel.n_channels
+        """Runs the ensemble at given cutoffs, batch by batch, over a horizon; the window may be shorter."""
+        model, channels, num_samples = self.artifact.plan.model, panel.n_channels, window.num_samples
         store = WindowStore(panel, model, horizon)
         cells = channels * (model.context_length + horizon + model.history_length)
         size, keys = max(1, min(_BATCH // channels, _CELLS // cells)), None
         if model.decoder == "autoregressive":
             size = max(1, _PATHS // (channels * (num_samples or NUM_SAMPLES)))
-            keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], seed))
+            keys = torch.from_numpy(path_keys(panel, series, panel.time[cutoff], window.seed))
 
         def of_batch(start: int) -> Prediction:
             part = slice(start, start + size)
-            inputs = store.batch(series[part], None, cutoff[part], leads).inputs.to(self._device)
+            batch = store.batch(series[part], None, cutoff[part], window.horizon)
+            inputs = batch.inputs.to(self._device)
             key = None if keys is None else keys[part].to(self._device)
             predicted = self._ensemble.predict(inputs, key, num_samples)
             kept = predicted if num_samples else predicted._replace(paths=None)
@@ -486,11 +471,9 @@ class Predictor:
         assert quantiles is not None
         return Prediction(quantiles, mean, paths)
 
-    def _keyed(
-        self, leads: _Leads, window: ForecastWindow, chosen: Int64, predicted: Prediction
-    ) -> Forecast:
+    def _keyed(self, leads: _Leads, window: ForecastWindow, predicted: Prediction) -> Forecast:
         """Returns the prediction of chosen series as the forecast of all of them."""
-        panel, horizon = leads.panel, window.horizon
+        panel, horizon, chosen = leads.panel, window.horizon, leads.chosen
         found = predicted.quantiles.numpy()
         finite = np.zeros((panel.n_series, panel.n_channels), dtype=np.bool_)
         finite[chosen] = np.isfinite(found).all(axis=(1, 3))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forecaster.errors import OutputError
-from forecaster.files import atomic_file
+from forecaster.files import atomic_file, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,8 +75,20 @@ def write_page(text: str, path: Path) -> None:
         OutputError: the suffix is not a page's, or the file cannot be written.
     """
     check_suffix(path, PAGES)
-    with atomic_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_text(path, text)
+
+
+def write_drawing(path: Path, plot: Callable[[], Figure], page: Callable[[], str]) -> None:
+    """Writes a page or a picture, as the suffix says.
+
+    Raises:
+        OutputError: the suffix is neither's, or the file cannot be written.
+    """
+    check_suffix(path, PAGES + PICTURES)
+    if path.suffix.lower() in PAGES:
+        write_page(page(), path)
+    else:
+        write_figure(plot(), path)
 
 
 def html_page(title: str, body: str) -> str:

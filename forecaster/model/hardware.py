@@ -25,15 +25,12 @@ _DEVICE = "FORECASTER_DEVICE"
 
 
 @contextmanager
-def on_device(name: str | None) -> Iterator[None]:
-    """Computes on the processor ("cpu") or on a GPU ("cuda"); None = as without it.
+def on_device(name: str) -> Iterator[None]:
+    """Computes on the processor ("cpu") or on a GPU ("cuda").
 
     Raises:
         ConfigError: another name, or this machine has no CUDA GPU.
     """
-    if name is None:
-        yield
-        return
     if name not in DEVICES:
         raise ConfigError(f"device {name!r}: expected one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.device_count():

@@ -68,9 +68,8 @@ class LabelNetwork(nn.Module):
         steps = config.patch if self.per_step else 1
         channels = shape.channels + len(self.embedding.context_covariates)
         self.output = nn.Linear(channels * config.width, steps * shape.classes)
-        self.class_weights: Tensor
+        self.class_weights = nn.Buffer(torch.ones(shape.classes))
         """[G] of the loss; what they add to rare classes is taken off the probabilities."""
-        self.register_buffer("class_weights", torch.ones(shape.classes))
         if not self.output.weight.is_meta:
             initialise(self)
             if self.query is not None:
@@ -173,14 +172,11 @@ class LabelEnsemble(nn.Module):
         self.kernels = RandomKernels(
             shape.channels, config.context_length, shape.classes, self.per_step
         )
-        self.temperatures: Tensor
+        self.temperatures = nn.Buffer(torch.ones(2))
         """Of the networks and of the kernels: what their logits are divided by."""
-        self.register_buffer("temperatures", torch.ones(2))
-        self.network_weight: Tensor
-        self.register_buffer("network_weight", torch.ones(()))
-        self.class_share: Tensor
+        self.network_weight = nn.Buffer(torch.ones(()))
+        self.class_share = nn.Buffer(torch.full((shape.classes,), 1 / shape.classes))
         """[G] of the training labels."""
-        self.register_buffer("class_share", torch.full((shape.classes,), 1 / shape.classes))
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
         """Returns probabilities of the classes of each window, or [B, L, G] of each of its steps."""

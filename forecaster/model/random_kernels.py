@@ -30,6 +30,8 @@ _MOST_CHANNELS = 9
 PENALTIES = tuple(10.0 ** (power / 2) for power in range(-2, 11))
 """Of the ridge, per mean variance of a feature."""
 
+Values = Float[Tensor, "B T C"]
+Inside = Bool[Tensor, "B T"]
 Part = tuple[Tensor, Tensor, Tensor]
 """Features [N, F], classes [N] from 0, and folds [N] of some labels."""
 
@@ -52,23 +54,16 @@ class RandomKernels(nn.Module):
         self.dilations = [2**power for power in range(furthest.bit_length())]
         wanted = _STEP_FEATURES if per_step else _FEATURES
         self.thresholds_each = max(1, wanted // (KERNELS * len(self.dilations)))
-        self.kernels: Tensor
-        self.register_buffer("kernels", _kernels(channels, len(self.dilations)))
-        self.thresholds: Tensor
-        """[D, K, P]"""
+        self.kernels = nn.Buffer(_kernels(channels, len(self.dilations)))
         shape = (len(self.dilations), KERNELS, self.thresholds_each)
-        self.register_buffer("thresholds", torch.zeros(shape))
-        self.loc: Tensor
-        self.register_buffer("loc", torch.zeros(self.thresholds.numel()))
-        self.weights: Tensor
+        self.thresholds = nn.Buffer(torch.zeros(shape))
+        """[D, K, P]"""
+        self.loc = nn.Buffer(torch.zeros(self.thresholds.numel()))
+        self.weights = nn.Buffer(torch.zeros(self.thresholds.numel(), classes))
         """[F, G]"""
-        self.register_buffer("weights", torch.zeros(self.thresholds.numel(), classes))
-        self.bias: Tensor
-        self.register_buffer("bias", torch.zeros(classes))
+        self.bias = nn.Buffer(torch.zeros(classes))
 
-    def forward(
-        self, values: Float[Tensor, "B T C"], inside: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B *T G"]:
+    def forward(self, values: Values, inside: Inside) -> Float[Tensor, "B *T G"]:
         """Returns a score per class, about 1 for the likely one and 0 for others; [B, T, G] of steps.
 
         Args:
@@ -78,9 +73,7 @@ class RandomKernels(nn.Module):
         scores: Tensor = (self.features(values, inside) - self.loc) @ self.weights + self.bias
         return scores
 
-    def features(
-        self, values: Float[Tensor, "B T C"], inside: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B *T F"]:
+    def features(self, values: Values, inside: Inside) -> Float[Tensor, "B *T F"]:
         """Returns the share of steps inside the series at which each result exceeds each threshold."""
         real = inside[:, None].float()
         steps = _around(real) if self.per_step else real.sum(dim=-1, keepdim=True)
@@ -93,7 +86,7 @@ class RandomKernels(nn.Module):
         shares = torch.cat(found, dim=1).transpose(1, 2)
         return shares if self.per_step else shares[:, 0]
 
-    def choose_thresholds(self, values: Float[Tensor, "B T C"], inside: Bool[Tensor, "B T"]) -> None:
+    def choose_thresholds(self, values: Values, inside: Inside) -> None:
         """Sets the thresholds to quantiles of the results on training series, each at a level of its own."""
         golden = (1 + 5**0.5) / 2
         count = self.thresholds_each

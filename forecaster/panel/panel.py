@@ -115,6 +115,18 @@ class Panel:
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
         return self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
 
+    def one_series(self, label: str | None) -> int:
+        """Returns the number of the series of this label, or of the only one.
+
+        Raises:
+            DataError: there is none, or several; also where no label is given.
+        """
+        if label is None and self.n_series > 1:
+            raise DataError(
+                f"{self.name}: {self.n_series:,} series; name one, as --only '{self.labels[0]}'"
+            )
+        return 0 if label is None else self.series_named(label)
+
     def series_named(self, label: str) -> int:
         """Returns the number of the series of this label.
 

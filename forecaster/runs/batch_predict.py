@@ -20,7 +20,7 @@ import psutil
 
 from forecaster.config import config_from
 from forecaster.errors import ConfigError, OutputError, check_count, is_count
-from forecaster.files import atomic_file, check_writable, only_writer
+from forecaster.files import check_writable, only_writer, write_text
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, outcome
 from forecaster.forecast.labelling import Labelling, labels_line
@@ -305,8 +305,7 @@ def _converted(artifact: Artifact[Any], source: Source, folder: Path) -> Path:
     shutil.rmtree(store, ignore_errors=True)
     others: Any = {"covariates": source.covariates, "future": source.future}
     convert_table(source.data, store, reading, **others, decimals=artifact.schema.decimals)
-    with atomic_file(stamp) as partial:
-        partial.write_text(found, encoding="utf-8")
+    write_text(stamp, found)
     return store
 
 

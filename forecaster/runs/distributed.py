@@ -199,8 +199,8 @@ class Training:
     learner: Learner
     split: Split
     config: Plan
-    name: str | None
-    """Of the training and of the folder of its checkpoints; None = no checkpoints."""
+    saves: bool = True
+    """Whether it writes checkpoints."""
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import Training, launch_ranks, process_group
 from forecaster.runs.fit import settled_data
-from forecaster.runs.members import curves_of
+from forecaster.runs.members import curves_of, of_member
 from forecaster.runs.moments import learn_channel_scales, learn_scales
 from forecaster.runs.train import NO_CONTEXT, TrainingContext, train
 from forecaster.runs.versions import versions
@@ -178,7 +178,7 @@ def fit_labels(
         held_out: list[tuple[Int64, Tensor, Tensor]] = []
         for number in range(folds.count):
             split = folds.split(number)
-            own = plan.with_fit(seed=(plan.fit.seed + number) % (1 << 63))
+            own = of_member(plan, number)
             name = f"fold-{number:02d}" if number else ""
             torch.manual_seed(own.fit.seed)
             network = LabelNetwork(plan.model, shape)
@@ -187,14 +187,12 @@ def fit_labels(
             learner = Learner(
                 network, own.fit, folds.panel.labels, name, context.bf16, context.compiled
             )
-            files = context.checkpoints
-            there = replace(context, checkpoints=files and files.within(name))
-            hand(Training(learner, split, own, name))
-            best = train(learner, store, split, own, there)
+            hand(Training(learner, split, own))
+            best = train(learner, store, split, own, context)
             done = learner.average.eval()
             assert isinstance(done, LabelNetwork)
             networks.append(done)
-            steps.append(best.step if best.weights is not None else learner.global_step)
+            steps.append(best.step)
             curves.append((name, learner.curves))
             held_out += _logits(done, store, split.validation)
         ensemble = LabelEnsemble(networks).eval().requires_grad_(False)
@@ -399,19 +397,16 @@ def _solve_kernels(
 
 
 def _temperature(logits: Float[Tensor, "N G"], code: Int[Tensor, " N"]) -> float:
-    """Returns the number that logits are divided by for the smallest log loss, by golden-section search.
+    """Returns the number that logits are divided by for the smallest log loss.
 
     Source: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks" (2017).
     """
-    low, high, ratio = -5.0, 5.0, (5**0.5 - 1) / 2
+    from scipy.optimize import minimize_scalar
 
     def loss(power: float) -> float:
         return float(torch.nn.functional.cross_entropy(logits / 2**power, code))
 
-    for _ in range(40):
-        one, other = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, other) if loss(one) <= loss(other) else (one, high)
-    return float(2 ** ((low + high) / 2))
+    return float(2 ** minimize_scalar(loss, bounds=(-5, 5), method="bounded").x)
 
 
 def _network_weight(network: Tensor, kernels: Tensor, code: Tensor) -> float:

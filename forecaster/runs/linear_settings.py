@@ -14,20 +14,8 @@ from forecaster.config import ModelConfig, ModelPlan, Plan
 from forecaster.panel.calendar import cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
+from forecaster.runs import ridge
 from forecaster.runs.pool import bare_network
-from forecaster.runs.ridge import (
-    FOLDS,
-    MOST_ROWS,
-    Equations,
-    RidgeWindows,
-    held_out,
-    lead_alphas,
-    linear_of,
-    solution,
-    summed,
-    with_periodic,
-    without_quarters,
-)
 from forecaster.windows.split import Split
 
 ALPHAS = tuple(10.0 ** (n / 2) for n in range(-8, 2))
@@ -109,11 +97,11 @@ class _Choice:
         )
         # The sums of the widest maps hold those of all others.
         self._network = bare_network(panel, widest, split)
-        linear = linear_of(self._network)
+        linear = ridge.linear_of(self._network)
         assert linear is not None
         self._linear = linear
-        self._windows: dict[int | None, RidgeWindows] = {}
-        self._sums: dict[int | None, dict[int, list[Equations]]] = {}
+        self._windows: dict[int | None, ridge.RidgeWindows] = {}
+        self._sums: dict[int | None, dict[int, list[ridge.Equations]]] = {}
         self._add_span(None)
         self._reference: Tensor | None = None
 
@@ -141,7 +129,7 @@ class _Choice:
         if chooses:
             leads = [torch.full((horizon,), alpha, dtype=torch.float64) for alpha in alphas]
         else:
-            leads = [lead_alphas(plan.model, horizon)]
+            leads = [ridge.lead_alphas(plan.model, horizon)]
         errors = self._errors([(plan, own) for own in leads])
         if self._reference is None:
             self._reference = errors.amin(dim=1, keepdim=True).clamp(min=1e-30)
@@ -160,7 +148,7 @@ class _Choice:
         for span in spans:
             self._add_span(span)
         averaged = plan.with_model(linear_spans=(*spans, None))
-        alphas = lead_alphas(plan.model, plan.horizon)
+        alphas = ridge.lead_alphas(plan.model, plan.horizon)
         before, after = self._errors([(plan, alphas), (averaged, alphas)])[1].sum(dim=-1).tolist()
         return averaged if after < _WORTH * before else plan
 
@@ -182,17 +170,19 @@ class _Choice:
         validation = every.read(split.validation, split.validation_windows)
         for error, blocks in zip(errors, (drawn, validation), strict=True):
             for rows in blocks:
-                unseen = torch.isin(every.fold(rows), torch.tensor([*_SCORED_FOLDS, FOLDS]))
+                unseen = torch.isin(every.fold(rows), torch.tensor([*_SCORED_FOLDS, ridge.FOLDS]))
                 weight, read = rows.weight[unseen, None].sqrt(), every.reading(rows)
                 for number, own in enumerate(maps):
                     spans = [self._windows[span] for span in own]
-                    missed = rows.target - held_out(spans, rows, read, list(own.values()))
+                    missed = rows.target - ridge.held_out(spans, rows, read, list(own.values()))
                     missed = missed[unseen].abs() * weight
                     error[number] += torch.where(missed.isfinite(), missed, 0.0).sum(dim=0)
         parts = errors.split(self._plan.model.decoder_patch, dim=-1)
         return torch.stack([part.sum(dim=-1) for part in parts], dim=-1)
 
-    def _narrowed(self, widest: Sequence[Equations], alphas: Tensor, model: ModelPlan) -> list[Tensor]:
+    def _narrowed(
+        self, widest: Sequence[ridge.Equations], alphas: Tensor, model: ModelPlan
+    ) -> list[Tensor]:
         """The maps of a model, from the sums of one that reads more."""
         linear, maps = self._linear, []
         for sums, lookback in zip(widest, linear.lookbacks, strict=True):
@@ -201,26 +191,29 @@ class _Choice:
             if not model.linear_calendar:
                 kept = kept[(kept < lookback) | (kept >= lookback + linear.calendar)]
                 own = own._replace(gram=own.gram[:, kept][:, :, kept], cross=own.cross[:, kept])
-            free = [solution(linear, own, alphas)]
-            (found,) = with_periodic([lookback], free, [own], alphas, model.linear_period)
+            free = [ridge.solution(linear, own, alphas)]
+            (found,) = ridge.with_periodic([lookback], free, [own], alphas, model.linear_period)
             maps.append(found.new_zeros(len(found), sums.gram.shape[1], found.shape[2]))
             maps[-1][:, kept] = found
         return maps
 
     def _add_span(self, span: int | None) -> None:
         # Maps of many places need all rows that they are solved over in the end.
-        most = MOST_ROWS if self._places else _CHOICE_ROWS
-        windows = RidgeWindows(self._network, self._panel, self._plan, self._split.train, most, span)
-        whole = None if span is None else [one.whole for one in self._sums[None][FOLDS]]
+        most = ridge.MOST_ROWS if self._places else _CHOICE_ROWS
+        windows = ridge.RidgeWindows(
+            self._network, self._panel, self._plan, self._split.train, most, span
+        )
+        whole = None if span is None else [one.whole for one in self._sums[None][ridge.FOLDS]]
         self._windows[span] = windows
-        self._sums[span] = without_quarters(summed(windows), _SCORED_FOLDS, whole)
+        self._sums[span] = ridge.without_quarters(ridge.summed(windows), _SCORED_FOLDS, whole)
 
     def _cycle_places(self) -> int | None:
         """Steps of the shortest cycle, where each of its places has windows enough for its own map."""
         calendar, size = self._panel.calendar, max(self._plan.model.lookbacks or (1,))
         if not calendar.cycles:
             return None
-        steps, rows = cycle_steps(calendar, calendar.cycles[0]), min(len(self._split.train), MOST_ROWS)
+        steps = cycle_steps(calendar, calendar.cycles[0])
+        rows = min(len(self._split.train), ridge.MOST_ROWS)
         enough = rows >= _ROWS_PER_FEATURE * steps * size and steps * size**2 <= _MOST_PRODUCTS
         return steps if 2 <= steps <= _MOST_PLACES and enough else None
 

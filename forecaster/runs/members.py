@@ -102,7 +102,7 @@ class Trainings:
         pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             learner = self._learner(short, split, "")
-            self._hand(Training(learner, split, short, None))
+            self._hand(Training(learner, split, short, saves=False))
             watched = replace(context, logger=None, callbacks=(pace,), checkpoints=None)
             train(learner, self.store, split, short, watched)
         left = max(0.0, fit.budget_seconds - (time.monotonic() - self._begun))
@@ -188,10 +188,8 @@ class Trainings:
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
         learner = self._learner(plan, split, name)
-        files = self._context.checkpoints
-        context = replace(self._context, checkpoints=files and files.within(name))
-        self._hand(Training(learner, split, plan, name))
-        best = train(learner, self.store, split, plan, context)
+        self._hand(Training(learner, split, plan))
+        best = train(learner, self.store, split, plan, self._context)
         network = learner.average
         assert isinstance(network, Network)
         merge(network)
@@ -201,7 +199,7 @@ class Trainings:
             network=network,
             seed=plan.fit.seed,
             steps=learner.global_step,
-            best_step=best.step if best.weights is not None else learner.global_step,
+            best_step=best.step,
             curves=learner.curves,
             ended=learner.ended and not best.out_of_patience,
         )

@@ -21,7 +21,7 @@ from safetensors.torch import save as save_tensors
 
 from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
-from forecaster.files import atomic_file, linked, only_writer
+from forecaster.files import linked, only_writer, write_text
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
@@ -200,8 +200,7 @@ class RunFolder:
     def write(self, record: FitRecord) -> None:
         """Writes `run.json`."""
         if self.is_main:
-            with atomic_file(self.path / "run.json") as partial:
-                partial.write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
+            write_text(self.path / "run.json", json.dumps(asdict(record), indent=1) + "\n")
 
     def remove(self) -> None:
         """Removes the folder; `run.json` first, without which the rest cannot be resumed."""

@@ -107,8 +107,6 @@ class RowBlock:
     """[R, H] units of the maps; NaN = missing."""
     weight: Tensor
     """[R]"""
-    spreads: Tensor
-    """[R] unit of the maps per spread of the row's context."""
 
 
 class RidgeWindows:
@@ -164,16 +162,15 @@ class RidgeWindows:
             units = linear.units(inputs, scale)
             target = units.apply(batch.target).transpose(1, 2).flatten(0, 1)
             target = torch.where(target.isfinite(), target, torch.nan)
-            spreads = relative(units, scale)
             # A target is far off by what its window knows, however little a season differs.
             far = target.abs().nan_to_num(0.0).amax(dim=1).double()
             if linear.apart is not None:
-                far = far * spreads
+                far = far * relative(units, scale)
             weight = (_FAR / far.clamp(min=_FAR)).square()
             others = linear.others(inputs, network.embedding.known_numbers(inputs))[:, 0]
             time = torch.from_numpy(self._time[cutoff]).repeat_interleave(inputs.channel.shape[1])
             place = linear.place(inputs)[:, 0]
-            yield RowBlock(batch, units, others, place, time, target, weight, spreads)
+            yield RowBlock(batch, units, others, place, time, target, weight)
 
     def reading(self, rows: RowBlock) -> list[tuple[Tensor, Tensor]]:
         """Returns, per map, [R, F] what it reads and [R] the level taken away."""

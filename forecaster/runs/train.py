@@ -81,7 +81,8 @@ def train(
     distributed = context.distributed
     if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
-    best, files = KeepBest(config.fit.patience), context.checkpoints
+    best = KeepBest(config.fit.patience)
+    files = context.checkpoints and context.checkpoints.within(learner.name)
     saving = [] if files is None else [Checkpointing(files)]
     validates = len(split.validation_windows) > 0
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -120,7 +121,9 @@ def train(
                 raise
             signal.signal(signal.SIGINT, interrupt)
             raise KeyboardInterrupt from left
-    if best.weights is not None:
+    if best.weights is None:
+        best.step = learner.global_step
+    else:
         learner.average.load_state_dict(best.weights)
     return best
 
@@ -135,7 +138,7 @@ def train_rank(parent: Parent) -> None:
     with spare_threads(distributed.devices), process_group(distributed):
         while True:
             training: Training = parent.receive()
-            own = None if files is None or training.name is None else files.within(training.name)
+            own = files if training.saves else None
             context = TrainingContext(distributed=distributed, checkpoints=own)
             train(training.learner, store, training.split, training.config, context)
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.evaluation import baselines
+from forecaster.evaluation.error_scales import Histories
 
 NAN = float("nan")
 LEVELS = [0.1, 0.5, 0.9]
@@ -63,13 +64,14 @@ def _problems(draw):
     values[random.random(values.shape) < draw(st.sampled_from([0.0, 0.3, 0.9]))] = np.nan
     series = random.integers(0, len(lengths), draw(st.integers(0, 8)))
     cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
-    return values, indptr, cutoff, series, draw(st.integers(1, 12)), draw(st.integers(1, 8))
+    histories = Histories(values, indptr, cutoff, series)
+    return histories, draw(st.integers(1, 12)), draw(st.integers(1, 8))
 
 
 @NO_DEADLINE
 @given(_problems())
 def test_seasonal_naive_equals_the_slow_loop(problem):
-    values, indptr, cutoff, series, horizon, season_length = problem
+    (values, indptr, cutoff, series), horizon, season_length = problem
     found = baselines.seasonal_naive(*problem, LEVELS)
     assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
     for k, s in enumerate(series):
@@ -91,15 +93,14 @@ def test_small_blocks_give_the_same_bits_as_one_block(problem):
 @NO_DEADLINE
 @given(_problems(), st.sampled_from([1e30, -5.0, NAN]))
 def test_rows_after_the_cutoff_and_of_other_series_are_never_read(problem, noise):
-    values, indptr, cutoff, series, horizon, season_length = problem
+    (values, indptr, cutoff, series), horizon, season_length = problem
     together = baselines.seasonal_naive(*problem, LEVELS)
     for k, s in enumerate(series):
         twin = np.full_like(values, noise)
         twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
         one = slice(k, k + 1)
-        found = baselines.seasonal_naive(
-            twin, indptr, cutoff[one], series[one], horizon, season_length, LEVELS
-        )
+        alone = Histories(twin, indptr, cutoff[one], series[one])
+        found = baselines.seasonal_naive(alone, horizon, season_length, LEVELS)
         np.testing.assert_array_equal(found, together[one])
 
 
@@ -119,8 +120,8 @@ def _slow_drift(history, horizon, levels):
 
 @given(_problems())
 def test_drift_equals_the_slow_loop(problem):
-    values, indptr, cutoff, series, horizon, _ = problem
-    found = baselines.drift(values, indptr, cutoff, series, horizon, LEVELS)
+    (values, indptr, cutoff, series), horizon, _ = problem
+    found = baselines.drift(problem[0], horizon, LEVELS)
     assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
     for k, s in enumerate(series):
         for channel in range(2):
@@ -131,27 +132,27 @@ def test_drift_equals_the_slow_loop(problem):
 
 @given(_problems(), st.sampled_from([1e30, NAN]))
 def test_drift_is_bit_equal_alone_and_reads_nothing_after_the_cutoff(problem, noise):
-    values, indptr, cutoff, series, horizon, _ = problem
-    together = baselines.drift(values, indptr, cutoff, series, horizon, LEVELS)
+    (values, indptr, cutoff, series), horizon, _ = problem
+    together = baselines.drift(problem[0], horizon, LEVELS)
     for k, s in enumerate(series):
         twin = np.full_like(values, noise)
         twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
         one = slice(k, k + 1)
-        alone = baselines.drift(twin, indptr, cutoff[one], series[one], horizon, LEVELS)
+        alone = baselines.drift(Histories(twin, indptr, cutoff[one], series[one]), horizon, LEVELS)
         np.testing.assert_array_equal(alone, together[one])
 
 
 def test_a_huge_series_before_a_small_one_costs_it_no_digit():
     values, indptr = _store([0, 1e12, 0, 1e12], [0.0, 0.001, 0.0, 0.001])
-    found = baselines.naive(values, indptr, _at(7), _at(1), 1, [0.9])
+    found = baselines.naive(Histories(values, indptr, _at(7), _at(1)), 1, [0.9])
     wanted = 0.001 + NormalDist().inv_cdf(0.9) * 0.001
     assert found.item() == pytest.approx(wanted, rel=1e-6)
-    both = baselines.naive(values, indptr, _at(3, 7), _at(0, 1), 1, [0.9])
+    both = baselines.naive(Histories(values, indptr, _at(3, 7), _at(0, 1)), 1, [0.9])
     assert both[1].item() == found.item()
 
 
 def test_a_channel_empty_over_a_long_history_takes_few_rounds():
     values = np.full((200_000, 1), np.nan)
     values[5] = 2.0
-    found = baselines.naive(values, _at(0, 200_000), _at(199_999), _at(0), 1, [0.5])
+    found = baselines.naive(Histories(values, _at(0, 200_000), _at(199_999), _at(0)), 1, [0.5])
     assert found.item() == 2.0

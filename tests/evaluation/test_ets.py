@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from forecaster.evaluation import baselines
 from forecaster.evaluation import ets as module
+from forecaster.evaluation.error_scales import Histories
 from forecaster.evaluation.ets import ets
 
 LEVELS = [0.1, 0.5, 0.9]
@@ -69,17 +70,17 @@ def _problems(draw):
     values[random.random(values.shape) < draw(st.sampled_from([0.0, 0.2, 0.9]))] = np.nan
     series = random.integers(0, len(lengths), draw(st.integers(0, 6)))
     cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
-    return values, indptr, cutoff, series, draw(st.integers(1, 9)), season
+    return Histories(values, indptr, cutoff, series), draw(st.integers(1, 9)), season
 
 
 @given(_problems(), st.sampled_from([1024, 8]))
 def test_ets_equals_the_slow_loop(problem, rows):
-    values, indptr, cutoff, series, horizon, season = problem
+    (values, indptr, cutoff, series), horizon, season = problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROWS", rows)
         found = ets(*problem, LEVELS)
     assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
-    fallback = baselines.naive(values, indptr, cutoff, series, horizon, LEVELS)
+    fallback = baselines.naive(problem[0], horizon, LEVELS)
     for k, s in enumerate(series):
         for channel in range(2):
             history = values[indptr[s] : cutoff[k] + 1, channel]
@@ -90,7 +91,7 @@ def test_ets_equals_the_slow_loop(problem, rows):
 
 @given(_problems())
 def test_a_forecast_is_bit_equal_alone_and_in_small_blocks_and_reads_nothing_after_the_cutoff(problem):
-    values, indptr, cutoff, series, horizon, season = problem
+    (values, indptr, cutoff, series), horizon, season = problem
     together = ets(*problem, LEVELS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BLOCK_CELLS", 7)
@@ -99,7 +100,7 @@ def test_a_forecast_is_bit_equal_alone_and_in_small_blocks_and_reads_nothing_aft
         twin = np.full_like(values, 1e30)
         twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
         one = slice(k, k + 1)
-        alone = ets(twin, indptr, cutoff[one], series[one], horizon, season, LEVELS)
+        alone = ets(Histories(twin, indptr, cutoff[one], series[one]), horizon, season, LEVELS)
         np.testing.assert_array_equal(alone, together[one])
 
 
@@ -110,11 +111,12 @@ def test_a_season_and_a_level_are_found_and_the_band_holds_what_it_says():
     truth = 100 + shape + random.normal(0, 5, (series, rows + horizon))
     store = truth[:, :rows].reshape(-1, 1)
     indptr = np.arange(series + 1) * rows
-    found = ets(store, indptr, indptr[1:] - 1, np.arange(series), horizon, m, LEVELS)[:, :, 0]
+    histories = Histories(store, indptr, indptr[1:] - 1, np.arange(series))
+    found = ets(histories, horizon, m, LEVELS)[:, :, 0]
     actual = truth[:, rows:]
     error = np.abs(found[..., 1] - actual).mean()
     assert error < 1.15 * 5 * np.sqrt(2 / np.pi)
-    told = baselines.seasonal_naive(store, indptr, indptr[1:] - 1, np.arange(series), horizon, m, [0.5])
+    told = baselines.seasonal_naive(histories, horizon, m, [0.5])
     assert error < 0.85 * np.abs(told[:, :, 0, 0] - actual).mean()
     assert 0.74 <= ((found[..., 0] <= actual) & (actual <= found[..., 2])).mean() <= 0.86
 
@@ -123,7 +125,8 @@ def test_a_channel_silent_for_longer_than_is_read_is_forecast_by_naive(monkeypat
     monkeypatch.setattr(module, "_ROWS", 8)
     values = np.full((100, 1), np.nan)
     values[:3, 0] = [1, 2, 4]
-    found = ets(values, np.array([0, 100]), np.array([99]), np.array([0]), 2, 2, LEVELS)
-    wanted = baselines.naive(values, np.array([0, 100]), np.array([99]), np.array([0]), 2, LEVELS)
+    histories = Histories(values, np.array([0, 100]), np.array([99]), np.array([0]))
+    found = ets(histories, 2, 2, LEVELS)
+    wanted = baselines.naive(histories, 2, LEVELS)
     np.testing.assert_array_equal(found, wanted)
     assert found[0, 0, 0, 1] == 4.0

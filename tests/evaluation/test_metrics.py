@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from utilsforecast import losses
 
 from forecaster.evaluation import baselines, bootstrap, error_scales, ets, metrics, report_data
-from forecaster.evaluation.error_scales import Scales, scales_at
+from forecaster.evaluation.error_scales import Histories, Scales, scales_at
 from forecaster.evaluation.metrics import concatenate, tally
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -141,7 +141,9 @@ def test_metrics_equal_utilsforecast_on_one_series(season_length):
     theirs["sql"] = losses.scaled_mqloss(frame, levels, np.array(LEVELS), season_length, train)
     wanted = {name: found["m"].item() for name, found in theirs.items()}
     store = history[:, None]
-    scales = scales_at(store, np.array([0, 60]), np.array([59]), season_length)
+    scales = scales_at(
+        Histories(store, np.array([0, 60]), np.array([59]), np.array([0])), season_length
+    )
     found = tally(actual[None, :, None], quantiles[None, :, None], LEVELS, scales).overall()
     for name, factor in (("MAE", 1), ("MSE", 1), ("RMSE", 1), ("bias", 1), ("MASE", 1), ("RMSSE", 1)):
         assert found[name] == pytest.approx(factor * wanted[name.lower()], rel=1e-6), name
@@ -182,9 +184,8 @@ def test_relative_metrics_do_not_change_with_the_unit(seed, factor):
 def test_scales_by_hand():
     def mase_scale(history, season):
         store = np.array(history)[:, None]
-        return scales_at(store, np.array([0, len(store)]), np.array([len(store) - 1]), season).mase[
-            0, 0
-        ]
+        ends = np.array([0, len(store)]), np.array([len(store) - 1])
+        return scales_at(Histories(store, *ends, np.array([0])), season).mase[0, 0]
 
     assert mase_scale([1.0, 5.0, 2.0, 9.0], 2) == 2.5
     assert mase_scale([1.0, NAN, 2.0, 9.0], 2) == 1.0  # one pair left
@@ -206,11 +207,10 @@ def test_scales_of_a_flat_store_equal_those_of_each_series(lengths, season_lengt
     values = random.normal(size=(indptr[-1], 2))
     values[random.random(values.shape) < 0.3] = np.nan
     ends = np.array([random.integers(a - 1, b) for a, b in pairwise(indptr)])
-    found = scales_at(values, indptr, ends, season_length)
+    found = scales_at(Histories(values, indptr, ends, np.arange(len(ends))), season_length)
     chosen = random.permutation(len(lengths))
-    assert tuple(
-        map(np.ndarray.tobytes, scales_at(values, indptr, ends[chosen], season_length, chosen))
-    ) == (
+    again = scales_at(Histories(values, indptr, ends[chosen], chosen), season_length)
+    assert tuple(map(np.ndarray.tobytes, again)) == (
         found.mase[chosen].tobytes(),
         found.rmsse[chosen].tobytes(),
     )

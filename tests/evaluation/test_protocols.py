@@ -10,7 +10,7 @@ from evaluation import textbook_metrics as textbook
 from forecaster.config import DataConfig
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.comparison import NAIVE, baselines_at, tally_models
-from forecaster.evaluation.error_scales import scales_at
+from forecaster.evaluation.error_scales import Histories, scales_at
 from forecaster.panel.build import open_panel
 
 DECILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -33,7 +33,9 @@ def test_etth1_gives_the_known_error_of_seasonal_naive_over_every_window(horizon
     total = 0.0  # summed in parts: all windows at once would be gigabytes at 720
     for part in np.array_split(cutoff, 10):
         series = np.zeros_like(part)
-        forecast = seasonal_naive(values, np.array([0, 14_400]), part, series, horizon, 24, [0.5])
+        forecast = seasonal_naive(
+            Histories(values, np.array([0, 14_400]), part, series), horizon, 24, [0.5]
+        )
         actual = values[part[:, None] + np.arange(1, horizon + 1)]
         total += textbook.mse(actual, forecast[..., 0]) * actual.size
     assert total / (windows * horizon * 7) == pytest.approx(published, abs=5e-5)
@@ -51,9 +53,9 @@ def test_m4_hourly_gives_the_known_errors_of_seasonal_naive():
     rows = [row[~np.isnan(row)] for row in train]
     values = np.concatenate(rows)[:, None]
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    ends, series = indptr[1:] - 1, np.arange(414)
-    quantiles = seasonal_naive(values, indptr, ends, series, 48, 24, DECILES)
-    scales = scales_at(values, indptr, ends, 24)
+    histories = Histories(values, indptr, indptr[1:] - 1, np.arange(414))
+    quantiles = seasonal_naive(histories, 48, 24, DECILES)
+    scales = scales_at(histories, 24)
     found = tally_models(test[..., None], {NAIVE: quantiles}, DECILES, scales)[NAIVE].overall()
     assert found["sMAPE"] == pytest.approx(13.912, abs=5e-4)
     assert found["MASE"] == pytest.approx(1.193, abs=5e-4)

@@ -9,6 +9,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.errors import ConfigError
 from forecaster.evaluation.baselines import seasonal_naive
+from forecaster.evaluation.error_scales import Histories
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import GENERAL, SEASONAL
 from forecaster.runs.fit import fit_panel, resolve
@@ -25,7 +26,7 @@ def test_one_expert_is_a_model_without_a_network(tmp_path, capsys):
     model = fc.load(tmp_path / "model")
     panel = model.open(table)
     values, cutoff, series = panel.values[:, :1], panel.last_observed, np.arange(panel.n_series)
-    expected = seasonal_naive(values, panel.indptr, cutoff, series, 7, 7, (0.5,))
+    expected = seasonal_naive(Histories(values, panel.indptr, cutoff, series), 7, 7, (0.5,))
     np.testing.assert_allclose(model.predict(table).median, expected[..., 0], rtol=1e-6)
     assert model.artifact.plan.model.width == 4
     assert "seasonal_naive 100 %" in (tmp_path / "model" / "report.html").read_text()
@@ -66,7 +67,8 @@ def test_bands_of_experts_hold_what_they_claim_on_unseen_rows(make_panel, make_c
 
 
 def test_drivers_have_the_units_of_training_rows_where_series_share_a_level(make_panel, make_config):
-    alike = make_panel(2, 300)
+    panel = make_panel(2, 300)
+    alike = replace(panel, values=np.concatenate([panel.values[:300]] * 2))
     apart = replace(alike, values=alike.values + 1e3 * alike.owner[:, None])
     config = make_config(4, model={"experts": None})
     units = [resolve(panel, config)[0].model.driver_units for panel in (alike, apart)]

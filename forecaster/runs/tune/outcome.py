@@ -18,7 +18,7 @@ from rich.table import Column, Table
 
 from forecaster.config import Config
 from forecaster.errors import FitError, number_of
-from forecaster.files import atomic_file
+from forecaster.files import write_text
 from forecaster.runs.console import Screen, progress_bar, time_left
 from forecaster.runs.tracking import TrackedRun, without_password
 from forecaster.runs.tune.space import apply
@@ -166,8 +166,7 @@ class Outcome:
         settings = yaml.safe_dump(
             self.config(trial).model_dump(mode="json"), sort_keys=False, allow_unicode=True
         )
-        with atomic_file(path) as file:
-            file.write_text("\n".join(lines) + settings, encoding="utf-8")
+        write_text(path, "\n".join(lines) + settings)
         return path
 
 
