@@ -1,5 +1,6 @@
 """A disk that is full, a folder that takes nothing, a file that vanishes: one line, nothing left."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -87,6 +88,9 @@ def test_a_file_that_vanishes_once_it_was_found_is_one_line(folder, shell, monke
 
     before = tiny.tree(folder)
     tiny.plain().write_csv("gone.csv")
+    importlib.import_module(
+        "forecaster.runs.batch_predict"
+    )  # imported later, it would take the patched one
     for place in (files, convert):
         monkeypatch.setattr(place, "find_files", vanishing)
     answer = shell(*words)
