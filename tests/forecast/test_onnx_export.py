@@ -131,6 +131,7 @@ def test_experts_of_a_table_without_covariates_are_inside_the_file(make_artifact
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
 
 
+@pytest.mark.slow
 def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact, tmp_path):
     panel, artifact = make_artifact(targets=2)
     factors = torch.linspace(0.3, 3, 5 * 2 * 9).reshape(5, 2, 9)

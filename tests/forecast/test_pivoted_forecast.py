@@ -119,6 +119,7 @@ def test_rows_after_until_decide_no_role():
     assert_frame_equal(rows, expected, check_exact=True)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*AnyType")
 def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path):
     from forecaster.runs.served import ServedForecaster
