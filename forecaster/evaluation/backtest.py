@@ -355,8 +355,10 @@ def _combine(kept: Sequence[tuple[Forecast, Quantiles]], parts: Sequence[_Part])
         scores[name] = one.overall() | {"skill": gain, "skill_low": low, "skill_high": high}
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
-    unscored = sum(actual_of(one).size for one in forecasts) - scored
+    # Without channels that a series lacks.
+    cells = sum(one.time.shape[1] * sum(map(bool, one.status)) for one in forecasts)
     seconds = {name: sum(part.seconds[name] for part in parts) for name in parts[0].seconds}
+    unscored = cells - scored
     return Backtest(forecasts, scores, scored, unscored, tallies, scales, None, baselines, seconds)
 
 

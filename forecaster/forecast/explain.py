@@ -213,9 +213,10 @@ def explain(
 
 
 def _channel(panel: Panel, name: str | None) -> int:
-    target = panel.schema.target
+    """The number of a channel of the only series, or of its first."""
+    target = [one for one, there in zip(panel.schema.target, panel.present[0], strict=True) if there]
     if name is None or name in target:
-        return int(panel.present[0].argmax()) if name is None else target.index(name)
+        return panel.schema.target.index(name or target[0])
     near = nearest(name, target)
     hint = f"did you mean '{near}'?" if near else f"expected one of {', '.join(target[:5])}"
     raise DataError(f"{panel.name}: no channel '{name}' among {len(target)}; {hint}")

@@ -80,6 +80,7 @@ def test_a_series_that_a_group_lacks_has_no_row_anywhere(tmp_path):
     assert "35 rows" in repr(forecast) and "without" not in repr(forecast)
     assert forecast.wide().width == 1 + 5 and len(forecast.plot().axes) == 6
     scores = model.backtest(table, windows=2)
+    assert (scores.scored, scores.unscored) == (2 * len(rows), 0)
     by = scores.by("series").filter(pl.col("model") == "forecaster")
     assert_frame_equal(by.select("region", "store"), pairs)
     own = scores.frame.filter(
@@ -91,7 +92,10 @@ def test_a_series_that_a_group_lacks_has_no_row_anywhere(tmp_path):
     scores.report(tmp_path / "report.html")
     labels = model.detect(table)
     assert len(labels.frame) == len(table) and f"{len(table)} rows" in repr(labels)
-    assert "s · 1" in repr(model.explain(pl.concat([table, prices], how="diagonal"), only="s"))
+    together = pl.concat([table, prices], how="diagonal")
+    assert "s · 1" in repr(model.explain(together, only="s"))
+    with pytest.raises(fc.DataError, match="no channel '2' among 2"):
+        model.explain(together, only="s", channel="2")
 
 
 def test_a_saved_model_and_partitions_forecast_the_same(tmp_path):
