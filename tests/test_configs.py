@@ -16,8 +16,8 @@ CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "benchmar
 DEFAULT = ROOT / "configs" / "default.yaml"
 PRESETS = [path for path in CONFIGS if path != DEFAULT]
 
-# Of these two steps take seconds; of the others, with their long contexts, up to a minute.
-QUICK = ("default", "smoke")
+# Of this two steps take seconds; of the others, with their long contexts, up to a minute.
+QUICK = ("smoke",)
 every_config = pytest.mark.parametrize(
     "path",
     [
