@@ -31,7 +31,7 @@ from forecaster.evaluation.comparison import (
 )
 from forecaster.evaluation.error_scales import Floats, Scales
 from forecaster.evaluation.metrics import Scores, Tally, concatenate
-from forecaster.forecast.forecast import COLD, Forecast
+from forecaster.forecast.forecast import COLD, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
 from forecaster.panel.arrays import empty_mapped
@@ -355,10 +355,8 @@ def _combine(kept: Sequence[tuple[Forecast, Quantiles]], parts: Sequence[_Part])
         scores[name] = one.overall() | {"skill": gain, "skill_low": low, "skill_high": high}
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
-    # Without channels that a series lacks.
-    cells = sum(one.time.shape[1] * sum(map(bool, one.status)) for one in forecasts)
+    unscored = sum(map(cells_of, forecasts)) - scored
     seconds = {name: sum(part.seconds[name] for part in parts) for name in parts[0].seconds}
-    unscored = cells - scored
     return Backtest(forecasts, scores, scored, unscored, tallies, scales, None, baselines, seconds)
 
 

@@ -124,9 +124,8 @@ class Forecast(Result):
     @property
     def report(self) -> str:
         """One line: how many forecasts, from when, which series had none, and unknown categories."""
-        n, horizon = self.time.shape
-        rows = horizon * sum(map(bool, self.status))
-        return outcome(self.panel, self.cutoff, n, rows, self.lost, self.findings)
+        n_series, rows = len(self.time), cells_of(self)
+        return outcome(self.panel, self.cutoff, n_series, rows, self.lost, self.findings)
 
     def wide(self) -> Any:
         """Returns a row per time and a column per series and channel: the medians."""
@@ -175,6 +174,11 @@ def known_forecast(
         status=("ok",) * (len(series) * panel.n_channels),
         actual=panel.values[rows, : panel.n_channels],
     )
+
+
+def cells_of(forecast: Forecast) -> int:
+    """Returns the number of leads of all series and channels, without channels that a series lacks."""
+    return forecast.time.shape[1] * sum(map(bool, forecast.status))
 
 
 def outcome(

@@ -163,19 +163,19 @@ class Experts(nn.Module):
         # Arithmetic of torch's would load its compiler where parameters are only counted, half a second.
         initial = torch.tensor(np.multiply.outer(wider, normal).tolist())[:, None, None]
         self.initial = nn.Buffer(initial, persistent=False)
-        """[L, 1, 1, Q] the same where no residuals are known."""
+        """[L, 1, 1, Q] `offsets` where no residuals are known."""
         classes, count = len(self.longest) + 1, len(self.names)
         self.offsets = nn.Buffer(torch.empty(classes, 1 + count, shape.horizon, len(normal)))
         """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
-        self.offsets.copy_(self.initial.expand_as(self.offsets))
-        self.width = nn.Buffer(torch.ones(shape.channels + 1))
+        self.width = nn.Buffer(torch.empty(shape.channels + 1))
         """[C + 1] of the bands of a channel relative to the others'."""
-        self.worse = nn.Buffer(torch.zeros(classes, shape.horizon, count))
+        self.worse = nn.Buffer(torch.empty(classes, shape.horizon, count))
         """[L, H, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on
         those whose history is cut to each class."""
-        self.sharpness = nn.Buffer(torch.tensor([SHARPNESS] * classes))
+        self.sharpness = nn.Buffer(torch.empty(classes, len(SHARPNESS)))
         """[L, 2] of the weights, for each class of history: by the row's own errors and by `worse`."""
+        self.reset_errors()
         self.intermittent = nn.Buffer(torch.zeros(shape.channels + 1, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
         self._statics = tuple(
@@ -229,6 +229,13 @@ class Experts(nn.Module):
         of_table = (self.worse[bucket], self.sharpness[bucket])
         scatter = self._scatter(filled, own)
         return Pool(forecasts, error, formed, worse * trust, *of_table, count, scatter, bucket, width)
+
+    def reset_errors(self) -> None:
+        """Resets what is learned of errors on training windows: as where none is known."""
+        self.offsets.copy_(self.initial.expand_as(self.offsets))
+        self.width.fill_(1.0)
+        self.worse.zero_()
+        self.sharpness.copy_(torch.tensor(SHARPNESS, device=self.sharpness.device))
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""

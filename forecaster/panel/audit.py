@@ -601,9 +601,10 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
         return
     # Columns of one file stop at one date, and are reported together.
     alike: dict[bytes, list[str]] = {}
-    for name in panel.schema.known:
+    lacks = panel.lacks(panel.schema.known)[seen]
+    for number, name in enumerate(panel.schema.known):
         given = facts.last[seen, facts.names.index(name)] - cutoff[seen]
-        given = np.where(panel.lacks([name])[seen, 0], given.max(), given)
+        given = np.where(lacks[:, number], given.max(), given)
         alike.setdefault(np.clip(given, 0, horizon).tobytes(), []).append(name)
     for steps, names in alike.items():
         given = np.frombuffer(steps, np.int64)

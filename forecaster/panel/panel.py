@@ -147,11 +147,11 @@ class Panel:
         if self.schema.pivots and f"/{label}".endswith(
             tuple(f"/{name}" for name in self.schema.target)
         ):
-            first_of = f"name its group, as '{labels[0]}'," if self.keys.width else "leave out --only"
-            text = (
-                f"{self.name}: series '{label}' is a channel here (layout wide); {first_of} and select"
+            advice = f"name its group, as '{labels[0]}'," if self.keys.width else "leave out --only"
+            raise DataError(
+                f"{self.name}: series '{label}' is a channel here (layout wide); {advice} and select its "
+                "rows, or explain it with --channel"
             )
-            raise DataError(f"{text} its rows, or explain it with --channel")
         near = nearest(label, labels)
         hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
         raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
@@ -383,9 +383,9 @@ class Panel:
             series: int64 [n], numbers of series.
             time: int64 [n].
             columns: further arrays [n] in order; `cutoff` holds times and comes before the time
-                column, `channel` numbers. NaN and `NO_TIME` become null. Where channels were made series, or series
-                channels, the channel is part of the key, and `channel` is left out; so are the rows of
-                channels that a series lacks.
+                column, `channel` numbers. NaN and `NO_TIME` become null. Where channels were made series,
+                or series channels, the channel is part of the key, and `channel` is left out; so are the
+                rows of channels that a series lacks.
 
         Raises:
             DataError: a column's name is already a key's.
@@ -402,8 +402,9 @@ class Panel:
         parts, written = self.schema.time_parts, self.schema.time_format
         made += split_times(stamps, parts, written) if parts else [stamps]
         rows = self._with_results(made, columns)
-        none = self.members is None or channel is None
-        return rows if none else rows.filter(self.present[series, channel])
+        if self.members is None or channel is None:
+            return rows
+        return rows.filter(self.members[series, channel])
 
     def ids(self, series: Ints, channel: Ints | None = None) -> list[pl.Series]:
         """Returns the key columns of series [n], or of channels [n] of theirs that were series."""

@@ -96,7 +96,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         "seasons": (season, second),
         "drivers": drivers if lags else (),
         "driver_length": lags + reach if lags else 1,
-        "driver_units": "training" if _alike(panel) else "window",
+        "driver_units": "training" if panel.n_series == 1 or (lags and _alike(panel)) else "window",
     }
 
 
@@ -171,8 +171,6 @@ def _drivers(panel: Panel, longest: int) -> tuple[str, ...]:
 
 def _alike(panel: Panel) -> bool:
     """Whether the levels of the series of each channel differ by less than half of how much each varies."""
-    if panel.n_series == 1:
-        return True
     facts = []
     for number in even_draw(panel.n_series, _COMPARED):
         rows = panel.values[panel.indptr[number] : panel.indptr[number + 1], : panel.n_channels]
@@ -182,8 +180,9 @@ def _alike(panel: Panel) -> bool:
         varies = (np.where(there, rows - level, 0.0) ** 2).sum(axis=0) / count
         facts.append(np.where(there.any(axis=0), [level, varies], np.nan))
     levels, varies = np.swapaxes(facts, 0, 1)
-    apart, own = np.nanvar(levels, axis=0), np.nanmean(varies, axis=0)
-    return bool((apart <= own / 4).all())
+    seen = ~np.isnan(levels).all(axis=0)
+    apart, own = np.nanvar(levels[:, seen], axis=0), np.nanmean(varies[:, seen], axis=0)
+    return bool(seen.all() and (apart <= own / 4).all())
 
 
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:

@@ -81,6 +81,7 @@ def learn_errors(
     # Windows that overlap repeat each other: as many as fit side by side count.
     apart = len(split.train) * together / plan.horizon
     most = min(_ROWS, _RESIDUALS // (plan.horizon * (1 + len(experts.names)))) // together
+    bounds = (0, *(longest + 1 for longest in experts.longest))  # of the steps of a class
 
     def rows_of(index: WindowIndex, most: int, bucket: int | None) -> _Rows:
         """The rows of an even draw of windows, their history cut to a class."""
@@ -88,8 +89,7 @@ def learn_errors(
         for batch in WindowSequence(store, index, even_draw(len(index), max(1, most)), _BATCH):
             inputs = batch.inputs
             if bucket is not None:
-                shortest, longest = (0, *(steps + 1 for steps in experts.longest))[bucket:][:2]
-                steps = draw.integers(shortest, longest, len(batch.cutoff))
+                steps = draw.integers(bounds[bucket], bounds[bucket + 1], len(batch.cutoff))
                 inputs = truncated(inputs, torch.from_numpy(steps))
             scale = network.scale(inputs)
             target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)[..., None]
@@ -100,10 +100,7 @@ def learn_errors(
         *pool, target, channel = map(torch.cat, zip(*found, strict=True))
         return _Rows(Pool(*pool), target, channel)
 
-    experts.worse.zero_()
-    experts.sharpness.copy_(torch.tensor(SHARPNESS).expand_as(experts.sharpness))
-    experts.width.fill_(1.0)
-    experts.offsets.copy_(experts.initial.expand_as(experts.offsets))
+    experts.reset_errors()
     rows, last = rows_of(split.train, most, None), len(experts.longest)
     worse = apart / (apart + _TABLE) * _worse(rows)
     experts.worse[last] = worse
