@@ -67,7 +67,7 @@ def test_bands_of_experts_hold_what_they_claim_on_unseen_rows(make_panel, make_c
 
 
 def test_drivers_have_the_units_of_training_rows_where_series_share_a_level(make_panel, make_config):
-    panel = make_panel(2, 300)
+    panel = make_panel(2, 300, targets=2)
     alike = replace(panel, values=np.concatenate([panel.values[:300]] * 2))
     apart = replace(alike, values=alike.values + 1e3 * alike.owner[:, None])
     config = make_config(4, model={"experts": None})
