@@ -41,6 +41,17 @@ class Smoothing(NamedTuple):
     season: float = 0.0
 
 
+class Seasons(NamedTuple):
+    """The last whole seasons of a history, oldest first."""
+
+    blocks: Tensor
+    """[R, J, N, S]"""
+    rest: Tensor
+    """[R, J, N, S] without their own means and the drift of these."""
+    drift: Tensor
+    """[R, J, 1] of the means, a step."""
+
+
 DAMPING = 0.95
 DAMPED = Smoothing(0.3, 0.015, DAMPING)
 ETS = tuple(
@@ -100,15 +111,17 @@ class ClosedForms(nn.Module):
             blocks = _blocks(windows, season, PERIODS)
             found["seasonal_naive"] = blocks[..., -1, :].index_select(-1, phase)
             found["seasonal_mean"] = blocks.mean(dim=-2).index_select(-1, phase)
+        seasons = _detrended(_blocks(windows, season, SEASONS)) if season > 1 else None
         if "growing_season" in self.names:
-            found["growing_season"] = self._growing(windows, leads)
+            assert seasons is not None
+            found["growing_season"] = self._growing(seasons, leads)
         for name, count in (("second_naive", 1), ("second_mean", PERIODS)):
             if name in self.names:
                 count = min(count, (end - shifts[0]) // self.second)
                 back = torch.arange(1, count + 1, device=own.device)[:, None] * self.second
                 at = end - torch.tensor(shifts, device=own.device)[:, None, None] - back
                 found[name] = taken(filled, at + leads % self.second).mean(dim=2)
-        found |= self._smoothed(windows, seen, length, which)
+        found |= self._smoothed(windows, seen, length, seasons, which)
         if "tsb" in self.names:
             # Teunter, Syntetos and Babai, "Intermittent demand" (2011): chance times mean size.
             above = filled - zero[:, None]
@@ -126,6 +139,7 @@ class ClosedForms(nn.Module):
         windows: Float[Tensor, "R J K"],
         seen: Float[Tensor, "R J K"],
         length: Int[Tensor, "R J"],
+        seasons: Seasons | None,
         which: list[int],
     ) -> dict[str, Float[Tensor, "R J L"]]:
         """Levels and trends of seasonally adjusted values, plus the season; ETS of the values themselves."""
@@ -138,7 +152,9 @@ class ClosedForms(nn.Module):
         # One product: thin ones take as long.
         products = windows @ torch.cat(filters, dim=1)
         states, *smoothed = products.split([own.shape[1] for own in filters], dim=-1)
-        pattern = _season(windows, length, season)
+        pattern = torch.zeros_like(windows[..., :1])  # of a history shorter than two seasons
+        if seasons is not None:
+            pattern = torch.where(length[..., None] >= 2 * season, seasons.rest.mean(dim=-2), 0.0)
         ahead = pattern[..., [lead % season for lead in which]]
         states = states - pattern @ self.filters.get_buffer("pattern")
         found = {f"level_{a}": states[..., n, None] + ahead for n, a in enumerate(_LEVELS)}
@@ -156,13 +172,10 @@ class ClosedForms(nn.Module):
             found["ets"] = end_of[..., at] + end_of[..., -1:] * _damped(steps)
         return found
 
-    def _growing(
-        self, windows: Float[Tensor, "R J K"], leads: Int[Tensor, " L"]
-    ) -> Float[Tensor, "R J L"]:
+    def _growing(self, seasons: Seasons, leads: Int[Tensor, " L"]) -> Float[Tensor, "R J L"]:
         """A season whose spread changes by one factor a season, on a level that drifts."""
-        blocks = _blocks(windows, self.season, SEASONS)
+        blocks, rest, drift = seasons
         count, season = blocks.shape[-2:]
-        rest, drift = _detrended(blocks)
         spread = rest.square().mean(dim=-1).sqrt() + _TINY
         growth = (spread[..., -2:].mean(dim=-1) / spread[..., :2].mean(dim=-1)).pow(
             1 / max(1, count - 2)
@@ -172,7 +185,7 @@ class ClosedForms(nn.Module):
         shape = shape - shape.mean(dim=-1, keepdim=True)
         # The last three spreads, each grown to the last season.
         latest = (spread[..., -3:].log().mean(dim=-1, keepdim=True) + growth.log()).exp()
-        age = torch.arange(1 - count, 1, device=windows.device)
+        age = torch.arange(1 - count, 1, device=leads.device)
         flat = blocks - (latest * growth**age)[..., None] * shape[..., None, :]
         level = flat.flatten(-2) @ self.filters.get_buffer("growing")
         ahead = latest * growth ** (1 + leads // season) * shape[..., leads % season]
@@ -257,25 +270,12 @@ def _blocks(windows: Shaped[Tensor, "R J K"], season: int, most: int) -> Shaped[
     return windows[..., -count * season :].unflatten(-1, (count, season))
 
 
-def _season(
-    windows: Float[Tensor, "R J K"], length: Int[Tensor, "R J"], season: int
-) -> Float[Tensor, "R J S"]:
-    """The mean season, without level and drift; 0 where history is shorter than two."""
-    if season == 1:
-        return torch.zeros_like(windows[..., :1])
-    rest, _ = _detrended(_blocks(windows, season, SEASONS - 1))
-    return torch.where(length[..., None] >= 2 * season, rest.mean(dim=-2), 0.0)
-
-
-def _detrended(
-    blocks: Float[Tensor, "R J N S"],
-) -> tuple[Float[Tensor, "R J N S"], Float[Tensor, "R J 1"]]:
-    """Seasons without their own mean and the drift of the means, and that drift a step."""
+def _detrended(blocks: Float[Tensor, "R J N S"]) -> Seasons:
     count, season = blocks.shape[-2:]
     mean = blocks.mean(dim=-1, keepdim=True)
     drift = (mean[..., -1, :] - mean[..., 0, :]) / (max(1, count - 1) * season)
     ramp = torch.arange(season, device=blocks.device) - (season - 1) / 2
-    return blocks - mean - drift[..., None] * ramp, drift
+    return Seasons(blocks, blocks - mean - drift[..., None] * ramp, drift)
 
 
 def _mean_by_phase(

@@ -140,8 +140,8 @@ def slow_season(window, own):
     """The mean season without level and drift."""
     if own < 2 * SEASON:
         return [0.0] * SEASON
-    blocks = window[-5 * SEASON :].reshape(5, SEASON)
-    drift = (blocks[-1].mean() - blocks[0].mean()) / (4 * SEASON)
+    blocks = window[-6 * SEASON :].reshape(6, SEASON)
+    drift = (blocks[-1].mean() - blocks[0].mean()) / (5 * SEASON)
     return [
         np.mean([block[n] - block.mean() for block in blocks]) - drift * (n - (SEASON - 1) / 2)
         for n in range(SEASON)
