@@ -3,7 +3,8 @@
     python benchmarks/epf.py EPF-DE.csv EPF-NP.csv [--seeds 3] [--budget 2m] [--json OUT]
 
 A file holds times, prices (the column OT, or --target) and forecasts of load and generation that are
-known a day ahead: all its other columns. The last 480 hours are the test span: 20 windows of 24 hours.
+known a day ahead: all its other columns. The last 480 hours are the test span: 20 windows of 24 hours
+(`--windows`).
 A model is trained once, on all that comes before the span, and rolls on without being fitted again.
 The scale of MASE and SQL is the 24-hour seasonal error of all history before each cutoff. Skill is
 1 − the geometric mean over the files of error / seasonal naive's error; for SQL with the published
@@ -47,14 +48,15 @@ def main() -> None:
     parser = report.flags("MASE and SQL on electricity prices", "benchmarks/epf.yaml")
     parser.add_argument("paths", type=Path, nargs="+", help="tables of hours, one market each")
     parser.add_argument("--target", default="OT", help="column of prices; OT")
+    parser.add_argument("--windows", type=int, default=WINDOWS, metavar="N", help="of a span; 20")
     parser.add_argument("--naive-sql", action="append", default=[], metavar="MARKET=SQL")
     given, began = parser.parse_args(), time.monotonic()
     config, found = report.settled(given), Found()
     published = NAIVE_SQL | dict(map(_assigned, given.naive_sql))
     panels = {path.stem: opened(path, config, given.target) for path in given.paths}
     for dataset, panel in panels.items():
-        found |= measured(dataset, panel, config, given.seeds, given.validation)
-    if given.validation:
+        found |= measured(dataset, panel, config, given.seeds, given.validation, given.windows)
+    if given.validation or given.windows != WINDOWS:
         published = {}  # they are of other windows
     rows = report.rows_of(found) + skills(found, published)
     report.finish(given, rows, written(found, published, bool(given.validation)), began)
@@ -73,7 +75,9 @@ def opened(path: Path, config: Config, target: str = "OT") -> Panel:
     return open_panel(path, data.model_copy(update={"known": beside, "past": ()}))
 
 
-def measured(dataset: str, panel: Panel, config: Config, seeds: int, spans: int = 0) -> Found:
+def measured(
+    dataset: str, panel: Panel, config: Config, seeds: int, spans: int = 0, windows: int = WINDOWS
+) -> Found:
     """Returns the scores of all models on one market.
 
     Args:
@@ -82,12 +86,13 @@ def measured(dataset: str, panel: Panel, config: Config, seeds: int, spans: int 
         config: of all fits.
         seeds: fits of each.
         spans: spans before the test span that are scored in its place; 0 = the test span.
+        windows: of a span.
 
     Raises:
         DataError: there is not as much history.
     """
     tasks = [
-        last_windows(dataset, panel, HORIZON, WINDOWS, (SEASON,), earlier)
+        last_windows(dataset, panel, HORIZON, windows, (SEASON,), earlier)
         for earlier in range(1, spans + 1) or [0]
     ]
     return compare(tasks, config, seeds, METRICS, "validation" if spans else "test")
@@ -159,7 +164,7 @@ def written(found: Found, published: Mapping[str, float], validation: bool) -> s
                 parts.append(f"{mean} [{low:.2f}, {high:.2f}]")
             cells.append(f"{parts[0]} ({parts[1]})")
         lines.append([model, *cells, _skill_cell(found, published, model, seeds)])
-    for name, cells in {} if validation else PUBLISHED.items():
+    for name, cells in PUBLISHED.items() if published else ():
         five = f"all five markets: {cells['five']}" if "five" in cells else "–"
         lines.append([name, *(cells.get(market(dataset), "–") for dataset in datasets), five])
     stage = ", validation" if validation else ""
