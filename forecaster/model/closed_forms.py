@@ -107,14 +107,14 @@ class ClosedForms(nn.Module):
         begin = windows.gather(2, (memory - length)[..., None])
         found["drift"] = last + (last - begin) / (length[..., None] - 1).clamp(min=1) * steps
         found["long_mean"] = _mean_by_phase(windows, seen, length, season).index_select(-1, phase)
+        seasons = None
         if season > 1:
-            blocks = _blocks(windows, season, PERIODS)
+            seasons = _detrended(_blocks(windows, season, SEASONS))
+            blocks = seasons.blocks[..., -PERIODS:, :]
             found["seasonal_naive"] = blocks[..., -1, :].index_select(-1, phase)
             found["seasonal_mean"] = blocks.mean(dim=-2).index_select(-1, phase)
-        seasons = _detrended(_blocks(windows, season, SEASONS)) if season > 1 else None
-        if "growing_season" in self.names:
-            assert seasons is not None
-            found["growing_season"] = self._growing(seasons, leads)
+            if "growing_season" in self.names:
+                found["growing_season"] = self._growing(seasons, leads)
         for name, count in (("second_naive", 1), ("second_mean", PERIODS)):
             if name in self.names:
                 count = min(count, (end - shifts[0]) // self.second)
