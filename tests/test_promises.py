@@ -370,6 +370,7 @@ def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
             assert torch.equal(weight, seen[best][name]), name
 
 
+@pytest.mark.slow
 def test_9_patience_ends_a_training_that_gets_no_better():
     steps = {"steps": 400, "learning_rate": 0.05}
     steps |= {"batch_size": 32, "patience": 2}
@@ -460,6 +461,7 @@ def test_11_a_backtest_never_sees_a_row_after_its_cutoff(refit):
         assert twin.scores["forecaster"]["MAE"] > backtest.scores["forecaster"]["MAE"]
 
 
+@pytest.mark.slow
 def test_11_what_a_fit_chose_on_later_rows_decides_nothing_in_a_refit():
     # Numbered rows with cycles to find, codes, a static and few words, until the last 20 rows.
     step, rng = np.arange(160), np.random.default_rng(0)

@@ -153,7 +153,8 @@ def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     fewer = [field[::every] for field in (*rows.pool, rows.target, rows.channel)]
     some = _Rows(Pool(*fewer[:-2]), *fewer[-2:])
     target, unit = some.target[..., 0], some.pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
-    before, change = torch.tensor(SHARPNESS), torch.zeros(2, requires_grad=True)
+    # In float64: in float32 rounding decides where the search stops.
+    before, change = torch.tensor(SHARPNESS).double(), torch.zeros(2).double().requires_grad_()
 
     def loss() -> Tensor:
         mean = some.weighed(worse, before * change.exp()).pool.mean()
@@ -168,9 +169,9 @@ def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
 
     start = loss().detach()
     if not start > 0:
-        return before
+        return before.float()
     torch.optim.LBFGS([change], line_search_fn="strong_wolfe").step(penalized)
-    return before * change.detach().exp()
+    return (before * change.detach().exp()).float()
 
 
 def _widths(rows: _Rows, channels: int, apart: float) -> Tensor:

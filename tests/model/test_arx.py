@@ -145,8 +145,8 @@ def related(rows: int = 500) -> pl.DataFrame:
     "roles",
     [
         {"target": ["A", "B", "C"]},
-        {"target": ["B"], "past": ["A", "C"]},
-        {"target": ["B"], "known": ["A"]},
+        pytest.param({"target": ["B"], "past": ["A", "C"]}, marks=pytest.mark.slow),
+        pytest.param({"target": ["B"], "known": ["A"]}, marks=pytest.mark.slow),
     ],
 )
 def test_a_relation_between_columns_is_found_and_keeps_after_saving(roles, tmp_path):
