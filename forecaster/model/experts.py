@@ -1,7 +1,7 @@
 """Experts: forecasts with a closed form, weighed by their own errors at earlier cutoffs of the series.
 
     history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts   [R, H, E]
-                        └─▶ experts at eight earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
+                        └─▶ experts at four earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
 
 The weights of a lead are the softmax of −s · (error / least error − 1), which tends to equal weights where
 few earlier cutoffs are known, less t times the same of the errors of that lead on training windows, where
@@ -34,14 +34,14 @@ from forecaster.model.linear import LinearForecast
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
 
-CUTOFFS = 8
+CUTOFFS = 4
 """Earlier cutoffs at which experts are compared."""
 SHARPNESS = (6.0, 12.0)
 """Of the weights by errors at earlier cutoffs, and by those on training windows, before windows choose: an
 expert whose error at earlier cutoffs is a sixth larger than the least has e⁻¹ of its weight."""
 _LEADS = 12  # at most, at which earlier forecasts are scored
 _SOME = 8  # steps that are a short history where there is no season
-_SCATTER = 8.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
+_SCATTER = 4.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
