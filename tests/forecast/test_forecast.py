@@ -169,7 +169,7 @@ def test_a_series_silent_for_longer_than_the_context_appears_empty_with_the_reas
     forecast = tiny.plain_model().predict(tiny.plain().filter(~long_ago), cutoff="last")
     assert [status[:36] for status in forecast.status] == [
         "ok",
-        "no target observed in the 84 steps b",
+        "no target observed in the 56 steps b",
         "ok",
     ]
     assert np.isnan(forecast.quantiles[1]).all() and not np.isnan(forecast.quantiles[[0, 2]]).any()
