@@ -180,9 +180,9 @@ def _alike(panel: Panel) -> bool:
         varies = (np.where(there, rows - level, 0.0) ** 2).sum(axis=0) / count
         facts.append(np.where(there.any(axis=0), [level, varies], np.nan))
     levels, varies = np.swapaxes(facts, 0, 1)
-    seen = ~np.isnan(levels).all(axis=0)
-    apart, own = np.nanvar(levels[:, seen], axis=0), np.nanmean(varies[:, seen], axis=0)
-    return bool(seen.all() and (apart <= own / 4).all())
+    if np.isnan(levels).all(axis=0).any():  # a channel without a value
+        return False
+    return bool((np.nanvar(levels, axis=0) <= np.nanmean(varies, axis=0) / 4).all())
 
 
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
