@@ -8,6 +8,7 @@ Axes: R row, a channel of a window · H lead · E expert · L class of history �
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +119,7 @@ def learn_errors(
                 continue
             kept = np.minimum(index.count, -(-experts.longest[-1] // index.stride))
             begin = index.first + (index.count - kept) * index.stride
-            index, trust = WindowIndex(begin, kept, index.stride, index.channels), 1.0
+            index, trust = replace(index, first=begin, count=kept), 1.0
         rows = rows_of(index, most // _FEWER, bucket)
         worse = apart / (apart + _TABLE) * _worse_when_cut(rows)
         experts.worse[bucket] = worse

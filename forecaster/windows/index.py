@@ -7,7 +7,8 @@ window of an epoch occurs exactly once, for any number of ranks; window k of epo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +30,14 @@ class WindowIndex:
     """Rows between neighbouring cutoffs of a series."""
     channels: int
     """Windows per cutoff: one per channel, or 1 where a window holds them all."""
+    members: NDArray[np.bool_] | None = None
+    """[series, channel] which channels each series has; None = all."""
     ends: Int64 = field(init=False, repr=False)
     """[series] window numbers used up to and including each series."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ends", np.cumsum(self.count * self.channels, dtype=np.int64))
+        channels = self.channels if self.members is None else self.members.sum(axis=1)
+        object.__setattr__(self, "ends", np.cumsum(self.count * channels, dtype=np.int64))
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -41,16 +45,30 @@ class WindowIndex:
     def locate(self, numbers: Int64) -> tuple[Int64, Int64, Int64]:
         """Returns (series, channel, cutoff row) of window numbers in [0, len), in any order."""
         series = np.searchsorted(self.ends, numbers, side="right")
-        cutoffs = self.count[series]
-        within = numbers - (self.ends[series] - cutoffs * self.channels)
-        channel, step = np.divmod(within, cutoffs)
+        channel, step = np.divmod(numbers - self._begin(series), self.count[series])
+        if self.members is not None:
+            channel = self._own_first[series, channel]
         return series, channel, self.first[series] + step * self.stride
 
     def numbers(self, series: Int64, channel: Int64, cutoff: Int64) -> Int64:
         """Returns the window numbers of (series, channel, cutoff row): the inverse of `locate`."""
-        count = self.count[series]
-        before = self.ends[series] - count * self.channels
-        return before + channel * count + (cutoff - self.first[series]) // self.stride
+        if self.members is not None:
+            channel = np.cumsum(self.members, axis=1)[series, channel] - 1
+        step = (cutoff - self.first[series]) // self.stride
+        return self._begin(series) + channel * self.count[series] + step
+
+    def between(self, first: Int64, last: Int64) -> WindowIndex:
+        """Returns the index with other cutoff rows [series]: from first to last; none where last < first."""
+        return replace(self, first=first, count=np.maximum(0, (last - first) // self.stride + 1))
+
+    def _begin(self, series: Int64) -> Int64:
+        return np.where(series > 0, self.ends[series - 1], 0)
+
+    @cached_property
+    def _own_first(self) -> Int64:
+        """[series, channel] channels, those that a series has before the others."""
+        assert self.members is not None
+        return np.argsort(~self.members, axis=1, kind="stable")
 
 
 @dataclass(frozen=True)

@@ -71,19 +71,20 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
     """Returns the windows of a panel under a plan; DataError where not even one trains."""
     horizon, patch = plan.horizon, plan.model.patch
     # With channel attention a window holds all channels.
-    channels = 1 if plan.model.channel_attention else panel.n_channels
+    of_window = (1, None) if plan.model.channel_attention else (panel.n_channels, panel.members)
     begin, last = panel.indptr[:-1], panel.last_observed
     end = panel.last_time()
     split = split_time(panel, horizon, plan.fit.validation)
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
     stride = plan.fit.stride
+    none = WindowIndex(begin, np.zeros_like(begin), stride, *of_window)
     first = _same_phase(begin + patch - 1, last, stride)
-    train = _between(first, at_split - horizon, stride, channels)
+    train = none.between(first, at_split - horizon)
     if len(train) == 0 and split < end:
         # Too short to set rows aside: train on everything rather than refuse.
         split, at_split = end, last
-        train = _between(first, at_split - horizon, stride, channels)
+        train = none.between(first, at_split - horizon)
     if len(train) == 0:
         longest = panel.longest
         shorter = min(longest // 2, longest - patch)
@@ -96,7 +97,7 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
             f"{advice} or add history"
         )
     first = _same_phase(np.maximum(panel.row_at(split), begin + patch - 1), last, stride)
-    validation = _between(first, last - horizon, stride, channels)
+    validation = none.between(first, last - horizon)
     validating, calibrating = _shared_out(panel, plan, validation, split, end)
     return Split(train, validation, validating, calibrating, split, end, panel.rows_until(split))
 
@@ -132,10 +133,10 @@ def _shared_out(
     at = panel.row_at(since)
     stride = validation.stride
     final = validation.first + (validation.count - 1) * stride
-    early = _between(validation.first, np.minimum(at - gap, final), stride, validation.channels)
+    early = validation.between(validation.first, np.minimum(at - gap, final))
     first = _same_phase(np.maximum(at, validation.first), final, stride)
-    later = _between(first, final, stride, validation.channels)
-    if len(early) == 0 or len(later) < FEWEST * validation.channels:
+    later = validation.between(first, final)
+    if len(early) == 0 or later.count.sum() < FEWEST:
         return everything, everything[:0]
     return _drawn(early, validation), _drawn(later, validation)
 
@@ -149,9 +150,3 @@ def _drawn(index: WindowIndex, among: WindowIndex) -> Int64:
 def _same_phase(first: Int64, last: Int64, stride: int) -> Int64:
     """Returns the first cutoff from `first` on that is a multiple of the stride before the last row."""
     return first + (last - first) % stride
-
-
-def _between(first: Int64, last: Int64, stride: int, channels: int) -> WindowIndex:
-    span = last - first
-    count = np.where(span >= 0, span // stride + 1, 0)
-    return WindowIndex(first.astype(np.int64), count.astype(np.int64), stride, channels)

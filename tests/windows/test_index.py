@@ -12,21 +12,24 @@ from forecaster.windows.index import KeyedPermutation, WindowIndex, window_order
 counts = st.lists(st.integers(0, 6), min_size=1, max_size=6)
 
 
-def slow_windows(first, count, stride, channels):
+def slow_windows(first, count, stride, members):
     return [
         (series, channel, first[series] + step * stride)
         for series in range(len(first))
-        for channel in range(channels)
+        for channel in np.flatnonzero(members[series])
         for step in range(count[series])
     ]
 
 
 @settings(max_examples=50, deadline=None)
-@given(counts, st.integers(1, 4), st.integers(1, 3), st.randoms())
-def test_locate_equals_a_triple_loop_in_any_order_of_numbers(count, stride, channels, random):
+@given(counts, st.integers(1, 4), st.integers(1, 3), st.booleans(), st.randoms())
+def test_locate_equals_a_triple_loop_in_any_order_of_numbers(count, stride, channels, sparse, random):
     first = np.cumsum([7 * c for c in count]) - 3
-    index = WindowIndex(first, np.array(count), stride, channels)
-    expected = slow_windows(first, count, stride, channels)
+    members = np.ones((len(count), channels), bool)
+    if sparse:
+        members[:] = [[random.random() < 0.5 for _ in range(channels)] for _ in count]
+    index = WindowIndex(first, np.array(count), stride, channels, members if sparse else None)
+    expected = slow_windows(first, count, stride, members)
     assert len(index) == len(expected)
     numbers = list(range(len(expected)))
     random.shuffle(numbers)

@@ -39,7 +39,7 @@ def slow_windows(panel, split, horizon, patch):
         for cutoff in range(panel.indptr[series], last + 1):
             if cutoff - panel.indptr[series] + 1 < patch or cutoff + horizon > last:
                 continue
-            for channel in range(panel.n_channels):
+            for channel in np.flatnonzero(panel.present[series]):
                 if panel.time[cutoff + horizon] <= split:
                     train.add((series, channel, cutoff))
                 if panel.time[cutoff + 1] > split:
@@ -55,14 +55,17 @@ def slow_windows(panel, split, horizon, patch):
     st.integers(1, 2),
     st.sampled_from([0.1, 0.3]),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 5),
 )
 def test_windows_equal_a_loop_over_rows(
-    make_panel, make_config, n_series, n_rows, horizon, targets, share, ragged, seed
+    make_panel, make_config, n_series, n_rows, horizon, targets, share, ragged, sparse, seed
 ):
     panel = make_panel(
         n_series, n_rows, targets=targets, ragged=ragged, gaps=0.1, missing=0.2, seed=seed
     )
+    if sparse and targets > 1:  # a group may lack a channel
+        panel = replace(panel, members=np.arange(targets) != np.arange(n_series)[:, None] % 3)
     split = split_panel(panel, make_config(horizon, fit={"validation": share}))
     train, validation = slow_windows(panel, split.split, horizon, patch=4)
     assert len(split.train) == len(train) and windows(split.train) == train
