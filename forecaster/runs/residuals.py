@@ -32,6 +32,7 @@ _FEWER = 4  # times fewer windows for each class of short histories
 _POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
 _TABLE = 20  # windows side by side at which errors on all of them count half
 _PRIOR = 4  # windows side by side that a normal distribution counts as
+_SEASONS = 8  # that equal widths at all phases of a season count as
 _CHANGE = 2.0  # of the loss: the cost of a sharpness e times as large, for one window side by side
 _SHARPENED, _LEAST_SCATTER = 1_500, 0.01  # windows that choose it; spreads of the context
 _BATCH = 256
@@ -45,6 +46,8 @@ class _Rows(NamedTuple):
     """[R, H, 1] what followed, scaled units; NaN where missing."""
     channel: Tensor
     """[R] codes."""
+    phase: Tensor
+    """[R, H] parts of the season."""
 
     def weighed(self, worse: Tensor, sharpness: Tensor) -> _Rows:
         """Returns rows with such errors on training windows [H, E], and such sharpness [2]."""
@@ -57,7 +60,7 @@ class _Rows(NamedTuple):
         pool = self.pool
         every = torch.cat([pool.mean()[..., None], pool.forecasts], dim=-1)
         units = [pool.unit(error) for error in (pool.mean_error(), *pool.error.T)]
-        return (self.target - every) / torch.stack(units, dim=-1)[:, None]
+        return (self.target - every) / torch.stack(units, dim=-1)
 
 
 @torch.no_grad()
@@ -97,9 +100,10 @@ def learn_errors(
             if bucket == 0:
                 shift = beyond[batch.series.numpy()[:, None], inputs.channel.numpy() - 1]
                 target = target + torch.from_numpy(shift.flatten()).float()[:, None, None]
-            found.append((*network.pool(inputs, scale, batch.time), target, inputs.channel.flatten()))
-        *pool, target, channel = map(torch.cat, zip(*found, strict=True))
-        return _Rows(Pool(*pool), target, channel)
+            where = inputs.channel.flatten(), experts.phases_of(inputs)
+            found.append((*network.pool(inputs, scale, batch.time), target, *where))
+        *pool, target, channel, phase = map(torch.cat, zip(*found, strict=True))
+        return _Rows(Pool(*pool), target, channel, phase)
 
     experts.reset_errors()
     rows, last = rows_of(split.train, most, None), len(experts.longest)
@@ -107,8 +111,9 @@ def learn_errors(
     experts.worse[last] = worse
     experts.sharpness[last] = _sharpness(rows, worse, apart)
     rows = rows.weighed(worse, experts.sharpness[last])
-    experts.width.copy_(_widths(rows, panel.n_channels, apart))
-    rows = rows._replace(pool=rows.pool._replace(width=experts.width[rows.channel]))
+    experts.width.copy_(_widths(rows, experts, apart * plan.horizon))
+    width = experts.width[rows.channel[:, None], rows.phase]
+    rows = rows._replace(pool=rows.pool._replace(width=width))
 
     levels, trust = np.array(plan.model.quantile_levels), apart / (apart + _PRIOR)
     _move_offsets(experts, last, rows, levels, trust)
@@ -151,8 +156,8 @@ def _over_least(mean: Tensor) -> Tensor:
 def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     """[2] the sharpness of least Huber loss, near `SHARPNESS` where windows side by side are few."""
     every = -(-len(rows.target) // _SHARPENED)
-    fewer = [field[::every] for field in (*rows.pool, rows.target, rows.channel)]
-    some = _Rows(Pool(*fewer[:-2]), *fewer[-2:])
+    fewer = [field[::every] for field in (*rows.pool, *rows[1:])]
+    some = _Rows(Pool(*fewer[: len(rows.pool)]), *fewer[len(rows.pool) :])
     target, unit = some.target[..., 0], some.pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
     # In float64: in float32 rounding decides where the search stops.
     before, change = torch.tensor(SHARPNESS).double(), torch.zeros(2).double().requires_grad_()
@@ -175,19 +180,28 @@ def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     return (before * change.detach().exp()).float()
 
 
-def _widths(rows: _Rows, channels: int, apart: float) -> Tensor:
-    """[C + 1] the mean distance from the weighted mean of each channel, relative to that of all.
+def _widths(rows: _Rows, experts: Experts, steps: float) -> Tensor:
+    """[C + 1, phase] the mean distance from the weighted mean, relative to that of all.
 
-    `apart`: windows of all channels side by side; a channel that has few is as wide as the others.
+    Of a channel, then of a phase of its season; the more, the more training `steps` there are of it.
     """
-    if channels == 1:
-        return torch.ones(2)
-    missed = rows.residuals()[..., 0].abs().nanmean(dim=1)
-    there = ~missed.isnan()
-    each = [missed[(rows.channel == code) & there].mean() for code in range(1, channels + 1)]
-    trust = apart / (apart + channels * _PRIOR)
-    relative = (torch.stack(each) / missed[there].mean()).nan_to_num(1.0)
-    return torch.cat([torch.ones(1), 1 + trust * (relative - 1)])
+    codes, phases = experts.width.shape
+    missed = rows.residuals()[..., 0].abs()
+    missed = missed / missed.nanmean(dim=0)
+    there = missed.isfinite()
+    at, cells = (rows.channel[:, None] * phases + rows.phase)[there], codes * phases
+    counts = torch.bincount(at, minlength=cells).unflatten(0, (codes, phases))
+    sums = torch.bincount(at, missed[there].double(), cells).unflatten(0, (codes, phases))
+    sums[0], counts[0] = sums.sum(dim=0), counts.sum(dim=0)  # code 0: any channel
+    each = sums.sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True)
+    steps /= codes - 1
+    of_channel = _shrunk(each / each[:1], steps / experts.horizon, _PRIOR)
+    return of_channel * _shrunk(sums / counts / each, steps / experts.season, _SEASONS)
+
+
+def _shrunk(relative: Tensor, count: float, prior: float) -> Tensor:
+    """Returns ratios nearer to 1, which counts as `prior` of them."""
+    return 1 + count / (count + prior) * (relative.nan_to_num(1.0) - 1)
 
 
 def _move_offsets(
