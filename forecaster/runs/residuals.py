@@ -8,6 +8,7 @@ Axes: R row, a channel of a window · H lead · E expert · L class of history �
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,7 +33,6 @@ _FEWER = 4  # times fewer windows for each class of short histories
 _POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
 _TABLE = 20  # windows side by side at which errors on all of them count half
 _PRIOR = 4  # windows side by side that a normal distribution counts as
-_SEASONS = 8  # that equal widths at all phases of a season count as
 _CHANGE = 2.0  # of the loss: the cost of a sharpness e times as large, for one window side by side
 _SHARPENED, _LEAST_SCATTER = 1_500, 0.01  # windows that choose it; spreads of the context
 _BATCH = 256
@@ -183,7 +183,7 @@ def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
 def _widths(rows: _Rows, experts: Experts, steps: float) -> Tensor:
     """[C + 1, phase] the mean distance from the weighted mean, relative to that of all.
 
-    Of a channel, then of a phase of its season; the more, the more training `steps` there are of it.
+    Of a channel, then of a phase of its season; nearer to 1 where training `steps` are few.
     """
     codes, phases = experts.width.shape
     missed = rows.residuals()[..., 0].abs()
@@ -195,13 +195,13 @@ def _widths(rows: _Rows, experts: Experts, steps: float) -> Tensor:
     sums[0], counts[0] = sums.sum(dim=0), counts.sum(dim=0)  # code 0: any channel
     each = sums.sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True)
     steps /= codes - 1
-    of_channel = _shrunk(each / each[:1], steps / experts.horizon, _PRIOR)
-    return of_channel * _shrunk(sums / counts / each, steps / experts.season, _SEASONS)
-
-
-def _shrunk(relative: Tensor, count: float, prior: float) -> Tensor:
-    """Returns ratios nearer to 1, which counts as `prior` of them."""
-    return 1 + count / (count + prior) * (relative.nan_to_num(1.0) - 1)
+    apart, seasons = steps / experts.horizon, steps / experts.season
+    of_channel = 1 + apart / (apart + _PRIOR) * ((each / each[:1]).nan_to_num(1.0) - 1)
+    of_phase = (sums / counts / each).nan_to_num(1.0) - 1
+    # Empirical Bayes: a mean of seasons whose distances vary as much as those of a normal distribution.
+    noise = (math.pi / 2 - 1) / seasons
+    differ = (of_phase.square().mean(dim=1, keepdim=True) - noise).clamp(min=0)
+    return of_channel * (1 + differ / (differ + noise) * of_phase)
 
 
 def _move_offsets(
