@@ -405,6 +405,8 @@ class ModelPlan(ModelConfig):
         0,
     )
     """Steps of the main season, and of a longer one; 0 = none."""
+    band_phases: int = Field(1, ge=1, le=LONGEST)
+    """Parts of the main season, the first cycle, at which the bands of experts have widths of their own."""
     drivers: tuple[str, ...] = ()
     """Covariates and targets that the expert `arx` may read for each target."""
     driver_length: int = Field(1, ge=1, le=LONGEST)

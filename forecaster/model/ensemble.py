@@ -76,7 +76,7 @@ class Ensemble(nn.Module):
             moved = calibrated(quantiles, factors, self.levels.index(0.5))
             quantiles = torch.where(brief, quantiles, moved)
         return Prediction(
-            self._whole(self.bounded(quantiles)),
+            self._whole(self.bounded(self._never_negative(quantiles, inputs))),
             # The mean of whole numbers is not whole: it is bounded, not rounded.
             None if mean is None else self.bounded(mean),
             None if drawn is None else self._whole(self.bounded(drawn)),
@@ -138,6 +138,16 @@ class Ensemble(nn.Module):
         """Returns values held to the bounds of the target."""
         lower, upper = self.target.lower, self.target.upper
         return values if lower is None and upper is None else values.clamp(lower, upper)
+
+    def _never_negative(self, quantiles: Float[Tensor, "B H C Q"], inputs: Inputs) -> Tensor:
+        """Returns quantiles of at least 0 in channels of intermittent demand, unless the target has bounds."""
+        experts = self.networks[0].experts
+        if experts is None or self.target.lower is not None:
+            return quantiles
+        if not torch.compiler.is_exporting() and not bool(experts.intermittent.any()):
+            return quantiles
+        demand = experts.intermittent[inputs.channel][:, None, :, None]
+        return torch.where(demand, quantiles.clamp(min=0.0), quantiles)
 
     def _whole(self, values: Tensor) -> Tensor:
         if not self.target.integer:

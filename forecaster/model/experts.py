@@ -102,7 +102,7 @@ class Pool(NamedTuple):
     bucket: Tensor
     """[R] int64 class of the length of history (`Experts.longest`)."""
     width: Tensor
-    """[R] of the bands of the row's channel relative to others."""
+    """[R, H] of the bands of the row's channel, at the phase of each lead, relative to others."""
 
     @property
     def weights(self) -> Float[Tensor, "R H E"]:
@@ -120,10 +120,10 @@ class Pool(NamedTuple):
         """Returns the weighted mean of their errors."""
         return (self.weights.mean(dim=1) * self.error).sum(dim=-1)
 
-    def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+    def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, "R H"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
         mixed = (self.known * error + _SCATTER * self.scatter) / (self.known + _SCATTER)
-        return mixed.clamp(min=_LEAST_UNIT) * self.width
+        return mixed.clamp(min=_LEAST_UNIT)[:, None] * self.width
 
 
 class Filled(NamedTuple):
@@ -146,6 +146,7 @@ class Experts(nn.Module):
         super().__init__()
         self.names, self.horizon = config.experts, shape.horizon
         self.season, self.second = config.seasons
+        self.phases = config.band_phases
         self.spacing, self.memory = config.cutoff_spacing, config.memory
         self.reach = CUTOFFS * self.spacing
         self.closed_forms = ClosedForms(config)
@@ -168,8 +169,8 @@ class Experts(nn.Module):
         self.offsets = nn.Buffer(torch.empty(classes, 1 + count, shape.horizon, len(normal)))
         """[L, 1 + E, H, Q] quantiles of the residuals in units of `Pool.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
-        self.width = nn.Buffer(torch.empty(shape.channels + 1))
-        """[C + 1] of the bands of a channel relative to the others'."""
+        self.width = nn.Buffer(torch.empty(shape.channels + 1, self.phases))
+        """[C + 1, phase] of the bands of a channel at a phase of the season, relative to all others."""
         self.worse = nn.Buffer(torch.empty(classes, shape.horizon, count))
         """[L, H, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on
         those whose history is cut to each class."""
@@ -224,7 +225,7 @@ class Experts(nn.Module):
         worse = (error + _TINY) / (least + _TINY) - 1
         trust = (count / (count + 1))[:, None]
         bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
-        width = self.width[inputs.channel].flatten()
+        width = self.width[inputs.channel.flatten()[:, None], self.phases_of(inputs)]
         forecasts = now[:, :, 0].permute(1, 2, 0)
         of_table = (self.worse[bucket], self.sharpness[bucket])
         scatter = self._scatter(filled, own)
@@ -236,6 +237,16 @@ class Experts(nn.Module):
         self.width.fill_(1.0)
         self.worse.zero_()
         self.sharpness.copy_(torch.tensor(SHARPNESS, device=self.sharpness.device))
+
+    def phases_of(self, inputs: Inputs) -> Int[Tensor, "R H"]:
+        """Returns the part of the season, of `band_phases`, in which each lead lies."""
+        length, channels = inputs.context.shape[1:]
+        if self.phases == 1:
+            return inputs.channel.new_zeros((1, 1)).expand(inputs.channel.numel(), self.horizon)
+        leads = torch.arange(1, self.horizon + 1, device=inputs.channel.device)
+        cutoff = (inputs.phase[:, length - 1, :1].nan_to_num() * self.season).round().long()
+        part = (cutoff + leads) % self.season * self.phases // self.season
+        return part.repeat_interleave(channels, dim=0)
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""
@@ -292,7 +303,7 @@ class Experts(nn.Module):
             own = self.names.index(self.only)
             center, error, number = pool.forecasts[..., own], pool.error[:, own], 1 + own
         offsets = self.offsets[pool.bucket, number]
-        return center[..., None] + pool.unit(error)[:, None, None] * offsets
+        return center[..., None] + pool.unit(error)[..., None] * offsets
 
     def _truth(
         self, apart: Tensor, observed: Tensor, shifts: list[int]

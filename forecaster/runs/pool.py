@@ -33,6 +33,7 @@ HISTORY = 2048
 """Steps that experts read at most."""
 _MEMORY = 256  # steps before each cutoff, where a few seasons are not more
 _SPACING = 64  # steps between earlier cutoffs at most
+_PHASES = 24  # of a season, at most, at which bands have widths of their own
 _ZEROS = 0.1  # of the training rows of an intermittent channel at least
 _LAGS, _LEAST_LAGS, _CANDIDATES = 96, 8, 4096  # steps back of a driver; of all drivers together
 _COMPARED = 100  # series whose levels are compared
@@ -94,6 +95,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         "memory": memory,
         "cutoff_spacing": spacing,
         "seasons": (season, second),
+        "band_phases": min(season, _PHASES) if _first_cycle(panel.calendar) == season else 1,
         "drivers": drivers if lags else (),
         "driver_length": lags + reach if lags else 1,
         "driver_units": "training" if panel.n_series == 1 or (lags and _alike(panel)) else "window",
@@ -158,6 +160,10 @@ def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
     longer = (steps for name in calendar.cycles if (steps := cycle_steps(calendar, name)) > season)
     second = min(longer, default=0)
     return season, second if season > 1 and second <= longest // 2 else 0
+
+
+def _first_cycle(calendar: Calendar) -> int:
+    return cycle_steps(calendar, calendar.cycles[0]) if calendar.cycles else 1
 
 
 def _drivers(panel: Panel, longest: int) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ Axes: R row, a channel of a window · H lead · E expert · L class of history �
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,6 +46,8 @@ class _Rows(NamedTuple):
     """[R, H, 1] what followed, scaled units; NaN where missing."""
     channel: Tensor
     """[R] codes."""
+    phase: Tensor
+    """[R, H] parts of the season."""
 
     def weighed(self, worse: Tensor, sharpness: Tensor) -> _Rows:
         """Returns rows with such errors on training windows [H, E], and such sharpness [2]."""
@@ -57,7 +60,7 @@ class _Rows(NamedTuple):
         pool = self.pool
         every = torch.cat([pool.mean()[..., None], pool.forecasts], dim=-1)
         units = [pool.unit(error) for error in (pool.mean_error(), *pool.error.T)]
-        return (self.target - every) / torch.stack(units, dim=-1)[:, None]
+        return (self.target - every) / torch.stack(units, dim=-1)
 
 
 @torch.no_grad()
@@ -97,9 +100,10 @@ def learn_errors(
             if bucket == 0:
                 shift = beyond[batch.series.numpy()[:, None], inputs.channel.numpy() - 1]
                 target = target + torch.from_numpy(shift.flatten()).float()[:, None, None]
-            found.append((*network.pool(inputs, scale, batch.time), target, inputs.channel.flatten()))
-        *pool, target, channel = map(torch.cat, zip(*found, strict=True))
-        return _Rows(Pool(*pool), target, channel)
+            where = inputs.channel.flatten(), experts.phases_of(inputs)
+            found.append((*network.pool(inputs, scale, batch.time), target, *where))
+        *pool, target, channel, phase = map(torch.cat, zip(*found, strict=True))
+        return _Rows(Pool(*pool), target, channel, phase)
 
     experts.reset_errors()
     rows, last = rows_of(split.train, most, None), len(experts.longest)
@@ -107,8 +111,9 @@ def learn_errors(
     experts.worse[last] = worse
     experts.sharpness[last] = _sharpness(rows, worse, apart)
     rows = rows.weighed(worse, experts.sharpness[last])
-    experts.width.copy_(_widths(rows, panel.n_channels, apart))
-    rows = rows._replace(pool=rows.pool._replace(width=experts.width[rows.channel]))
+    experts.width.copy_(_widths(rows, experts, apart * plan.horizon))
+    width = experts.width[rows.channel[:, None], rows.phase]
+    rows = rows._replace(pool=rows.pool._replace(width=width))
 
     levels, trust = np.array(plan.model.quantile_levels), apart / (apart + _PRIOR)
     _move_offsets(experts, last, rows, levels, trust)
@@ -151,8 +156,8 @@ def _over_least(mean: Tensor) -> Tensor:
 def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     """[2] the sharpness of least Huber loss, near `SHARPNESS` where windows side by side are few."""
     every = -(-len(rows.target) // _SHARPENED)
-    fewer = [field[::every] for field in (*rows.pool, rows.target, rows.channel)]
-    some = _Rows(Pool(*fewer[:-2]), *fewer[-2:])
+    fewer = [field[::every] for field in (*rows.pool, *rows[1:])]
+    some = _Rows(Pool(*fewer[: len(rows.pool)]), *fewer[len(rows.pool) :])
     target, unit = some.target[..., 0], some.pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
     # In float64: in float32 rounding decides where the search stops.
     before, change = torch.tensor(SHARPNESS).double(), torch.zeros(2).double().requires_grad_()
@@ -175,19 +180,28 @@ def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     return (before * change.detach().exp()).float()
 
 
-def _widths(rows: _Rows, channels: int, apart: float) -> Tensor:
-    """[C + 1] the mean distance from the weighted mean of each channel, relative to that of all.
+def _widths(rows: _Rows, experts: Experts, steps: float) -> Tensor:
+    """[C + 1, phase] the mean distance from the weighted mean, relative to that of all.
 
-    `apart`: windows of all channels side by side; a channel that has few is as wide as the others.
+    Of a channel, then of a phase of its season; nearer to 1 where training `steps` are few.
     """
-    if channels == 1:
-        return torch.ones(2)
-    missed = rows.residuals()[..., 0].abs().nanmean(dim=1)
-    there = ~missed.isnan()
-    each = [missed[(rows.channel == code) & there].mean() for code in range(1, channels + 1)]
-    trust = apart / (apart + channels * _PRIOR)
-    relative = (torch.stack(each) / missed[there].mean()).nan_to_num(1.0)
-    return torch.cat([torch.ones(1), 1 + trust * (relative - 1)])
+    codes, phases = experts.width.shape
+    missed = rows.residuals()[..., 0].abs()
+    missed = missed / missed.nanmean(dim=0)
+    there = missed.isfinite()
+    at, cells = (rows.channel[:, None] * phases + rows.phase)[there], codes * phases
+    counts = torch.bincount(at, minlength=cells).unflatten(0, (codes, phases))
+    sums = torch.bincount(at, missed[there].double(), cells).unflatten(0, (codes, phases))
+    sums[0], counts[0] = sums.sum(dim=0), counts.sum(dim=0)  # code 0: any channel
+    each = sums.sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True)
+    steps /= codes - 1
+    apart, seasons = steps / experts.horizon, steps / experts.season
+    of_channel = 1 + apart / (apart + _PRIOR) * ((each / each[:1]).nan_to_num(1.0) - 1)
+    of_phase = (sums / counts / each).nan_to_num(1.0) - 1
+    # Empirical Bayes: a mean of seasons whose distances vary as much as those of a normal distribution.
+    noise = (math.pi / 2 - 1) / seasons
+    differ = (of_phase.square().mean(dim=1, keepdim=True) - noise).clamp(min=0)
+    return of_channel * (1 + differ / (differ + noise) * of_phase)
 
 
 def _move_offsets(

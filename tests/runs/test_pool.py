@@ -1,9 +1,13 @@
 """Pools of experts: which suit a table, what they weigh, and one expert as a model of its own."""
 
 from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
+import torch
 from forecast import tiny
 
 import forecaster as fc
@@ -14,6 +18,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import GENERAL, SEASONAL
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.pool import fit_experts
+from forecaster.runs.residuals import _widths
 
 
 def test_one_expert_is_a_model_without_a_network(tmp_path, capsys):
@@ -73,3 +78,62 @@ def test_drivers_have_the_units_of_training_rows_where_series_share_a_level(make
     config = make_config(4, model={"experts": None})
     units = [resolve(panel, config)[0].model.driver_units for panel in (alike, apart)]
     assert units == ["training", "window"]
+
+
+def test_bands_are_as_wide_as_each_hour_of_the_day_needs(make_panel, make_config):
+    panel = make_panel(1, 1200)
+    noise, hour = np.random.default_rng(1).normal(size=1200), np.arange(1200) % 24
+    panel = replace(panel, values=np.where(hour < 8, 0.2 * noise, noise)[:, None])
+    plan, split = resolve(panel, make_config(24, model={"experts": None}, fit={"validation": 0.4}))
+    predictor = Predictor(fit_experts(panel, plan, split))
+    cutoff = np.arange(730, 1170)
+    quantiles = predictor.quantiles(panel, 0 * cutoff, cutoff)[..., 0, :]
+    at = cutoff[:, None] + np.arange(1, 25)
+    inside = (quantiles[..., 0] <= panel.values[at, 0]) & (panel.values[at, 0] <= quantiles[..., -1])
+    for quiet in (hour[at] < 8, hour[at] >= 8):  # one width for all holds 100 % and 70 %
+        assert abs(inside[quiet].mean() - 0.8) < 0.1
+
+
+def test_widths_of_phases_equal_a_loop():
+    random = torch.Generator().manual_seed(0)
+    codes, phases, leads, rows, season, steps = 3, 2, 3, 40, 4, 96
+    missed = torch.randn(rows, leads, generator=random)
+    missed[:, 0] *= 3
+    missed[0, 1] = torch.nan
+    channel = torch.randint(1, codes, (rows,), generator=random)
+    phase = torch.randint(phases, (rows, leads), generator=random)
+    experts = SimpleNamespace(width=torch.ones(codes, phases), horizon=leads, season=season)
+    found = _widths(
+        SimpleNamespace(residuals=lambda: missed[..., None], channel=channel, phase=phase),
+        experts,
+        steps,
+    )
+    cells = {}
+    for row, lead in product(range(rows), range(leads)):
+        relative = (missed[row, lead].abs() / missed[:, lead].abs().nanmean()).item()
+        if not np.isnan(relative):
+            for code in (0, channel[row].item()):
+                cells.setdefault((code, phase[row, lead].item()), []).append(relative)
+    mean = {
+        code: np.mean([one for key in cells if key[0] == code for one in cells[key]])
+        for code in range(codes)
+    }
+    apart, noise = steps / 2 / leads, (np.pi / 2 - 1) / (steps / 2 / season)
+    for code in range(codes):
+        relative = [np.mean(cells[code, part]) / mean[code] for part in range(phases)]
+        differ = max(0, np.mean([(one - 1) ** 2 for one in relative]) - noise)
+        of_channel = 1 + apart / (apart + 4) * (mean[code] / mean[0] - 1)
+        for part, one in enumerate(relative):
+            of_phase = 1 + differ / (differ + noise) * (one - 1)
+            assert found[code, part].item() == pytest.approx(of_channel * of_phase, rel=1e-5)
+
+
+def test_counts_with_zeros_are_never_forecast_below_0():
+    hour = np.arange(24 * 40) % 24
+    counts = np.random.default_rng(0).poisson(np.where((hour > 6) & (hour < 21), 5.0, 0.0))
+    table = pl.DataFrame({"t": np.arange(len(hour)), "y": counts})
+    options = {"horizon": 24, "season_length": 24, "quiet": True, "tracking": False}
+    for bounds, below in ({}, False), ({"lower": -99.0}, True):
+        config = {"fit": {"steps": 2}, "model": {"width": 8, "heads": 2}, "target": bounds}
+        rows = fc.fit(table, config=config, **options).predict(table).frame
+        assert (rows["q0.1"].min() < 0) == below
