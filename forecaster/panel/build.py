@@ -319,8 +319,7 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
 def _numbers(frame: pl.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]:
     if not names:
         return np.zeros((frame.height, 0))
-    numbers = frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
-    return np.ascontiguousarray(numbers)
+    return frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
 
 
 def _codes(
