@@ -290,8 +290,7 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
         if column not in categories:
             categories[column] = tuple(frame[column].drop_nulls().unique().sort().to_list())
     time, indptr = rows.layout()
-    first = [pl.col(column).drop_nulls().first() for column in schema.static]
-    given = frame.group_by(SERIES).agg(first) if first else frame.select(SERIES).clear()
+    given = frame.group_by(SERIES).agg(pl.col(schema.static).drop_nulls().first())
     # A series that covers no whole period has no row left.
     static = pl.DataFrame({SERIES: np.arange(len(indptr) - 1, dtype=np.uint32)})
     static = static.join(given, on=SERIES, how="left", maintain_order="left")
@@ -349,12 +348,7 @@ def _without_lead_in(panel: Panel) -> Panel:
     """Drops the rows before a series' first observed target: nothing can be learned from them."""
     if panel.schema.label is not None:  # each row has a label
         return panel
-    starts = panel.indptr[:-1][np.diff(panel.indptr) > 0]
-    if not np.isnan(panel.values[starts, : panel.n_channels]).all(axis=1).any():
-        return panel
     first = panel.first_observed
-    if (first == panel.indptr[:-1]).all():
-        return panel
     return panel.cut(np.where(first < 0, panel.indptr[:-1], first), panel.indptr[1:])
 
 
