@@ -2,7 +2,7 @@
 
 Text keys are ranked as text and all others by value. What is sorted are whole numbers: the rank of the
 series, the place in time and the number of the row packed into one, which takes a fifth of a sort by
-columns. Where series lie in blocks only the blocks are ranked, and rows in order are not sorted at all.
+columns. Where series lie in blocks only the blocks are ranked, and rising times are not sorted at all.
 """
 
 from __future__ import annotations
@@ -69,14 +69,32 @@ def find_order(keys: pl.DataFrame, time: Ints) -> Order:
         >>> find_order(pl.DataFrame({"shop": ["b", "a", "b"]}), np.array([2, 1, 1])).rows
         array([1, 2, 0], dtype=uint32)
     """
-    series, starts = _blocks(keys, len(time))
-    indptr = np.append(starts, len(time))
-    ranks, size = _ranks(series, len(starts))
-    if (ranks[1:] > ranks[:-1]).all() and not _to_previous(time, indptr, np.less).any():
-        return Order(series, indptr, time, None)
-    rows, first, time = _sorted(np.repeat(ranks, np.diff(indptr)), size, time)
-    series = keys[rows[first]] if keys.width else keys
-    return Order(series, np.append(first, len(rows)), time, rows)
+    starts = _starts(keys, len(time))
+    if starts is None:
+        rows, starts, time = _sorted(*_ranks(keys), time)
+        return Order(keys[rows[starts]], np.append(starts, len(rows)), time, rows)
+    moved: Numbers | None = None
+    series, indptr = _picked(keys, starts), np.append(starts, len(time))
+    ranks, _ = _ranks(series)
+    if not (ranks[1:] > ranks[:-1]).all():
+        by_rank = np.argsort(ranks, kind="stable")
+        length = np.diff(indptr)[by_rank]
+        begins = np.append(0, np.cumsum(length))
+        moved = np.arange(len(time), dtype=np.uint32)
+        moved += np.repeat(starts[by_rank] - begins[:-1], length).astype(np.uint32)
+        time = time[moved]
+        ranks = ranks[by_rank]
+        first = _changes(ranks)
+        series, indptr = _picked(series, by_rank[first]), begins[np.append(first, len(ranks))]
+    if _to_previous(time, indptr, np.less).any():
+        number = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        within, _, time = _sorted(number, len(indptr) - 1, time)
+        moved = within if moved is None else moved[within]
+    return Order(series, indptr, time, moved)
+
+
+def _picked(keys: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    return keys[rows] if keys.width else keys
 
 
 def _to_previous(values: Ints | Numbers, indptr: Ints, compare: Callable[..., object]) -> Bools:
@@ -87,22 +105,19 @@ def _to_previous(values: Ints | Numbers, indptr: Ints, compare: Callable[..., ob
     return held
 
 
-def _blocks(keys: pl.DataFrame, height: int) -> tuple[pl.DataFrame, Ints]:
-    """Returns the keys of blocks of rows that have one, and their first rows; each row's where they are short."""
+def _starts(keys: pl.DataFrame, height: int) -> Ints | None:
+    """Returns the rows whose key is not that of the row before; None where they are many."""
     if not keys.width:
-        return keys, np.arange(min(height, 1))
+        return np.arange(min(height, 1))
     changes = [pl.col(name).ne_missing(pl.col(name).shift(1)) for name in keys.columns]
     new = keys.select(pl.any_horizontal(changes)).to_series().to_numpy(writable=True)
     new[:1] = True
-    if 2 * np.count_nonzero(new) > height + 1:
-        return keys, np.arange(height)
-    starts = np.flatnonzero(new)
-    return keys[starts], starts
+    return None if 2 * np.count_nonzero(new) > height + 1 else np.flatnonzero(new)
 
 
-def _ranks(keys: pl.DataFrame, height: int) -> tuple[Ints, int]:
+def _ranks(keys: pl.DataFrame) -> tuple[Ints, int]:
     """Returns whole numbers [row] that are ordered as keys are, and one above the largest possible."""
-    ranks, size = np.zeros(height, np.int64), 1
+    ranks, size = np.zeros(keys.height, np.int64), 1
     for key in keys.iter_columns():
         rank, count = _rank(key)
         if size * count > 1 << 40:
