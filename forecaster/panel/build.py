@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +23,7 @@ from forecaster.panel.holidays import check_holidays, with_holidays
 from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, find_freq
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
-from forecaster.panel.panel import MISSING, NO_TIME, Panel
+from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.pivoted import check_roles, clock_of, pivoted
 from forecaster.panel.resample import resampled
 from forecaster.panel.roles import check_schema, comparable_times, infer_schema
@@ -291,8 +290,7 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
         if column not in categories:
             categories[column] = tuple(frame[column].drop_nulls().unique().sort().to_list())
     time, indptr = rows.layout()
-    first = [pl.col(column).drop_nulls().first() for column in schema.static]
-    given = frame.group_by(SERIES).agg(first) if first else frame.select(SERIES).clear()
+    given = frame.group_by(SERIES).agg(pl.col(schema.static).drop_nulls().first())
     # A series that covers no whole period has no row left.
     static = pl.DataFrame({SERIES: np.arange(len(indptr) - 1, dtype=np.uint32)})
     static = static.join(given, on=SERIES, how="left", maintain_order="left")
@@ -309,7 +307,6 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
         indptr=indptr,
         static=_numbers(static, schema.static_numeric),
         static_codes=static_codes,
-        regular=False,
         kind=kind,
         name=name,
         members=rows.members,
@@ -321,8 +318,7 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
 def _numbers(frame: pl.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]:
     if not names:
         return np.zeros((frame.height, 0))
-    numbers = frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
-    return np.ascontiguousarray(numbers)
+    return frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
 
 
 def _codes(
@@ -352,12 +348,7 @@ def _without_lead_in(panel: Panel) -> Panel:
     """Drops the rows before a series' first observed target: nothing can be learned from them."""
     if panel.schema.label is not None:  # each row has a label
         return panel
-    starts = panel.indptr[:-1][np.diff(panel.indptr) > 0]
-    if not np.isnan(panel.values[starts, : panel.n_channels]).all(axis=1).any():
-        return panel
     first = panel.first_observed
-    if (first == panel.indptr[:-1]).all():
-        return panel
     return panel.cut(np.where(first < 0, panel.indptr[:-1], first), panel.indptr[1:])
 
 
@@ -397,7 +388,7 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     if (off := panel.calendar.off_anchor(panel.time)).any():
         raise _off_grid(panel, off)
     if panel.calendar.is_dense(panel.time, panel.indptr):
-        return replace(panel, regular=True)
+        return panel
     length = np.diff(panel.indptr)
     anchor, place, off = panel.calendar.placed(panel.time, panel.indptr)
     if off.any():
@@ -407,31 +398,17 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     spans = np.append(place, -1)[np.where(length > 0, panel.indptr[1:] - 1, panel.n_rows)] + 1
     total = int(spans.sum())
     if total == panel.n_rows:
-        return replace(panel, regular=True)
+        return panel
     if not sparse:
         check_density(panel.name, panel.calendar.freq, total, panel.n_rows)
     indptr = np.concatenate(([0], np.cumsum(spans))).astype(np.int64)
-    old = place + np.repeat(indptr[:-1], length)
-    empty = np.ones(total, bool)
-    empty[old] = False
-    new = np.flatnonzero(empty)
-    owner = np.searchsorted(indptr, new, side="right") - 1
-
-    def scattered(array: NDArray[Any], missing: float) -> NDArray[Any]:
-        result = np.full((total, *array.shape[1:]), missing, array.dtype)
-        result[old] = array
-        return result
-
-    time = scattered(panel.time, NO_TIME)
-    time[new] = panel.calendar.shift(anchor[owner], start[owner] + new - indptr[owner])
-    return replace(
-        panel,
-        values=scattered(panel.values, np.nan),
-        codes=scattered(panel.codes, MISSING),
-        time=time,
-        indptr=indptr,
-        regular=True,
-    )
+    values = np.full((total, panel.values.shape[1]), np.nan)
+    codes = np.full((total, panel.codes.shape[1]), MISSING, np.int32)
+    row = place + np.repeat(indptr[:-1], length)
+    values[row], codes[row] = panel.values, panel.codes
+    count = np.arange(total) + np.repeat(start - indptr[:-1], spans)
+    time = panel.calendar.shift(np.repeat(anchor, spans), count)
+    return replace(panel, values=values, codes=codes, time=time, indptr=indptr)
 
 
 def check_density(name: str, freq: str, total: int, rows: int) -> None:

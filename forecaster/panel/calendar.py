@@ -23,7 +23,6 @@ from forecaster.panel.timestamps import parse_times
 Times = NDArray[np.int64]
 
 DAY = 86_400_000_000
-_BLOCK = 1 << 16
 FIXED = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "moe": 1, "q": 3, "qe": 3, "y": 12, "ye": 12}
 _LONGEST_STEP = 100 * 366 * DAY
@@ -282,7 +281,9 @@ class Calendar:
 
     def is_dense(self, time: Times, indptr: Times) -> bool:
         """Whether every row is one step after the one before; may be False where steps vary in length."""
-        return evenly_apart(time, indptr, self._elapsed or -1)
+        odd = np.flatnonzero(np.diff(time) != self._elapsed) + 1
+        # The first row of a series comes after none.
+        return len(odd) < len(indptr) and bool(np.isin(odd, indptr).all())
 
     def grid(self, first: int, last: int) -> Times:
         """Returns all times on the grid from first to last: int64 [n]."""
@@ -388,18 +389,6 @@ def _weekday_number(days: Times) -> Times:
     # 1970-01-01 was a Thursday; a weekend counts as the Monday after it.
     week, weekday = np.divmod(days + 3, 7)
     return np.asarray(5 * week + np.minimum(weekday, 5), np.int64)
-
-
-def evenly_apart(time: Times, indptr: Times, step: int) -> bool:
-    """Returns whether every row comes this far after the one before it in its series."""
-    # Block by block, as a difference of all rows takes the memory of all times again.
-    for begin in range(0, len(time) - 1, _BLOCK):
-        apart = np.diff(time[begin : begin + _BLOCK + 1])
-        odd = np.flatnonzero(apart != step) + begin + 1
-        # The first row of a series comes after none.
-        if len(odd) >= len(indptr) or (indptr[np.searchsorted(indptr, odd)] != odd).any():
-            return False
-    return True
 
 
 def cycle_steps(calendar: Calendar, name: str) -> int:

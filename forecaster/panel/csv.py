@@ -378,8 +378,6 @@ def field_counts(
     are not counted.
     """
     data = _bytes(content)[:end]
-    if not len(data):
-        return np.zeros(0, np.int64), True
     quotes, ends, separators = (data == ord(mark) for mark in ('"', eol, separator))
     open_at_end = False
     if quotes.any():

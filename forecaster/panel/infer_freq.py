@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.calendar import DAY, FIXED, MONTHS, Calendar, Times, evenly_apart
+from forecaster.panel.calendar import DAY, FIXED, MONTHS, Calendar, Times
 
 Parts = Sequence[tuple[Times, Times]]
 """Each (time [row], rising within each series; indptr [series + 1]) of some whole series."""
@@ -88,19 +88,8 @@ def _gap_counts(parts: Parts) -> tuple[Times, Times, int]:
     found, rows = [], 0
     for time, indptr in parts:
         rows += len(time)
-        length = np.diff(indptr)
-        several = indptr[:-1][length > 1]
-        if not len(several):
-            continue
-        first = int(time[several[0] + 1] - time[several[0]])
-        if evenly_apart(time, indptr, first):
-            count = len(time) - np.count_nonzero(length)
-            found.append(pl.DataFrame({"gap": [first], "count": [count]}))
-        else:
-            gaps = np.diff(time)[_inside(len(time), indptr)]
-            found.append(pl.Series("gap", gaps).value_counts().cast(pl.Int64))
-    if not found:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), rows
+        gaps = np.diff(time)[_inside(len(time), indptr)]
+        found.append(pl.Series("gap", gaps).value_counts(name="count").cast(pl.Int64))
     merged = pl.concat(found).group_by("gap").sum().sort("gap")
     return merged["gap"].to_numpy(), merged["count"].to_numpy(), rows
 

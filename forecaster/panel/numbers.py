@@ -196,10 +196,8 @@ def _simple(column: pl.Series) -> pl.Series | None:
     """Returns whole numbers and booleans, or ids with leading zeros unchanged; else None."""
     head = known_text(first_values(column))
     if head.str.contains(r"^[+-]?\d+$").all():
-        text, whole = column, column.cast(pl.Int64, strict=False)
-        if whole.null_count() > text.null_count():
-            text = known_text(column)
-            whole = text.cast(pl.Int64, strict=False)
+        text = known_text(column)
+        whole = text.cast(pl.Int64, strict=False)
         if len(text) > text.null_count() == whole.null_count():
             padded = text.str.starts_with("0") & (text.str.len_bytes() > 1)
             return column if padded.any() else whole

@@ -60,8 +60,6 @@ class Panel:
     """float64 [series, static number]; NaN = missing."""
     static_codes: NDArray[np.int32]
     """int32 [series, static category]; 0 = unknown, MISSING = an empty cell."""
-    regular: bool
-    """Whether consecutive rows of a series are one step apart."""
     kind: str
     """Kind of the caller's table: "polars", "pandas", "pyarrow" or "file"."""
     name: str
@@ -76,6 +74,11 @@ class Panel:
 
     def __repr__(self) -> str:
         return f"Panel({self.name}: {self.n_series} series, {self.n_rows} rows, {self.calendar.freq})"
+
+    @property
+    def regular(self) -> bool:
+        """Whether consecutive rows of a series are one step apart."""
+        return self.schema.regular
 
     @property
     def n_series(self) -> int:

@@ -22,6 +22,10 @@ _ROWS = 4096
 _MIN_ROWS = 32
 _MIN_CYCLES = 3
 _QUARTER = 0.25
+_LEVEL = 0.01
+"""Chance of finding a period in noise."""
+_MOST = 3
+"""Periods that a table has at most."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +33,16 @@ class Period:
     """A cycle in the data, of whole steps."""
 
     steps: int
-    p_value: float
-    """Chance of such a line anywhere in the spectrum of noise."""
     share: float
     """Of the sampled series that show it by themselves."""
 
 
-def find_periods(
-    values: NDArray[np.float64], indptr: NDArray[np.int64], *, most: int = 3, level: float = 0.01
-) -> tuple[Period, ...]:
+def find_periods(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> tuple[Period, ...]:
     """Returns the periods of series, the strongest first; none where nothing repeats.
 
     Args:
         values: float64 [row, column] on a regular grid; NaN = missing.
         indptr: int64 [series + 1].
-        most: number of periods at most.
-        level: chance of finding a period in noise.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -62,20 +60,21 @@ def find_periods(
     combined = np.minimum(quartile * n_signals / (at + 1), 1)
     strength = np.sort(ratio, axis=0)[-1 - at]
     similar = _autocorrelation(signals)
-    found: dict[int, Period] = {}
     lines: dict[int, int] = {}
-    for line in np.flatnonzero(combined <= level):
+    for line in np.flatnonzero(combined <= _LEVEL):
         if strength[line] < strength[max(line - 2, 0) : line + 3].max():
             continue
         steps = _refined(signals, int(line) + _MIN_CYCLES)
-        near = p_values[:, max(line - 1, 0) : line + 2].min(axis=1) <= level
         if similar[steps] > 0 and (steps not in lines or strength[line] > strength[lines[steps]]):
-            found[steps] = Period(steps, float(combined[line]), float(near.mean()))
             lines[steps] = int(line)
     ranked = {steps: float(strength[line]) for steps, line in lines.items()}
     turns = {steps: line + _MIN_CYCLES for steps, line in lines.items()}
-    best = _without_harmonics(ranked, turns, similar)
-    return tuple(found[steps] for steps in sorted(best, key=lambda steps: -ranked[steps])[:most])
+    best = sorted(_without_harmonics(ranked, turns, similar), key=lambda steps: -ranked[steps])
+    found = []
+    for steps in best[:_MOST]:
+        near = p_values[:, max(lines[steps] - 1, 0) : lines[steps] + 2].min(axis=1) <= _LEVEL
+        found.append(Period(steps, float(near.mean())))
+    return tuple(found)
 
 
 def _sample(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> Floats:

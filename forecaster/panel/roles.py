@@ -268,8 +268,6 @@ def find_series(
     nearly: tuple[str, ...] = ()
     for size in (1, 2, 3):
         for chosen in itertools.combinations(candidates, size):
-            if nearly and set(nearly) <= set(chosen):
-                continue
             keys = tuple(name for name in frame.columns if name in chosen)
             repeated, order = repeated_rows(table, times, keys, time)
             if repeated == 0 and not nearly:

@@ -116,7 +116,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     if schema.time is None:
         frame = frame.with_columns(row_number(schema.target).over(SERIES).alias(TIME))
     else:
-        if order.repeated.any():
+        if order.rows is not None or order.repeated.any():
             rows = np.arange(len(order.time)) if order.rows is None else order.rows
             # Channels that were made series repeat the table's rows.
             frame = frame.with_columns(pl.Series(_ROW, rows % table.frame.height))
@@ -303,11 +303,19 @@ class _RowSource:
 def _without_repeats(
     frame: pl.DataFrame, order: Order, source: _RowSource, mode: str
 ) -> tuple[pl.DataFrame, list[Finding]]:
-    """Returns rows strictly rising in (series, time), and findings; `frame` is in this order."""
+    """Returns one row per series and time (per series where rows have no time), and findings.
+
+    Args:
+        frame: rows in this order; `_ROW` is their number in the table where any moved or repeat.
+        order: by series, and by time where rows have times.
+        source: of these rows.
+        mode: for rows of one place that disagree. mean: the mean of numbers, the last category; last:
+            the last row; error: an error is among the findings.
+    """
     found = []
     late = np.flatnonzero(order.overtaken)
-    if len(late) and order.rows is not None:
-        where = source.table.place(int(order.rows[late[0]]) % source.table.frame.height + 1)
+    if len(late):
+        where = source.table.place(frame[_ROW][int(late[0])] + 1)
         text = (
             f"{source.prefix}{len(late):,} of {frame.height:,} rows come after the row that follows them "
             "in time; all were sorted"
@@ -316,26 +324,9 @@ def _without_repeats(
         found.append(Finding("note", "order", text, advice, source.label(label), where, len(late)))
     if not order.repeated.any():
         return frame, found
-    frame, more = _one_per_key(frame, _AT, source, mode)
-    return frame, found + more
-
-
-def _one_per_key(
-    frame: pl.DataFrame, by: Sequence[str], source: _RowSource, mode: str
-) -> tuple[pl.DataFrame, list[Finding]]:
-    """Returns one row per key, and findings on the others.
-
-    Args:
-        frame: sorted by the key; rows of one key in the table's order, numbered by `_ROW`.
-        by: `SERIES`, and `TIME` where rows have times.
-        source: of these rows.
-        mode: for rows of one key that disagree. mean: the mean of numbers, the last category; last:
-            the last row; error: an error is among the findings.
-    """
-    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in by).fill_null(False)
-    several = frame.select(again | again.shift(-1, fill_value=False)).to_series()
-    if not several.any():
-        return frame, []
+    by = [name for name in _AT if name in frame.columns]
+    again = pl.Series(order.repeated)
+    several = again | again.shift(-1, fill_value=False)
     values, numbers = cs.exclude(*by, _ROW), cs.float()
     kept = [values.last()]
     if mode == "mean":
@@ -349,16 +340,14 @@ def _one_per_key(
         pl.any_horizontal(pl.lit(False), values.n_unique() > 1).alias("\0differs"),
     )
     result = pl.concat([frame.filter(~several), groups.select(frame.columns)]).sort(by)
-    return result, _repeats_found(groups, frame.height, source, mode)
+    return result, found + _repeats_found(groups, frame.height, source, mode)
 
 
 def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: str) -> list[Finding]:
     """Returns findings on the keys that have several rows: copies, and those that disagree."""
     found = []
-    for differs, repeats in (
-        (False, groups.filter(~pl.col("\0differs"))),
-        (True, groups.filter("\0differs")),
-    ):
+    for differs in (False, True):
+        repeats = groups.filter(pl.col("\0differs") == differs)
         if not repeats.height:
             continue
         rows, label = repeats["\0rows"][0].to_list(), source.label(repeats[SERIES][0])
@@ -483,12 +472,9 @@ def _keyed(
         text = f"{table.name}: none of its {table.frame.height} rows is of a series in the table"
         raise fault("keys", text, f"compare the values of {', '.join(shared)}")
     source = _RowSource(table, schema.time, rows.keys, schema.target, f"{table.name}: ")
-    frame = frame.sort(SERIES, maintain_order=True)
-    if not timed:
-        frame, notes = _one_per_key(frame, [SERIES], source, data.on_duplicates)
-    else:
-        order = find_order(frame.select(SERIES), frame[TIME].to_numpy())
-        frame, notes = _without_repeats(order.placed(frame), order, source, data.on_duplicates)
+    time = frame[TIME].to_numpy() if timed else np.zeros(frame.height, np.int64)
+    order = find_order(frame.select(SERIES), time)
+    frame, notes = _without_repeats(order.placed(frame), order, source, data.on_duplicates)
     return frame, read + notes, source
 
 

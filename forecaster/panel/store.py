@@ -159,7 +159,6 @@ def open_store(source: str | Path) -> Panel:
             schema=schema,
             calendar=_CALENDAR.validate_python(card["calendar"] | {"periods": schema.periods}),
             keys=pl.read_ipc((folder / "keys.arrow").read_bytes()),
-            regular=schema.regular,
             kind=str(card["kind"]),
             name=str(card["name"]),
             notes=_NOTES.validate_python(card["notes"]),

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -81,8 +82,8 @@ def date_text(date: object, name: str) -> str:
     )
 
 
-EPOCHS = {"s": 10**6, "%s": 10**6, "ms": 10**3, "us": 1, "ns": 0}
-"""Formats of counts since 1970, with the microseconds in one; nanoseconds are divided."""
+EPOCHS = {"s": 1, "%s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Formats of counts since 1970, with the counts in a second."""
 
 PARTS = {
     "year": ("%Y", ""), "quarter": ("%q", "Q"), "month": ("%m", "-"), "week": ("%V", "-W"), "day": ("%d", "-"),
@@ -252,8 +253,8 @@ def has_clock(time_format: str) -> bool:
 def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
     """Returns timestamps as text, or as integers for counts since 1970."""
     if time_format in EPOCHS:
-        micros = stamps.cast(pl.Int64)
-        return micros // EPOCHS[time_format] if EPOCHS[time_format] else micros * 1000
+        unit: Any = time_format.removeprefix("%")
+        return stamps.dt.epoch(unit)
     offset = _OFFSET.search(time_format)
     if offset is not None:
         stamps = stamps.dt.offset_by(_minutes(offset))
@@ -307,9 +308,9 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
     if time_format in EPOCHS:
         counts = column.cast(pl.Int64, strict=False)
         # Beyond the year 9999 there are no timestamps, and products would overflow.
-        counts = counts.set(counts.abs() > 253_402_300_799 * 10**6 // (EPOCHS[time_format] or 1), None)
-        micros = counts * EPOCHS[time_format] if EPOCHS[time_format] else counts // 1000
-        return micros.cast(pl.Datetime("us"))
+        counts = counts.set(counts.abs() // EPOCHS[time_format] > 253_402_300_799, None)
+        unit: Any = time_format.removeprefix("%")
+        return pl.from_epoch(counts, unit).cast(pl.Datetime("us"))
     for short, long in _COMPOSED.items():
         time_format = time_format.replace(short, long)
     offset = _OFFSET.search(time_format)
@@ -388,10 +389,7 @@ def integer_format(column: pl.Series, where: str) -> str | None:
         return year.is_between(1800, 2199) & month.is_between(1, 12) & day.is_between(1, 31)
 
     tests = {"%Y%m%d": dated(value), "%Y%m": dated(value * 100 + 1)}
-    tests |= {
-        unit: value.is_between(10 ** (8 + power), int(4.2 * 10 ** (9 + power)))
-        for unit, power in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))
-    }
+    tests |= {unit: value.is_between(10**8 * per, 42 * 10**8 * per) for unit, per in EPOCHS.items()}
     if "year" in name:
         tests["%Y"] = value.is_between(1800, 2199)
     numbers = column.cast(pl.Int64, strict=False).to_frame()

@@ -55,6 +55,14 @@ def test_rows_out_of_order_are_sorted_and_reported():
     assert notes(open_panel(TWO, DataConfig()), "order") == []
 
 
+def test_a_row_of_a_second_table_is_named_by_its_number_there():
+    first = pl.DataFrame({"day": [1, 2, 3] * 2, "shop": list("aaabbb"), "y": [1.0, 2, 3, 4, 5, 6]})
+    second = pl.DataFrame({"day": [9, 3, 1, 2, 1, 2, 3], "shop": list("zbbbaaa"), "x": np.arange(7.0)})
+    data = DataConfig(time="day", series=("shop",), known=("x",))
+    (note,) = notes(open_panel(first, data, covariates=second), "order")
+    assert (note.series, note.where) == ("b", "row 4")
+
+
 def test_identical_rows_are_kept_once_and_reported():
     double = pl.concat([TWO, TWO[1:2], TWO[1:2]])
     for mode in ("error", "mean", "last"):

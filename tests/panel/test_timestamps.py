@@ -100,6 +100,7 @@ def test_one_offset_is_kept_and_several_become_utc():
         ("year", [2001, 2002, 2003], "1y", "2001-01-01"),
         ("timestamp", [1704067200, 1704070800, 1704074400], "1h", "2024-01-01 00:00"),
         ("orderTime", [1704067200000, 1704067200500, 1704067201000], "500ms", "2024-01-01 00:00"),
+        ("ts", [1704067200 * 10**9, 1704070800 * 10**9, 1704074400 * 10**9], "1h", "2024-01-01 00:00"),
     ],
 )  # fmt: skip
 def test_whole_numbers_that_are_dates_are_read_and_written_back(name, values, freq, first):

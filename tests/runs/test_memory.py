@@ -71,7 +71,7 @@ def write_store(folder, size):
             keys, calendar = pl.DataFrame({"id": ids}), Calendar("1h", None, False)
             store.append(
                 Panel(schema, calendar, keys, values.astype(np.float64), codes, time, indptr,
-                      regular=True, kind="file", name="big.parquet", **empty)
+                      kind="file", name="big.parquet", **empty)
             )  # fmt: skip
         store.finish(DataConfig(), ())
 
