@@ -111,13 +111,8 @@ def _last_of_phase(histories: Histories, horizon: int, season_length: int) -> Va
     )
     rows = _find_observed(values, row, first, channel, season_length)
     point = _values_at(values, rows, channel).reshape(shape)
-    pair, _, gone = lacking = np.nonzero(np.isnan(point))
-    if pair.size and season_length > 1:
-        # The last value is the same for each phase: look it up once per (pair, channel).
-        wanted, place = np.unique(pair * shape[2] + gone, return_inverse=True)
-        n, c = np.divmod(wanted, max(1, shape[2]))
-        last = _find_observed(values, cutoff[n], begin[n], c, 1)
-        point[lacking] = _values_at(values, last, c)[place]
+    if season_length > 1 and np.isnan(point).any():
+        point = np.where(np.isnan(point), _last_of_phase(histories, 1, 1), point)
     return point[:, np.arange(horizon) % season_length]
 
 
