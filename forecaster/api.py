@@ -244,7 +244,7 @@ def fit(
     labels = settings.data.label
     if labels is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
-        _refuse_given(given, f"a fit to labels (--label {labels})")
+        refuse(given, f"a fit to labels (--label {labels})")
     if resume is None:
         check_paths(data, future, covariates)
         if isinstance(warm_start, str | Path):
@@ -365,7 +365,7 @@ def tune(
         required_horizon(settings)
     else:
         given = {"until": until, "future": future}
-        _refuse_given(given, f"a search for labels (--label {label})")
+        refuse(given, f"a search for labels (--label {label})")
     check_paths(data, future, covariates)
 
     from forecaster.panel.timestamps import date_text
@@ -621,15 +621,11 @@ def _model_of(
     return Forecaster(artifact, tracking) if is_forecaster(artifact) else Classifier(artifact, tracking)
 
 
-def refuse(odd: Sequence[str], task: str) -> None:
-    """Raises a ConfigError where there are options that a task does not have."""
+def refuse(given: Mapping[str, object], task: str) -> None:
+    """Raises a ConfigError where options are given, not None, that a task does not have."""
+    odd = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
     if odd:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in odd)
-        raise ConfigError(f"{flags}: {task} has no such option; leave it out")
-
-
-def _refuse_given(given: Mapping[str, object], task: str) -> None:
-    refuse([name for name, value in given.items() if value is not None], task)
+        raise ConfigError(f"{', '.join(odd)}: {task} has no such option; leave it out")
 
 
 def _check_model(path: str | Path) -> bool:

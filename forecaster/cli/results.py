@@ -54,11 +54,10 @@ def put(result: Any, rows: Path | None, picture: Path | None, page: Path | None 
 
 def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:
     """Returns the options of a verb for a model of labels; refuses those that only forecasts have."""
-    known = {*signature(getattr(api.Classifier, verb)).parameters, *api.data_options()}
-    usual = {
-        name: part.default for name, part in signature(getattr(api.Forecaster, verb)).parameters.items()
-    }
-    odd = [name for name, value in given.items() if name not in known and value != usual.get(name)]
+    known = signature(getattr(api.Classifier, verb)).parameters
+    usual = signature(getattr(api.Forecaster, verb)).parameters
+    foreign = {name: value for name, value in given.items() if name not in known}
+    odd = {name: value for name, value in foreign.items() if value != usual[name].default}
     api.refuse(odd, "a model of labels")
     return {name: value for name, value in given.items() if name in known}
 
