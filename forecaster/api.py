@@ -130,11 +130,10 @@ def _described(function: Function) -> Function:
 
 
 def _on_device(function: Function) -> Function:
-    """Adds the option `device` to a function."""
+    """Adds the option `device` to a function of **data_options."""
     given = signature(function)
     option = Parameter("device", Parameter.KEYWORD_ONLY, default=None, annotation=_DEVICE)
-    *parts, last = given.parameters.values()
-    parts = [*parts, option, last] if last.kind is Parameter.VAR_KEYWORD else [*parts, last, option]
+    *own, data_fields = given.parameters.values()
 
     @wraps(function)
     def run(*args: Any, device: str | None = None, **named: Any) -> Any:
@@ -145,7 +144,7 @@ def _on_device(function: Function) -> Function:
         with on_device(device):
             return function(*args, **named)
 
-    run.__signature__ = given.replace(parameters=parts)  # type: ignore[attr-defined]
+    run.__signature__ = given.replace(parameters=[*own, option, data_fields])  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 
