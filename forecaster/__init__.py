@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("api", "errors", "config", "evaluation.backtest", "forecast.explain", "forecast.forecast")
+_MODULES = ("errors", "config", "api", "evaluation.backtest", "forecast.explain", "forecast.forecast")
 """Where the public names are looked up: light modules first."""
 
 __all__ = [

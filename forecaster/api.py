@@ -2,12 +2,11 @@
 
 Tables go in as a path, a glob, or a pandas, polars or Arrow frame; forecasts and scores come out as
 the same kind of frame. The command line takes its options, their defaults and their help from the
-signatures and docstrings here, so this module imports only the standard library at start-up.
+signatures and docstrings here, so this module imports only the settings at start-up.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,14 @@ from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
+from forecaster.config import (
+    Config,
+    DataConfig,
+    TrackingConfig,
+    config_from,
+    parse_duration,
+    required_horizon,
+)
 from forecaster.errors import ConfigError, DataError, check_count
 
 if TYPE_CHECKING:
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
     from numpy import datetime64
     from numpy.typing import NDArray
 
-    from forecaster.config import Config, TrackingConfig
     from forecaster.evaluation.backtest import Backtest
     from forecaster.evaluation.label_backtest import LabelBacktest
     from forecaster.evaluation.leaderboard import Leaderboard
@@ -82,31 +88,17 @@ _COMMON = {
 
 @cache
 def data_options() -> dict[str, tuple[Parameter, str]]:
-    """Returns each field of `DataConfig` as a keyword parameter, with its description.
-
-    They are read from the source: importing pydantic would double the time of `forecaster --help`.
-    """
-    source = Path(__file__).with_name("config.py").read_text(encoding="utf-8")
-    start = source.index("class DataConfig(")
-    (section,) = ast.parse(source[start : source.index("\nclass ", start)]).body
-    assert isinstance(section, ast.ClassDef)
+    """Returns each field of `DataConfig` as a keyword parameter, with its description."""
     options = {}
-    for field, text in zip(section.body, section.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            assert isinstance(field.target, ast.Name) and isinstance(text.value, ast.Constant)
-            assert field.value is not None
-            default = field.value.args[0] if isinstance(field.value, ast.Call) else field.value
-            annotation = ast.unparse(field.annotation).replace("tuple[str, ...]", "str | Sequence[str]")
-            annotation = re.sub(r"tuple\[Annotated\[int.*?\], \.\.\.\]", "Sequence[int]", annotation)
-            name = field.target.id
-            annotation = "str | Sequence[str] | None" if name == "time" else annotation
-            parameter = Parameter(
-                name,
-                Parameter.KEYWORD_ONLY,
-                default=ast.literal_eval(default),
-                annotation=annotation.replace("'", '"'),
-            )
-            options[name] = (parameter, " ".join(str(text.value.value).split()))
+    for name, field in DataConfig.model_fields.items():
+        annotation = DataConfig.__annotations__[name].replace("'", '"')
+        annotation = annotation.replace("tuple[str, ...]", "str | Sequence[str]")
+        annotation = re.sub(r"tuple\[Annotated\[int.*?\], \.\.\.\]", "Sequence[int]", annotation)
+        annotation = "str | Sequence[str] | None" if name == "time" else annotation
+        parameter = Parameter(
+            name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
+        )
+        options[name] = (parameter, " ".join((field.description or "").split()))
     return options
 
 
@@ -138,11 +130,10 @@ def _described(function: Function) -> Function:
 
 
 def _on_device(function: Function) -> Function:
-    """Adds the option `device` to a function."""
+    """Adds the option `device` to a function of **data_options."""
     given = signature(function)
     option = Parameter("device", Parameter.KEYWORD_ONLY, default=None, annotation=_DEVICE)
-    *parts, last = given.parameters.values()
-    parts = [*parts, option, last] if last.kind is Parameter.VAR_KEYWORD else [*parts, last, option]
+    *own, data_fields = given.parameters.values()
 
     @wraps(function)
     def run(*args: Any, device: str | None = None, **named: Any) -> Any:
@@ -153,7 +144,7 @@ def _on_device(function: Function) -> Function:
         with on_device(device):
             return function(*args, **named)
 
-    run.__signature__ = given.replace(parameters=parts)  # type: ignore[attr-defined]
+    run.__signature__ = given.replace(parameters=[*own, option, data_fields])  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 
@@ -230,7 +221,6 @@ def fit(
     """
     from contextlib import ExitStack
 
-    from forecaster.config import config_from, parse_duration, required_horizon
     from forecaster.forecast.model_folder import check_target
     from forecaster.panel.findings import check_paths
 
@@ -253,7 +243,7 @@ def fit(
     labels = settings.data.label
     if labels is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
-        _refuse_given(given, f"a fit to labels (--label {labels})")
+        refuse(given, f"a fit to labels (--label {labels})")
     if resume is None:
         check_paths(data, future, covariates)
         if isinstance(warm_start, str | Path):
@@ -363,7 +353,6 @@ def tune(
         >>> study = tune("sales.csv", horizon=28, trials=50)   # doctest: +SKIP
         >>> study.best.fit.learning_rate, study.model          # doctest: +SKIP
     """
-    from forecaster.config import config_from, required_horizon
     from forecaster.forecast.model_folder import check_target
     from forecaster.panel.findings import check_paths
 
@@ -375,7 +364,7 @@ def tune(
         required_horizon(settings)
     else:
         given = {"until": until, "future": future}
-        _refuse_given(given, f"a search for labels (--label {label})")
+        refuse(given, f"a search for labels (--label {label})")
     check_paths(data, future, covariates)
 
     from forecaster.panel.timestamps import date_text
@@ -424,8 +413,6 @@ def convert(
     Example:
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
-
-    from forecaster.config import config_from
     from forecaster.panel.convert import convert_table
     from forecaster.runs.console import Screen, progress_bar
 
@@ -484,7 +471,6 @@ def backtest(
     Example:
         >>> backtest("sales.csv", horizon=28, windows=8).summary   # doctest: +SKIP
     """
-    from forecaster.config import config_from, required_horizon
     from forecaster.panel.findings import check_paths
 
     settings = _with_experts(config_from(config, horizon, data_options), experts)
@@ -514,8 +500,6 @@ def backtest(
 
 def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
     """Returns configs by name that differ from some settings in how a model is made alone."""
-    from forecaster.config import config_from
-
     if not isinstance(presets, Mapping):
         files = [presets] if isinstance(presets, str | Path) else presets
         presets = {Path(file).stem: file for file in files}
@@ -580,7 +564,6 @@ def check(
     Raises:
         DataError: the table cannot be understood at all.
     """
-    from forecaster.config import config_from
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
 
@@ -621,7 +604,6 @@ def load(path: str | Path) -> Forecaster | Classifier:
         ConfigError: the MLflow store cannot be reached, or has no such model.
     """
     if _check_model(path):
-        from forecaster.config import TrackingConfig
         from forecaster.runs.registry import load_registered
 
         return _model_of(load_registered(str(path), TrackingConfig()))
@@ -638,15 +620,11 @@ def _model_of(
     return Forecaster(artifact, tracking) if is_forecaster(artifact) else Classifier(artifact, tracking)
 
 
-def refuse(odd: Sequence[str], task: str) -> None:
-    """Raises a ConfigError where there are options that a task does not have."""
+def refuse(given: Mapping[str, object], task: str) -> None:
+    """Raises a ConfigError where options are given, not None, that a task does not have."""
+    odd = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
     if odd:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in odd)
-        raise ConfigError(f"{flags}: {task} has no such option; leave it out")
-
-
-def _refuse_given(given: Mapping[str, object], task: str) -> None:
-    refuse([name for name, value in given.items() if value is not None], task)
+        raise ConfigError(f"{', '.join(odd)}: {task} has no such option; leave it out")
 
 
 def _check_model(path: str | Path) -> bool:
@@ -717,8 +695,6 @@ class Model(Generic[Kind]):
     """
 
     def __init__(self, artifact: Artifact[Kind], tracking: TrackingConfig | None = None):
-        from forecaster.config import TrackingConfig
-
         self.artifact: Artifact[Kind] = artifact
         self.tracking = tracking or TrackingConfig()
         """Where its runs are recorded."""

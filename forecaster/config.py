@@ -507,9 +507,7 @@ def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -
     Raises:
         ConfigError: the file cannot be read, or settings are wrong; all of them are listed at once.
     """
-    settings: dict[str, Any] = {}
-    if path is not None:
-        settings = read_yaml(path)
+    settings = {} if path is None else read_yaml(path)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
@@ -567,14 +565,9 @@ def _explain(fault: Any) -> str:
 
 
 def _names_at(path: list[str]) -> list[str]:
-    section: type[BaseModel] = Config
+    section: Any = Config
     for part in path:
-        annotation = section.model_fields[part].annotation if part in section.model_fields else None
-        candidates = [annotation, *get_args(annotation)]
-        found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-        if not found:
-            return []
-        section = found[0]
+        section = section.model_fields[part].annotation
     return list(section.model_fields)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +14,6 @@ from forecaster.cli import options, results
 from forecaster.errors import ConfigError
 from forecaster.forecast.model_folder import CONTRACT
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
-
-if TYPE_CHECKING:
-    from forecaster.evaluation.backtest import Backtest
-    from forecaster.evaluation.label_backtest import LabelBacktest
 
 
 @options.flags_of(api.Forecaster.backtest, "command")
@@ -68,7 +64,7 @@ def backtest(
     from forecaster.runs.console import Screen
 
     given["command"] = shlex.join(["forecaster", *sys.argv[1:]])
-    result: Backtest | LabelBacktest
+    result: Any
     loaded = None if data is None else api.load(model)
     if isinstance(loaded, api.Classifier):
         del given["command"]
@@ -81,5 +77,4 @@ def backtest(
         settings = load_config(config, sets or ())
         result = api.backtest(table, config=settings, presets=further, **given)
         Screen().print_summary(result)
-    page = None if report is None else (report, lambda: result.report(report))
-    results.put(result, out, plot, page)
+    results.put(result, out, plot, report)

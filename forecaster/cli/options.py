@@ -65,13 +65,8 @@ def flags_of(
             for name in lists:
                 if given[name] is not None:
                     given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
-            verb(
-                **{
-                    name: value
-                    for name, value in given.items()
-                    if value is not None or name not in options or name not in data_options()
-                }
-            )
+            left_out = [name for name in data_options() if given.get(name) is None]
+            verb(**{name: value for name, value in given.items() if name not in left_out})
 
         flags = [_flag(part, help_of[name]) for name, part in options.items()]
         run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]

@@ -6,20 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from forecaster import api
 from forecaster.errors import OutputError
 from forecaster.forecast.writer import check_suffix, write_figure
-
-if TYPE_CHECKING:
-    from forecaster.evaluation.backtest import Backtest
-    from forecaster.evaluation.label_backtest import LabelBacktest
-    from forecaster.forecast.detect import Labels
-    from forecaster.forecast.forecast import Forecast
-    from forecaster.forecast.labelling import Labelling
 
 
 def check_files(
@@ -42,33 +35,29 @@ def check_files(
     check_paths(*inputs)
 
 
-def put(
-    result: Forecast | Backtest | Labels | Labelling | LabelBacktest,
-    rows: Path | None,
-    picture: Path | None,
-    page: tuple[Path, Callable[[], None]] | None = None,
-) -> None:
-    """Writes the rows, then draws the picture and a page; a drawing that fails is a warning."""
+def put(result: Any, rows: Path | None, picture: Path | None, page: Path | None = None) -> None:
+    """Writes the rows of a result, then its picture and page; a drawing that fails is a warning."""
     from forecaster.runs.console import Screen
 
     if rows is not None:
         result.write(rows)
         typer.echo(f"wrote {rows}")
-    drawings = [page] if page else []
-    if picture is not None:
-        drawings.insert(0, (picture, lambda: write_figure(result.plot(), picture)))
-    for path, draw in drawings:
-        if Screen(stderr=True).attempt(str(path), draw, "all else is complete", OutputError):
-            typer.echo(f"{'wrote' if page and path == page[0] else 'drew'} {path}")
+
+    def drawn(path: Path, draw: Callable[[], None]) -> bool:
+        return Screen(stderr=True).attempt(str(path), draw, "all else is complete", OutputError)
+
+    if picture is not None and drawn(picture, lambda: write_figure(result.plot(), picture)):
+        typer.echo(f"drew {picture}")
+    if page is not None and drawn(page, lambda: result.report(page)):
+        typer.echo(f"wrote {page}")
 
 
 def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:
     """Returns the options of a verb for a model of labels; refuses those that only forecasts have."""
-    known = {*signature(getattr(api.Classifier, verb)).parameters, *api.data_options()}
-    usual = {
-        name: part.default for name, part in signature(getattr(api.Forecaster, verb)).parameters.items()
-    }
-    odd = [name for name, value in given.items() if name not in known and value != usual.get(name)]
+    known = signature(getattr(api.Classifier, verb)).parameters
+    usual = signature(getattr(api.Forecaster, verb)).parameters
+    foreign = {name: value for name, value in given.items() if name not in known}
+    odd = {name: value for name, value in foreign.items() if value != usual[name].default}
     api.refuse(odd, "a model of labels")
     return {name: value for name, value in given.items() if name in known}
 

@@ -236,7 +236,6 @@ def run_backtest(
         baselines: to score beside the model.
         scoring: entered while forecasts of baselines are made, and all are scored.
     """
-    kept: list[tuple[Forecast, Quantiles]] = []
     parts: list[_Part] = []
     storage = _ForecastStorage(len(cutoffs))
     size = 0
@@ -249,21 +248,15 @@ def run_backtest(
         size = len(made[0]) * first.quantiles.size + (0 if first.paths is None else first.paths.size)
         with scoring():
             new = list(_tally_parts(made, baselines))
-        beside = [one for part in new for one in part.beside]
-        parts += [part._replace(beside=[]) for part in new]
-        # Sample paths are many times as large as quantiles, and are scored by now.
-        models = [replace(one[MODEL], paths=None) for one in made]
-        kept += [storage.keep(*pair) for pair in zip(models, beside, strict=True)]
-    return _combine(kept, parts)
+        parts += [part._replace(kept=[storage.keep(*one) for one in part.kept]) for part in new]
+    return _combine(parts)
 
 
 def score_forecasts(
     forecasts: Sequence[ForecastsByModel], baselines: Sequence[str] = BASELINES
 ) -> Backtest:
     """Scores of forecasts that hold their actuals; cutoffs may differ from series to series."""
-    parts = [part for one in forecasts for part in _tally_parts([one], baselines)]
-    beside = [part.beside[0] for part in parts]
-    return _combine([(one[MODEL], own) for one, own in zip(forecasts, beside, strict=True)], parts)
+    return _combine([part for one in forecasts for part in _tally_parts([one], baselines)])
 
 
 def actual_of(forecast: Forecast) -> NDArray[np.float64]:
@@ -300,8 +293,8 @@ class _ForecastStorage:
 class _Part(NamedTuple):
     tallies: dict[str, Tally]
     scales: Scales
-    beside: list[Quantiles]
-    """Of each forecast, what the other models forecast."""
+    kept: list[tuple[Forecast, Quantiles]]
+    """The model's forecasts, each with what the other models forecast."""
     seconds: dict[str, float]
     """By baseline."""
 
@@ -321,14 +314,13 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         ordered = {MODEL: quantiles.pop(MODEL), **beside.quantiles, **quantiles}
         tallies = tally_models(actual, ordered, levels, beside.scales, paths)
         del ordered[MODEL]
-        ends = np.cumsum([len(one.series) for one in model])[:-1]
-        cut = [np.split(one, ends) for one in ordered.values()]
-        yield _Part(
-            tallies,
-            beside.scales,
-            [dict(zip(ordered, one, strict=True)) for one in zip(*cut, strict=True)],
-            beside.seconds,
-        )
+        kept: list[tuple[Forecast, Quantiles]] = []
+        end = 0
+        for one in model:
+            own = slice(end, end := end + len(one.series))
+            # Sample paths are many times as large as quantiles, and are scored by now.
+            kept.append((replace(one, paths=None), {name: q[own] for name, q in ordered.items()}))
+        yield _Part(tallies, beside.scales, kept, beside.seconds)
 
 
 def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> Any:
@@ -345,8 +337,9 @@ def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> A
     return frame_of({column: [name] * len(rows)}).hstack(rows.get_columns())
 
 
-def _combine(kept: Sequence[tuple[Forecast, Quantiles]], parts: Sequence[_Part]) -> Backtest:
-    forecasts, baselines = (tuple(some) for some in zip(*kept, strict=True))
+def _combine(parts: Sequence[_Part]) -> Backtest:
+    pairs = [pair for part in parts for pair in part.kept]
+    forecasts, baselines = (tuple(some) for some in zip(*pairs, strict=True))
     tallies = {name: concatenate([part.tallies[name] for part in parts]) for name in parts[0].tallies}
     skills = skills_over(NAIVE, forecasts, tallies)
     scores: dict[str, Scores] = {}

@@ -72,21 +72,15 @@ def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Values
     [9.0, 11.0]
     """
     values, indptr, cutoff, series = histories
-    shape = (len(cutoff), values.shape[1])
-    begin, end, channel = (
-        np.broadcast_to(array, shape).ravel()
-        for array in (indptr[series][:, None], cutoff[:, None], np.arange(shape[1]))
-    )
-    first = _find_observed(values, begin, end, channel, -1)
-    last = _find_observed(values, end, begin, channel, 1)
-    low, high = (_values_at(values, row, channel).reshape(shape) for row in (first, last))
-    span = (last - first).reshape(shape)
+    first = _find_observed(values, indptr[series], cutoff, -1)
+    last = _find_observed(values, cutoff, indptr[series], 1)
+    low, high, span = _values_at(values, first), _values_at(values, last), last - first
     slope = (high - low) / np.maximum(span, 1)
     squares, count = seasonal_sums(histories, 1, np.square)
     changes, _ = seasonal_sums(histories, 1, np.positive)
     around = np.maximum(squares - 2 * slope * changes + count * slope**2, 0)
     sigma = np.sqrt(around / np.maximum(count, 1))
-    steps = (end - last).reshape(shape)[:, None] + np.arange(1, horizon + 1)[:, None]
+    steps = (cutoff[:, None] - last)[:, None] + np.arange(1, horizon + 1)[:, None]
     growth = np.sqrt(steps * (1 + steps / np.maximum(span, 1)[:, None]))
     return gaussian(high[:, None] + slope[:, None] * steps, sigma[:, None] * growth, levels)
 
@@ -103,30 +97,24 @@ def _last_of_phase(histories: Histories, horizon: int, season_length: int) -> Va
     """[n, H, C]: the value that seasonal naive repeats at each lead, NaN where there is none."""
     values, cutoff, begin = histories.values, histories.cutoff, histories.indptr[histories.series]
     phases = min(season_length, horizon)  # later leads meet the same values again
-    shape = (len(cutoff), phases, values.shape[1])
     latest = cutoff[:, None] + np.arange(1, phases + 1) - season_length  # [n, P]
-    row, first, channel = (
-        np.broadcast_to(array, shape).ravel()
-        for array in (latest[:, :, None], begin[:, None, None], np.arange(shape[2]))
-    )
-    rows = _find_observed(values, row, first, channel, season_length)
-    point = _values_at(values, rows, channel).reshape(shape)
-    pair, _, gone = lacking = np.nonzero(np.isnan(point))
-    if pair.size and season_length > 1:
-        # The last value is the same for each phase: look it up once per (pair, channel).
-        wanted, place = np.unique(pair * shape[2] + gone, return_inverse=True)
-        n, c = np.divmod(wanted, max(1, shape[2]))
-        last = _find_observed(values, cutoff[n], begin[n], c, 1)
-        point[lacking] = _values_at(values, last, c)[place]
+    point = _values_at(values, _find_observed(values, latest, begin[:, None], season_length))
+    if season_length > 1 and np.isnan(point).any():
+        point = np.where(np.isnan(point), _last_of_phase(histories, 1, 1), point)
     return point[:, np.arange(horizon) % season_length]
 
 
-def _find_observed(values: Values, row: Rows, stop: Rows, channel: Rows, step: int) -> Rows:
-    """[i]: the first row at which the channel is observed of row, row − step, … up to stop, else −1.
+def _find_observed(values: Values, row: Rows, stop: Rows, step: int) -> Rows:
+    """[…, C]: the first row at which a channel is observed of row, row − step, … up to stop, else −1.
 
     A negative step searches forward. Most are found at once; for the rest the search range doubles, so a
     channel that is empty over a million rows costs twenty rounds, not a million.
     """
+    shape = (*np.broadcast_shapes(row.shape, stop.shape), values.shape[1])
+    row, stop, channel = (
+        np.broadcast_to(array, shape).ravel()
+        for array in (row[..., None], stop[..., None], np.arange(shape[-1]))
+    )
     side = 1 if step > 0 else -1
     found = np.full(len(row), -1, np.int64)
     pending = np.flatnonzero(side * (row - stop) >= 0)
@@ -142,10 +130,10 @@ def _find_observed(values: Values, row: Rows, stop: Rows, channel: Rows, step: i
         pending = pending[~hit]
         pending = pending[side * (row[pending] - step * tried - stop[pending]) >= 0]
         width = max(1, min(2 * width, BLOCK_CELLS // max(1, pending.size)))
-    return found
+    return found.reshape(shape)
 
 
-def _values_at(values: Values, row: Rows, channel: Rows) -> Values:
-    """The values of rows, NaN where a row is −1."""
-    at = values[np.maximum(row, 0), channel] if len(values) else 0.0
+def _values_at(values: Values, row: Rows) -> Values:
+    """[…, C] the values of the rows of each channel, NaN where a row is −1."""
+    at = values[np.maximum(row, 0), np.arange(values.shape[1])] if len(values) else 0.0
     return np.where(row < 0, np.nan, at)

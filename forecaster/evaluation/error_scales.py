@@ -120,15 +120,13 @@ def _blocks(histories: Histories, block_rows: int) -> Iterator[tuple[Rows, Rows,
     Yields the pairs of a block, the first row and the row count of each of its series, and for each
     pair the number of its series within the block.
     """
-    needed, owner = np.unique(histories.series, return_inverse=True)
-    begins = histories.indptr[needed]
-    stops = begins.copy()
-    np.maximum.at(stops, owner, histories.cutoff + 1)
-    lengths = stops - begins
+    _, indptr, cutoff, series = histories
+    lengths = np.zeros(len(indptr) - 1, np.int64)  # 0 where a series is not asked for
+    np.maximum.at(lengths, series, cutoff + 1 - indptr[series])
     block = np.cumsum(lengths) // block_rows  # of each series, never falling
-    by_owner = np.argsort(owner, kind="stable")
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(needed)]])
+    by_series = np.argsort(series, kind="stable")
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(lengths)]])
     for first, last in pairwise(edges):
-        low, high = np.searchsorted(owner, [first, last], sorter=by_owner)
-        pairs = by_owner[low:high]
-        yield pairs, begins[first:last], lengths[first:last], owner[pairs] - first
+        low, high = np.searchsorted(series, [first, last], sorter=by_series)
+        pairs = by_series[low:high]
+        yield pairs, indptr[first:last], lengths[first:last], series[pairs] - first

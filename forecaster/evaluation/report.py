@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,35 +75,9 @@ def render_report(backtest: Backtest) -> str:
     return html_page(
         title,
         f"<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p></header>"
-        f"{_verdict(data, assess(data, ranking, context))}"
+        f"{verdict_section(data, ranking, context)}"
         f'<nav aria-label="Sections">{links}</nav><main>{body}</main>',
     )
-
-
-@dataclass(frozen=True)
-class Assessment:
-    """The report in three lines."""
-
-    word: str
-    """beats, loses to, or anything else where neither is shown."""
-    headline: str
-    bands: str
-    """Whether the bands can be trusted."""
-    actions: tuple[str, ...]
-    """What to do next, the most urgent first."""
-
-
-def assess(data: ReportData, ranking: Ranking, context: ReportContext | None) -> Assessment:
-    """The verdict, the trust in the bands and the next steps, in words."""
-    scores = data.backtest.scores
-    model = scores[MODEL]
-    word = compare(model["WQL"], scores[NAIVE]["WQL"])
-    if model["skill_low"] <= 0 <= model["skill_high"]:
-        word = "may match"
-    actions = tuple(_actions(data, ranking, context, word)) or (
-        "Nothing here speaks against using this model. Look at the worst series before you do.",
-    )
-    return Assessment(word, f"The model {data.backtest.verdict}.", _trust_in_bands(data), actions)
 
 
 def _trust_in_bands(data: ReportData) -> str:
@@ -217,9 +190,16 @@ def _title(data: ReportData, context: ReportContext | None) -> tuple[str, str]:
     return f"{kind}: {name}", " · ".join(parts)
 
 
-def _verdict(data: ReportData, assessment: Assessment) -> str:
+def verdict_section(data: ReportData, ranking: Ranking, context: ReportContext | None) -> str:
+    """The report in three lines: the verdict, the trust in the bands, and the next steps, the most urgent first."""
     backtest = data.backtest
     model, naive = backtest.scores[MODEL], backtest.scores[NAIVE]
+    word = compare(model["WQL"], naive["WQL"])
+    if model["skill_low"] <= 0 <= model["skill_high"]:
+        word = "may match"
+    actions = list(_actions(data, ranking, context, word)) or [
+        "Nothing here speaks against using this model. Look at the worst series before you do."
+    ]
     nominal, observed = data.band
     cells = backtest.scored + backtest.unscored
     interval = f"95 % interval {percent(model['skill_low'])} to {percent(model['skill_high'])}"
@@ -238,12 +218,12 @@ def _verdict(data: ReportData, assessment: Assessment) -> str:
         f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(note)}</small></div>"
         for name, value, note in tiles
     )
-    actions = "".join(f"<li>{escape(line)}</li>" for line in assessment.actions)
-    kind, sign = _VERDICTS.get(assessment.word, ("even", "≈"))
+    steps = "".join(f"<li>{escape(line)}</li>" for line in actions)
+    kind, sign = _VERDICTS.get(word, ("even", "≈"))
     return (
         f'<section id="verdict" class="{kind}"><h2><span aria-hidden="true">{sign}</span> '
-        f"{escape(assessment.headline)}</h2><p>{escape(assessment.bands)}</p>"
-        f'<div class="tiles">{shown}</div><h3>What to do next</h3><ul>{actions}</ul></section>'
+        f"The model {escape(backtest.verdict)}.</h2><p>{escape(_trust_in_bands(data))}</p>"
+        f'<div class="tiles">{shown}</div><h3>What to do next</h3><ul>{steps}</ul></section>'
     )
 
 
@@ -407,8 +387,6 @@ def _best(name: str, values: Mapping[str, float]) -> set[str]:
     known = {model: value for model, value in values.items() if math.isfinite(value)}
     if kind == "width" or len(known) < 2:
         return set()
-    if kind == "skill":
-        return {model for model, value in known.items() if value == max(known.values())}
     aim = int(band) / 100 if kind == "coverage" else 0.0
-    loss = {model: abs(value - aim) for model, value in known.items()}
+    loss = {model: -value if kind == "skill" else abs(value - aim) for model, value in known.items()}
     return {model for model, value in loss.items() if value == min(loss.values())}
