@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory, MultiHeadAttention
-from forecaster.model.kernels import make_kernel
+from forecaster.model.kernels import causal_attention, full_attention, make_kernel
 
 _CHANCES = 1 << 16  # of sixteen random bits
 
@@ -132,7 +132,8 @@ class DecoderLayer(nn.Module):
         super().__init__()
         width, heads, apart = config.width, config.heads, config.channel_attention
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = MultiHeadAttention(width, heads)
+        kernel = causal_attention if config.decoder_mask == "causal" else full_attention
+        self.attention = MultiHeadAttention(width, heads, kernel)
         self.channel_norm = nn.LayerNorm(width) if apart else None
         self.channel_attention = MultiHeadAttention(width, heads) if apart else None
         self.cross_norm = nn.LayerNorm(width)
@@ -145,7 +146,6 @@ class DecoderLayer(nn.Module):
         self,
         tokens: Float[Tensor, "B N D"],
         memory: Memory,
-        causal: bool,
         shown: Bool[Tensor, "B N"],
         channels: int = 1,
         cache: KeyValueCache | None = None,
@@ -155,7 +155,6 @@ class DecoderLayer(nn.Module):
         Args:
             tokens: the horizon; with a cache, the new ones only.
             memory: the encoded context.
-            causal: whether a token ignores those after it.
             shown: True where other channels may attend to a token; for channel attention.
             channels: of a window, side by side in B; for channel attention.
             cache: keys and values of earlier calls; None = all tokens are given at once.
@@ -164,7 +163,7 @@ class DecoderLayer(nn.Module):
         def attend(own: Tensor) -> Tensor:
             if cache is not None:
                 return cache.self_attention(self.attention, own)
-            return self.attention(own, own, causal=causal)
+            return self.attention(own, own)
 
         def cross_attend(own: Tensor) -> Tensor:
             if cache is not None:

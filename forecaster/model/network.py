@@ -172,9 +172,8 @@ class Network(nn.Module):
             tokens = self.embedding.add_previous(tokens, previous, memory.scale)
         tokens = self.embedding.dropout(tokens)
         channels = inputs.context.shape[2] + len(self.embedding.horizon_covariates)
-        causal = self.config.decoder_mask == "causal"
         for layer in self.decoder:
-            tokens = layer(tokens, memory, causal, shown, channels)
+            tokens = layer(tokens, memory, shown, channels)
         horizon = inputs.elapsed.shape[1] - self.config.context_length
         return self._raw(tokens, channels, inputs.context.shape[2])[:, :horizon]
 
@@ -202,7 +201,7 @@ class Network(nn.Module):
             own = repeat_paths(tokens[:, at], channels, paths)
             own = self.embedding.add_previous(own, values, scale)
             for layer, cache in zip(self.decoder, caches, strict=True):
-                own = layer(own, memory, True, visible, channels, cache)
+                own = layer(own, memory, visible, channels, cache)
             values = choose(self._raw(own, channels, targets), scale, number * patch + 1)
             generated.append(values)
         return torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
