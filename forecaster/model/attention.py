@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from forecaster.model.channels import keep_channels
 from forecaster.model.kernels import Kernel, Keys, Queries, Seen, full_attention
 from forecaster.model.scaling import Scale
 
@@ -88,12 +87,6 @@ class Memory(NamedTuple):
     """[B, 1, D] embedding of the series and the channel, whatever the time."""
     scale: Scale
     """Scale of each window, to undo the scaling."""
-
-    def keep_channels(self, channels: int, kept: int) -> Memory:
-        tokens, seen, static = (
-            keep_channels(part, channels, kept) for part in (self.tokens, self.seen, self.static)
-        )
-        return Memory(tokens, seen, static, self.scale)
 
 
 class KeyValueCache:

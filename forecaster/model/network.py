@@ -186,10 +186,12 @@ class Network(PatchEncoder):
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""
         scale, targets = self.scale(inputs), inputs.context.shape[2]
-        memory = Memory(*self.encode_context(inputs, scale), scale)
+        channels = targets + len(self.embedding.context_covariates)
         # Covariates known only up to the cutoff have no channel in the horizon.
         kept = targets + len(self.embedding.horizon_covariates)
-        return memory.keep_channels(targets + len(self.embedding.context_covariates), kept)
+        encoded = self.encode_context(inputs, scale)
+        tokens, seen, static = (keep_channels(part, channels, kept) for part in encoded)
+        return Memory(tokens, seen, static, scale)
 
     def decode(
         self, memory: Memory, inputs: Inputs, previous: Float[Tensor, "B T C"] | None = None
