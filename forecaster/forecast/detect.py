@@ -33,7 +33,6 @@ NAMES = ("", "inside", "above", "below")
 """Names of the labels 0 … 3."""
 OK, NO_VALUE, NO_HISTORY, NOT_FINITE = range(4)
 _CUTOFFS = 1 << 14  # at a time: their quantiles of all leads are held at once
-_STEPS = 400  # of a series in a picture, the last ones: more are a black bar
 _MARKS = {2: ("^", "above"), 3: ("v", "below")}  # distinct by shape, not by colour alone
 
 
@@ -237,11 +236,18 @@ def _note(artifact: Artifact, panel: Panel, labelled: NDArray[np.bool_]) -> str:
 
 
 def _draw(axis: Axes, labels: Labels, series: int, channel: int) -> None:
-    from forecaster.forecast.plots import BAND, TRUTH, VALUES, axis_times, series_title, tidy
+    from forecaster.forecast.plots import (
+        BAND,
+        TRUTH,
+        VALUES,
+        axis_times,
+        last_steps,
+        series_title,
+        tidy,
+    )
 
     panel = labels.panel
-    end = int(panel.indptr[series + 1])
-    rows = slice(max(int(panel.indptr[series]), end - _STEPS), end)
+    rows = last_steps(panel, series)
     time = axis_times(panel, panel.time[rows])
     values, band = panel.values[rows, channel], labels.band[rows, channel]
     share = f"{100 * (labels.levels[1] - labels.levels[0]):.0f} % band"

@@ -400,23 +400,7 @@ def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
         start = max(0, stop - size)
         step = torch.zeros(length, dtype=torch.bool)
         step[start:stop] = True
-        cells = step[None, :, None]
-        left = inputs.observed & ~cells
-        steps = inputs.history.shape[1]
-        earlier = torch.cat([step.new_zeros(max(0, steps - length)), step])[None, -steps:, None]
-        steps = inputs.drivers.shape[1]
-        driven = torch.cat([step.new_zeros(max(0, steps - length)), step])[None, -steps:, None]
+        rest = inputs.without(step[None])
         # A block that was never observed hides nothing; one that holds all leaves nothing to forecast.
-        if left.any() and (inputs.observed & cells).any():
-            rest = replace(
-                inputs,
-                context=inputs.context.masked_fill(cells, torch.nan),
-                observed=left,
-                history=inputs.history.masked_fill(earlier, torch.nan),
-                history_observed=inputs.history_observed & ~earlier,
-                drivers=inputs.drivers.masked_fill(driven, torch.nan),
-                past=inputs.past.masked_fill(cells, torch.nan),
-                past_observed=inputs.past_observed & ~cells,
-                past_category=inputs.past_category.masked_fill(cells, 0),
-            )
+        if rest.observed.any() and not torch.equal(rest.observed, inputs.observed):
             yield Variant(f"{start}-{stop - 1}", "context", rest, (start, stop))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from forecaster.forecast.labelling import Labelling
 
-_STEPS = 400  # of a series in a picture, the last ones: more are a black bar
 _CHANNELS = 6  # drawn of a series
 _CELLS = 15  # classes up to which a confusion has its counts written in
 _LETTERS = 14  # of a class beside the confusion
@@ -32,8 +31,7 @@ def plot_labels(labelling: Labelling) -> Figure:
     count = np.bincount(code[code >= 0], minlength=len(classes))
     usual = [(int(k), classes[k]) for k in np.argsort(-count, kind="stable")]
     for axis, number in zip(axes, some, strict=False):
-        end = int(panel.indptr[number + 1])
-        shown = slice(max(int(panel.indptr[number]), end - _STEPS), end)
+        shown = plots.last_steps(panel, number)
         time = _draw_values(axis, panel, shown)
         title = panel.labels[number]
         if labelling.per_step:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,16 +174,16 @@ class Labeller:
             [L] of the last steps of the series, NaN before its first; [G].
         """
         store, end = WindowStore(panel, self.artifact.plan.model, 0), panel.indptr[series + 1] - 1
-        inputs = store.batch(np.array([series]), None, np.array([end])).inputs
-        length = inputs.context.shape[1]
+        length = self.artifact.context_length
         own = int(min(length, end + 1 - panel.indptr[series]))
         size = max(1, -(-own // _HIDDEN))
         edges = np.arange(length - own, length, size)
         hidden = torch.zeros((len(edges) + 1, length), dtype=torch.bool)
         for row, begin in enumerate(edges, start=1):
             hidden[row, begin : begin + size] = True
+        inputs = store.batch(np.full(len(hidden), series), None, np.full(len(hidden), end)).inputs
         with torch.inference_mode():
-            found = self._ensemble(hide(inputs, hidden).to(self._device)).double().cpu()
+            found = self._ensemble(inputs.without(hidden).to(self._device)).double().cpu()
         if self._ensemble.per_step:
             found = found[:, -own:].mean(dim=1)
         label = int(found[0].argmax())
@@ -256,26 +256,6 @@ class Labeller:
             return found
 
         yield from run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
-
-
-def hide(inputs: Inputs, hidden: Tensor) -> Inputs:
-    """Returns one window many times, without the values of targets and past covariates at hidden steps.
-
-    Args:
-        inputs: of one window.
-        hidden: bool [B, L].
-    """
-    count = len(hidden)
-    repeated = {
-        name: value.expand(count, *value.shape[1:]).clone() for name, value in vars(inputs).items()
-    }
-    cells = hidden[..., None]
-    changes = {
-        "observed": repeated["observed"] & ~cells,
-        "past_observed": repeated["past_observed"] & ~cells,
-        "past_category": repeated["past_category"].masked_fill(cells, 0),
-    }
-    return replace(inputs, **(repeated | changes))
 
 
 @dataclass(frozen=True, repr=False)

@@ -213,17 +213,15 @@ def metadata(artifact: Artifact[Any]) -> dict[str, str]:
 
 def _check_expressible(artifact: Artifact[Any]) -> None:
     model = artifact.plan.model
-    reasons = {
-        "decoder autoregressive draws sample paths, patch after patch": model.decoder
-        == "autoregressive",
-        "attention sparse selects queries by their values": model.attention == "sparse",
-    }
-    for reason, found in reasons.items():
-        if found:
-            raise ConfigError(
-                f"--onnx: model.{reason}, which an ONNX graph cannot express; serve this model with "
-                "--mlflow NAME"
-            )
+    if model.decoder == "autoregressive":
+        reason = "decoder autoregressive draws sample paths, patch after patch"
+    elif model.attention == "sparse":
+        reason = "attention sparse selects queries by their values"
+    else:
+        return
+    raise ConfigError(
+        f"--onnx: model.{reason}, which an ONNX graph cannot express; serve this model with --mlflow NAME"
+    )
 
 
 def _compare(graph: OnnxGraph, file: Path) -> str:

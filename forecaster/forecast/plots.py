@@ -30,6 +30,7 @@ WIDTH = 11.5
 """Inches of a figure with several panels in a row: the width of a page."""
 PANELS = 6
 """Of a figure: more do not fit a screen."""
+_STEPS = 400  # of a series in a picture, the last ones: more are a black bar
 _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
@@ -128,6 +129,12 @@ def series_title(panel: Panel, series: int, channel: int) -> str:
     names = panel.schema.target
     title = f"{panel.labels[series]} · {names[channel]}"
     return title if len(names) > 1 or panel.n_series > 1 else names[0]
+
+
+def last_steps(panel: Panel, series: int) -> slice:
+    """Returns the rows of a series that a picture of its steps shows."""
+    begin, end = int(panel.indptr[series]), int(panel.indptr[series + 1])
+    return slice(max(begin, end - _STEPS), end)
 
 
 def axis_times(panel: Panel, time: NDArray[np.int64]) -> NDArray[Any]:

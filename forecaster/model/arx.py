@@ -85,7 +85,7 @@ class ArxForecast(nn.Module):
         """
         code = inputs.channel.flatten()
         own, level = self.own(filled, inputs, scale, scaler, shifts)
-        read = torch.cat([own, self.drivers(inputs, scale, scaler, shifts, code)], dim=-1)
+        read = torch.cat([own, self.drivers(inputs, scale, scaler, shifts)], dim=-1)
         if block is None:
             maps = self.maps[EARLY if any(shifts) else ALL]
             group = code[:, None].expand(-1, len(shifts))
@@ -118,15 +118,10 @@ class ArxForecast(nn.Module):
         return torch.cat([last - level, above], dim=-1), level
 
     def drivers(
-        self,
-        inputs: Inputs,
-        scale: Scale,
-        scaler: ContextScaler,
-        shifts: Sequence[int],
-        code: Int[Tensor, " R"],
+        self, inputs: Inputs, scale: Scale, scaler: ContextScaler, shifts: Sequence[int]
     ) -> Float[Tensor, "R J F"]:
         """Returns the chosen columns at the chosen lags, 0 where missing."""
-        values, most = inputs.drivers, self._most()
+        values, most, code = inputs.drivers, self._most(), inputs.channel.flatten()
         column, lag = (part[code, :most][:, None] for part in (self.column, self.lag))
         back = torch.tensor(shifts, device=code.device)[:, None] + lag
         at = (values.shape[1] - 1 - back).clamp(0, values.shape[1] - 1)  # [R, J, F]
@@ -162,11 +157,10 @@ class ArxForecast(nn.Module):
     def _apart(self, cells: Tensor, loc: Tensor, column: Tensor | slice) -> Tensor:
         return ((cells - loc) / self.spread[column]).clamp(-_FARTHEST, _FARTHEST)
 
-    def _unit(self, inputs: Inputs, scale: Scale, scaler: ContextScaler) -> Float[Tensor, "R 1 1"]:
+    def _unit(
+        self, inputs: Inputs, scale: Scale, scaler: ContextScaler
+    ) -> Float[Tensor, "R 1 1"] | float:
         """What one training spread of a driver is to the maps."""
-        unit = (
-            scaler.scale[inputs.channel] / scale.scale
-            if self.absolute
-            else torch.ones_like(scale.scale)
-        )
-        return unit.flatten().float()[:, None, None]
+        if not self.absolute:
+            return 1.0
+        return (scaler.scale[inputs.channel] / scale.scale).flatten().float()[:, None, None]

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from forecaster.model.channels import keep_channels
-from forecaster.model.kernels import Kernel, full_attention
+from forecaster.model.kernels import Kernel, Keys, Queries, Seen, full_attention
 from forecaster.model.scaling import Scale
+
+Tokens = Float[Tensor, "B N D"]
+Source = Float[Tensor, "B M D"]
 
 
 class MultiHeadAttention(nn.Module):
@@ -35,28 +37,15 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(width, width)
         self.kernel = kernel
 
-    def forward(
-        self,
-        tokens: Float[Tensor, "B N D"],
-        source: Float[Tensor, "B M D"],
-        seen: Bool[Tensor, "B M"] | None = None,
-        *,
-        causal: bool = False,
-    ) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens, source: Source, seen: Seen | None = None) -> Tokens:
         """Returns the attention of tokens to a source, the tokens themselves in self-attention.
 
-        `seen`: True where a source token is real. `causal`: to itself and earlier ones only; the tokens
-        are then the last of the source.
+        `seen`: True where a source token is real.
         """
-        return self.attend(self.queries(tokens), *self.keys_and_values(source), seen, causal)
+        return self.attend(self.queries(tokens), *self.keys_and_values(source), seen)
 
     def weights(
-        self,
-        tokens: Float[Tensor, "B N D"],
-        source: Float[Tensor, "B M D"],
-        seen: Bool[Tensor, "B M"] | None = None,
-        *,
-        causal: bool = False,
+        self, tokens: Tokens, source: Source, seen: Seen | None = None
     ) -> Float[Tensor, "B A N M"]:
         """Returns the attention weights per head; the arguments are those of `forward`.
 
@@ -69,23 +58,18 @@ class MultiHeadAttention(nn.Module):
         units = torch.eye(count, dtype=value.dtype, device=value.device)
         units = F.pad(units, (0, -count % size))  # a kernel takes as many values as a head is wide
         found = [
-            self.kernel(query, key, part.expand_as(value), seen, causal)
-            for part in units.split(size, dim=1)
+            self.kernel(query, key, part.expand_as(value), seen) for part in units.split(size, dim=1)
         ]
         return torch.cat(found, dim=-1)[..., :count]
 
-    def queries(self, tokens: Tensor) -> Float[Tensor, "B A N E"]:
+    def queries(self, tokens: Tensor) -> Queries:
         return self._split(self.query(tokens))
 
-    def keys_and_values(
-        self, source: Tensor
-    ) -> tuple[Float[Tensor, "B A M E"], Float[Tensor, "B A M E"]]:
+    def keys_and_values(self, source: Tensor) -> tuple[Keys, Keys]:
         return self._split(self.key(source)), self._split(self.value(source))
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool
-    ) -> Float[Tensor, "B N D"]:
-        mixed = self.kernel(query, key, value, seen, causal)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tokens:
+        mixed = self.kernel(query, key, value, seen)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _split(self, tokens: Tensor) -> Tensor:
@@ -104,12 +88,6 @@ class Memory(NamedTuple):
     scale: Scale
     """Scale of each window, to undo the scaling."""
 
-    def keep_channels(self, channels: int, kept: int) -> Memory:
-        tokens, seen, static = (
-            keep_channels(part, channels, kept) for part in (self.tokens, self.seen, self.static)
-        )
-        return Memory(tokens, seen, static, self.scale)
-
 
 class KeyValueCache:
     """Keys and values of a decoder layer: of the horizon so far, and of the memory once.
@@ -122,17 +100,15 @@ class KeyValueCache:
         self._own: tuple[Tensor, Tensor] | None = None
         self._memory: tuple[Tensor, Tensor] | None = None
 
-    def self_attention(self, attention: MultiHeadAttention, own: Tensor) -> Float[Tensor, "B N D"]:
+    def self_attention(self, attention: MultiHeadAttention, own: Tensor) -> Tokens:
         """Returns the attention of new tokens to all tokens so far, and keeps the new ones."""
         key, value = attention.keys_and_values(own)
         if self._own is not None:
             key, value = torch.cat([self._own[0], key], 2), torch.cat([self._own[1], value], 2)
         self._own = (key, value)
-        return attention.attend(attention.queries(own), key, value, None, True)
+        return attention.attend(attention.queries(own), key, value, None)
 
-    def cross_attention(
-        self, attention: MultiHeadAttention, own: Tensor, memory: Memory
-    ) -> Float[Tensor, "B N D"]:
+    def cross_attention(self, attention: MultiHeadAttention, own: Tensor, memory: Memory) -> Tokens:
         """Returns cross-attention to the memory, batched over the sample paths of a window."""
         if self._memory is None:
             key, value = attention.keys_and_values(memory.tokens)
@@ -140,6 +116,6 @@ class KeyValueCache:
         sizes = (-1, self.paths, self.channels)
         query = attention.queries(own).unflatten(0, sizes).permute(0, 2, 3, 1, 4, 5)
         query = query.flatten(3, 4).flatten(0, 1)  # [windows · C, A, S · N, E]
-        mixed = attention.attend(query, *self._memory, memory.seen, False)
+        mixed = attention.attend(query, *self._memory, memory.seen)
         mixed = mixed.unflatten(1, (self.paths, -1)).unflatten(0, (-1, self.channels))
         return mixed.transpose(1, 2).flatten(0, 2)

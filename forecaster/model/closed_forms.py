@@ -19,6 +19,12 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
 
+Windows = Float[Tensor, "R J K"]
+Lengths = Int[Tensor, "R J"]
+"""Steps of a window since the first observation."""
+Forecasts = dict[str, Float[Tensor, "R J L"]]
+"""By expert."""
+
 SEASONS = 6
 """Seasons that a growing season is estimated from; a memory holds as many where history allows."""
 PERIODS = 3
@@ -81,8 +87,8 @@ class ClosedForms(nn.Module):
         zero: Float[Tensor, " R"],
         shifts: list[int],
         which: list[int],
-    ) -> dict[str, Float[Tensor, "R J L"]]:
-        """Returns the forecasts of some leads at cutoffs some steps back, by expert.
+    ) -> Forecasts:
+        """Returns the forecasts of some leads at cutoffs some steps back.
 
         Args:
             filled: history without gaps, scaled units.
@@ -94,7 +100,7 @@ class ClosedForms(nn.Module):
         end, memory, season = filled.shape[1], self.memory, self.season
         leads = torch.tensor(which, device=own.device)
 
-        def cut(history: Float[Tensor, "R T"]) -> Float[Tensor, "R J K"]:
+        def cut(history: Float[Tensor, "R T"]) -> Windows:
             return torch.stack([history[:, end - memory - s : end - s] for s in shifts], dim=1)
 
         windows = cut(filled)
@@ -136,12 +142,12 @@ class ClosedForms(nn.Module):
 
     def _smoothed(
         self,
-        windows: Float[Tensor, "R J K"],
-        seen: Float[Tensor, "R J K"],
-        length: Int[Tensor, "R J"],
+        windows: Windows,
+        seen: Windows,
+        length: Lengths,
         seasons: Seasons | None,
         which: list[int],
-    ) -> dict[str, Float[Tensor, "R J L"]]:
+    ) -> Forecasts:
         """Levels and trends of seasonally adjusted values, plus the season; ETS of the values themselves."""
         season, steps = self.season, torch.tensor(which, device=length.device) + 1.0
         phases = sorted({lead % season for lead in which})
@@ -279,10 +285,7 @@ def _detrended(blocks: Float[Tensor, "R J N S"]) -> Seasons:
 
 
 def _mean_by_phase(
-    windows: Float[Tensor, "R J K"],
-    seen: Float[Tensor, "R J K"],
-    length: Int[Tensor, "R J"],
-    season: int,
+    windows: Windows, seen: Windows, length: Lengths, season: int
 ) -> Float[Tensor, "R J S"]:
     """The mean of each phase over the memory; what repeats the first season counts where that is all.
 
@@ -294,9 +297,7 @@ def _mean_by_phase(
     return torch.where(count > 0, mean, windows[..., -season:])
 
 
-def _slope(
-    seen: Float[Tensor, "R J K"], pattern: Float[Tensor, "R J S"], length: Int[Tensor, "R J"]
-) -> Float[Tensor, "R J 1"]:
+def _slope(seen: Windows, pattern: Float[Tensor, "R J S"], length: Lengths) -> Float[Tensor, "R J 1"]:
     """Slope of least squares of windows, 0 before the first observation, less their pattern."""
     season, count = pattern.shape[-1], length.float()
     back = torch.arange(seen.shape[-1], 0, -1, device=seen.device).float()
@@ -309,7 +310,7 @@ def _slope(
     return (apart / (count * (count * count - 1) / 12).clamp(min=0.5))[..., None]
 
 
-def _count_by_phase(length: Int[Tensor, "R J"], season: int) -> Int[Tensor, "R J S"]:
+def _count_by_phase(length: Lengths, season: int) -> Int[Tensor, "R J S"]:
     """How many of the last steps have each phase."""
     phase = torch.arange(season, device=length.device)
     return torch.div(length[..., None] + phase, season, rounding_mode="floor")
@@ -320,7 +321,7 @@ def taken(values: Shaped[Tensor, "R T"], at: Int[Tensor, "*N"]) -> Tensor:
     return values.index_select(1, at.flatten()).unflatten(1, at.shape)
 
 
-def _chance(demand: Float[Tensor, "R J K"], length: Int[Tensor, "R J"]) -> Float[Tensor, "R J 1"]:
+def _chance(demand: Windows, length: Lengths) -> Float[Tensor, "R J 1"]:
     """The probability of demand, smoothed by 0.1, from the limit of a long history."""
     age = torch.arange(demand.shape[-1] - 1, -1, -1, device=demand.device)
     return (demand @ _KEEP**age * (1 - _KEEP) / (1 - _KEEP**length))[..., None]

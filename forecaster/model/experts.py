@@ -328,9 +328,8 @@ class Experts(nn.Module):
 
     def _formed(self, inputs: Inputs, own: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
         """Whether the history of a row is long enough for an expert."""
-        least = {"seasonal_naive": 1, "seasonal_mean": 1, "growing_season": 3}
-        least = {name: count * self.season for name, count in least.items()} | {"tsb": 1}
-        least |= dict.fromkeys(SECOND, self.second)
+        least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
+        least |= {"growing_season": 3 * self.season, "tsb": 1}
         formed = own[:, None] >= torch.tensor(
             [least.get(name, 0) for name in self.names], device=own.device
         )

@@ -27,6 +27,12 @@ from torch import Tensor, nn
 from forecaster.config import ModelPlan
 from forecaster.model.scaling import Scale
 
+Raw = Float[Tensor, "B T C P"]
+Cells = Float[Tensor, "B T C"]
+Quantiles = Float[Tensor, "B T C Q"]
+Uniform = Float[Tensor, "B T C 2"]
+"""Numbers strictly in (0, 1), float64."""
+
 _NODES = 32
 _INITIAL_FREEDOM = 10.0
 _LABEL_SMOOTHING = 0.1
@@ -45,24 +51,20 @@ class Head(nn.Module, ABC):
         """Returns the raw numbers of the context's own mean and spread."""
 
     @abstractmethod
-    def loss(
-        self, raw: Float[Tensor, "B T C P"], scale: Scale, target: Float[Tensor, "B T C"]
-    ) -> Float[Tensor, "B T C"]:
+    def loss(self, raw: Raw, scale: Scale, target: Cells) -> Cells:
         """Returns the loss of each cell; `target` in data units, NaN = no loss there."""
 
     @abstractmethod
-    def quantiles(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C Q"]:
+    def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         """Returns quantiles in data units, rising along the last axis."""
 
     @abstractmethod
-    def mean(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"] | None:
+    def mean(self, raw: Raw, scale: Scale) -> Cells | None:
         """Returns the mean in data units; None where the head does not determine one."""
 
     @abstractmethod
-    def sample(
-        self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
-    ) -> Float[Tensor, "B T C"]:
-        """Returns one draw per cell in data units, a function of float64 numbers strictly in (0, 1)."""
+    def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
+        """Returns one draw per cell in data units, a function of `uniform`."""
 
 
 def make_head(config: ModelPlan) -> Head:
@@ -117,21 +119,15 @@ class QuantileHead(Head):
         above = center + F.softplus(raw[..., m + 1 :]).cumsum(-1)
         return torch.cat([below, center, above], dim=-1)
 
-    def loss(
-        self, raw: Float[Tensor, "B T C Q"], scale: Scale, target: Float[Tensor, "B T C"]
-    ) -> Float[Tensor, "B T C"]:
+    def loss(self, raw: Raw, scale: Scale, target: Cells) -> Cells:
         observed = ~target.isnan()
         # Masked before the loss, not after: NaN times 0 is NaN, in the gradient too.
         safe = torch.where(observed, scale.apply(target), 0.0)
         return torch.where(observed, pinball(self(raw), safe, self.levels), 0.0)
 
     def median_loss(
-        self,
-        raw: Float[Tensor, "B T C Q"],
-        scale: Scale,
-        target: Float[Tensor, "B T C"],
-        loss: Literal["mae", "huber"],
-    ) -> Float[Tensor, "B T C"]:
+        self, raw: Raw, scale: Scale, target: Cells, loss: Literal["mae", "huber"]
+    ) -> Cells:
         """Returns a loss of the median by itself plus the pinball loss of the others, scaled units.
 
         mae: |e|; huber: e² / 2 up to 1, |e| − 1/2 beyond. The pinball loss trains the distance of the
@@ -149,15 +145,13 @@ class QuantileHead(Head):
             error = error + pinball(self(fixed)[..., others], safe, self.levels[others])
         return torch.where(observed, error, 0.0)
 
-    def quantiles(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> Float[Tensor, "B T C Q"]:
+    def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         return scale.invert(self(raw))
 
-    def mean(self, raw: Float[Tensor, "B T C Q"], scale: Scale) -> None:
+    def mean(self, raw: Raw, scale: Scale) -> None:
         return None
 
-    def sample(
-        self, raw: Float[Tensor, "B T C Q"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
-    ) -> Float[Tensor, "B T C"]:
+    def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
         """Returns draws from the distribution through the quantiles.
 
         Between two levels and beyond the outer ones the quantile function is a straight line over
@@ -188,9 +182,7 @@ class StudentTHead(Head):
         raw = inverse_softplus(torch.tensor([spread, _INITIAL_FREEDOM - 2]))
         return torch.cat([torch.zeros(1), raw])
 
-    def loss(
-        self, raw: Float[Tensor, "B T C P"], scale: Scale, target: Float[Tensor, "B T C"]
-    ) -> Float[Tensor, "B T C"]:
+    def loss(self, raw: Raw, scale: Scale, target: Cells) -> Cells:
         observed = ~target.isnan()
         loc, spread, freedom = _parameters(raw.double())
         distance = (torch.where(observed, scale.apply(target), 0.0) - loc) / spread
@@ -199,17 +191,15 @@ class StudentTHead(Head):
         negative_log = (freedom + 1) / 2 * torch.log1p(distance.square() / freedom) - constant
         return torch.where(observed, negative_log.to(raw.dtype), 0.0)
 
-    def quantiles(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C Q"]:
+    def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         loc, spread, freedom = _parameters(raw)
         standard = _chebyshev_sum(4 / freedom - 1, self.coefficients.to(raw.dtype))
         return scale.invert(loc[..., None] + spread[..., None] * standard)
 
-    def mean(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
+    def mean(self, raw: Raw, scale: Scale) -> Cells:
         return scale.invert(raw[..., 0])
 
-    def sample(
-        self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
-    ) -> Float[Tensor, "B T C"]:
+    def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
         loc, spread, freedom = _parameters(raw.double())
         # The polar method, which is exact (Bailey, 1994).
         radius = (freedom * torch.expm1(-2 / freedom * uniform[..., 0].log())).sqrt()
@@ -292,9 +282,7 @@ class BinnedHead(Head):
         """Returns the log-density of a standard normal in scaled units."""
         return -0.5 * self._middles().square()
 
-    def loss(
-        self, raw: Float[Tensor, "B T C P"], scale: Scale, target: Float[Tensor, "B T C"]
-    ) -> Float[Tensor, "B T C"]:
+    def loss(self, raw: Raw, scale: Scale, target: Cells) -> Cells:
         """Returns the cross-entropy of each cell, labels smoothed.
 
         Source: Szegedy et al., "Rethinking the inception architecture" (2016), section 7.
@@ -306,15 +294,13 @@ class BinnedHead(Head):
         )
         return torch.where(observed, entropy.unflatten(0, target.shape), 0.0)
 
-    def quantiles(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C Q"]:
+    def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         return scale.invert(self._at(raw, self.levels.expand(*raw.shape[:-1], -1)))
 
-    def mean(self, raw: Float[Tensor, "B T C P"], scale: Scale) -> Float[Tensor, "B T C"]:
+    def mean(self, raw: Raw, scale: Scale) -> Cells:
         return scale.invert(raw.softmax(-1) @ self._middles())
 
-    def sample(
-        self, raw: Float[Tensor, "B T C P"], scale: Scale, uniform: Float[Tensor, "B T C 2"]
-    ) -> Float[Tensor, "B T C"]:
+    def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
         return scale.invert(self._at(raw, uniform[..., :1].to(raw.dtype))[..., 0])
 
     def _at(self, raw: Tensor, level: Tensor) -> Tensor:

@@ -12,12 +12,15 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
-from forecaster.model.attention import KeyValueCache, Memory, MultiHeadAttention
-from forecaster.model.kernels import make_kernel
+from forecaster.model.attention import KeyValueCache, Memory, MultiHeadAttention, Tokens
+from forecaster.model.kernels import Kernel, causal_attention, full_attention, make_kernel
+
+Shown = Bool[Tensor, "B N"]
+"""True where a token may be attended to."""
 
 _CHANCES = 1 << 16  # of sixteen random bits
 
@@ -52,7 +55,7 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(config.feed_forward, config.width)
         self.activation = F.gelu if config.style == "modern" else F.relu
 
-    def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return self.contract(self.activation(self.expand(tokens)))
 
 
@@ -64,9 +67,7 @@ class Residual(nn.Module):
         self.norm_first = config.style == "modern"
         self.dropout = Dropout(config.dropout)
 
-    def forward(
-        self, tokens: Float[Tensor, "B N D"], norm: nn.Module, part: Callable[[Tensor], Tensor]
-    ) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tokens:
         """Returns tokens plus the output of the part."""
         if self.norm_first:
             return tokens + self.dropout(part(norm(tokens)))
@@ -74,11 +75,8 @@ class Residual(nn.Module):
 
 
 def attend_across_channels(
-    attention: MultiHeadAttention,
-    tokens: Float[Tensor, "B N D"],
-    seen: Bool[Tensor, "B N"],
-    channels: int,
-) -> Float[Tensor, "B N D"]:
+    attention: MultiHeadAttention, tokens: Tokens, seen: Shown, channels: int
+) -> Tokens:
     """Returns the attention of each token to the tokens of all channels at the same patch.
 
     `seen`: True where other channels may attend to a token.
@@ -90,24 +88,40 @@ def attend_across_channels(
     return mixed.unflatten(0, beside.shape[:2]).transpose(1, 2).flatten(0, 1)
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention over the context, channel attention if any, feed-forward."""
+class Layer(nn.Module):
+    """The parts that layers of the encoder and of the decoder share, in the order in which weights are drawn."""
 
-    def __init__(self, config: ModelPlan, tokens: int):
+    def __init__(self, config: ModelPlan, kernel: Kernel, crosses: bool):
+        """Builds the parts; `kernel`: of the self-attention; `crosses`: with cross-attention."""
         super().__init__()
         width, heads, apart = config.width, config.heads, config.channel_attention
-        kernel = make_kernel(config.attention, config.attention_size, tokens)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = MultiHeadAttention(width, heads, kernel)
         self.channel_norm = nn.LayerNorm(width) if apart else None
         self.channel_attention = MultiHeadAttention(width, heads) if apart else None
+        if crosses:
+            self.cross_norm = nn.LayerNorm(width)
+            self.cross = MultiHeadAttention(width, heads)
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = FeedForward(config)
         self.residual = Residual(config)
 
-    def forward(
-        self, tokens: Float[Tensor, "B N D"], seen: Bool[Tensor, "B N"], channels: int = 1
-    ) -> Float[Tensor, "B N D"]:
+    def across_channels(self, tokens: Tokens, seen: Shown, channels: int) -> Tokens:
+        """Returns tokens plus what those of other channels give them, if there is channel attention."""
+        if (across := self.channel_attention) is None:
+            return tokens
+        return self.residual(
+            tokens, self.channel_norm, lambda own: attend_across_channels(across, own, seen, channels)
+        )
+
+
+class EncoderLayer(Layer):
+    """Self-attention over the context, channel attention if any, feed-forward."""
+
+    def __init__(self, config: ModelPlan, tokens: int):
+        super().__init__(config, make_kernel(config.attention, config.attention_size, tokens), False)
+
+    def forward(self, tokens: Tokens, seen: Shown, channels: int = 1) -> Tokens:
         """Returns encoded tokens.
 
         Args:
@@ -116,46 +130,30 @@ class EncoderLayer(nn.Module):
             channels: of a window, side by side in B; for channel attention.
         """
         tokens = self.residual(tokens, self.attention_norm, lambda own: self.attention(own, own, seen))
-        if (across := self.channel_attention) is not None:
-            tokens = self.residual(
-                tokens,
-                self.channel_norm,
-                lambda own: attend_across_channels(across, own, seen, channels),
-            )
+        tokens = self.across_channels(tokens, seen, channels)
         return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Layer):
     """Self-attention over the horizon, channel attention if any, cross-attention, feed-forward."""
 
     def __init__(self, config: ModelPlan):
-        super().__init__()
-        width, heads, apart = config.width, config.heads, config.channel_attention
-        self.attention_norm = nn.LayerNorm(width)
-        self.attention = MultiHeadAttention(width, heads)
-        self.channel_norm = nn.LayerNorm(width) if apart else None
-        self.channel_attention = MultiHeadAttention(width, heads) if apart else None
-        self.cross_norm = nn.LayerNorm(width)
-        self.cross = MultiHeadAttention(width, heads)
-        self.feed_forward_norm = nn.LayerNorm(width)
-        self.feed_forward = FeedForward(config)
-        self.residual = Residual(config)
+        causal = config.decoder_mask == "causal"
+        super().__init__(config, causal_attention if causal else full_attention, True)
 
     def forward(
         self,
-        tokens: Float[Tensor, "B N D"],
+        tokens: Tokens,
         memory: Memory,
-        causal: bool,
-        shown: Bool[Tensor, "B N"],
+        shown: Shown,
         channels: int = 1,
         cache: KeyValueCache | None = None,
-    ) -> Float[Tensor, "B N D"]:
+    ) -> Tokens:
         """Returns decoded tokens.
 
         Args:
             tokens: the horizon; with a cache, the new ones only.
             memory: the encoded context.
-            causal: whether a token ignores those after it.
             shown: True where other channels may attend to a token; for channel attention.
             channels: of a window, side by side in B; for channel attention.
             cache: keys and values of earlier calls; None = all tokens are given at once.
@@ -164,7 +162,7 @@ class DecoderLayer(nn.Module):
         def attend(own: Tensor) -> Tensor:
             if cache is not None:
                 return cache.self_attention(self.attention, own)
-            return self.attention(own, own, causal=causal)
+            return self.attention(own, own)
 
         def cross_attend(own: Tensor) -> Tensor:
             if cache is not None:
@@ -172,12 +170,7 @@ class DecoderLayer(nn.Module):
             return self.cross(own, memory.tokens, memory.seen)
 
         tokens = self.residual(tokens, self.attention_norm, attend)
-        if (across := self.channel_attention) is not None:
-            tokens = self.residual(
-                tokens,
-                self.channel_norm,
-                lambda own: attend_across_channels(across, own, shown, channels),
-            )
+        tokens = self.across_channels(tokens, shown, channels)
         tokens = self.residual(tokens, self.cross_norm, cross_attend)
         return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
 
@@ -195,9 +188,7 @@ class ConvStem(nn.Module):
         self.along = nn.Linear(kernel, width)
         self.across = nn.Linear(width, width)
 
-    def forward(
-        self, tokens: Float[Tensor, "B N D"], seen: Bool[Tensor, "B N"]
-    ) -> Float[Tensor, "B N D"]:
+    def forward(self, tokens: Tokens, seen: Shown) -> Tokens:
         """Returns tokens (before their time encodings) plus the convolution of them and those before."""
         real = tokens.masked_fill(~seen[..., None], 0.0)
         padded, length = F.pad(real, (0, 0, self.kernel - 1, 0)), tokens.shape[1]

@@ -32,10 +32,9 @@ def window_losses(
     `bf16`: multiply matrices in bfloat16. `loss`: of the median of a quantile head.
     """
     inputs, target = batch.inputs, batch.target
-    if isinstance(network, LabelNetwork):
-        with torch.autocast(target.device.type, torch.bfloat16, enabled=bf16):
-            return network.losses(batch)
     with torch.autocast(target.device.type, torch.bfloat16, enabled=bf16):
+        if isinstance(network, LabelNetwork):
+            return network.losses(batch)
         memory = network.encode(inputs)
         previous = None
         if network.config.decoder == "autoregressive":  # teacher forcing

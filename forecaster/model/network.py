@@ -35,17 +35,56 @@ Choose = Callable[[Tensor, Scale, int], Tensor]
 """(raw [B, T, C, P], scale, first lead) → the next values [B, T, C] of each path, data units."""
 
 
-class Network(nn.Module):
-    """Patch encoder, causal decoder, and a head that makes distributions."""
+class PatchEncoder(nn.Module):
+    """The embedding and the encoder, which networks of forecasts and of labels share."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
         super().__init__()
         self.config, self.shape = config, shape
-        self.scaler = ContextScaler(shape.channels, config.scale_length)
         self.embedding = Embedding(config, shape)
         tokens = self.embedding.context_tokens
         self.encoder = nn.ModuleList(EncoderLayer(config, tokens) for _ in range(config.encoder_layers))
         self.encoder_norm = nn.LayerNorm(config.width)
+
+    def encode_context(
+        self, inputs: Inputs, scale: Scale
+    ) -> tuple[Float[Tensor, "BC M D"], Bool[Tensor, "BC M"], Float[Tensor, "BC 1 D"]]:
+        """Returns encoded tokens, where one holds an observation, and the embedding of series and channel."""
+        embedding = self.embedding
+        tokens, seen = embedding.embed_context(inputs, scale)
+        static = embedding.embed_static(inputs)
+        channels = inputs.context.shape[2] + len(embedding.context_covariates)
+        tokens = embedding.dropout(tokens + static)
+        for layer in self.encoder:
+            tokens = layer(tokens, seen, channels)
+        return self.encoder_norm(tokens), seen, static
+
+    def initialise(self) -> None:
+        """Draws the weights."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.1)
+                with torch.no_grad():
+                    module.weight[0] = 0  # unknown: adds nothing
+        embedding = self.embedding
+        if embedding.horizon_token is not None:
+            nn.init.normal_(embedding.horizon_token, std=0.02)
+        if embedding.values is not None:
+            nn.init.normal_(embedding.values.weight, std=self.config.width**-0.5)
+        if embedding.time.learned is not None:
+            nn.init.normal_(embedding.time.learned, std=0.02)
+
+
+class Network(PatchEncoder):
+    """Patch encoder, causal decoder, and a head that makes distributions."""
+
+    def __init__(self, config: ModelPlan, shape: Shape):
+        super().__init__(config, shape)
+        self.scaler = ContextScaler(shape.channels, config.scale_length)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.decoder_norm = nn.LayerNorm(config.width)
         self.head = make_head(config)
@@ -58,7 +97,7 @@ class Network(nn.Module):
             self.settled: tuple[float, float] | None = None
             """Smallest and largest network weight where they may not be read from the tensor: in a graph."""
         if not self.output.weight.is_meta:  # counting parameters needs no values
-            initialise(self)
+            self.initialise()
             # The first forecast is the context's own mean and spread, whatever the tokens.
             nn.init.zeros_(self.output.weight)
             with torch.no_grad():
@@ -146,17 +185,13 @@ class Network(nn.Module):
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""
-        embedding, scale = self.embedding, self.scale(inputs)
-        tokens, seen = embedding.embed_context(inputs, scale)
-        static = embedding.embed_static(inputs)
-        channels = inputs.context.shape[2] + len(embedding.context_covariates)
-        tokens = embedding.dropout(tokens + static)
-        for layer in self.encoder:
-            tokens = layer(tokens, seen, channels)
-        memory = Memory(self.encoder_norm(tokens), seen, static, scale)
+        scale, targets = self.scale(inputs), inputs.context.shape[2]
+        channels = targets + len(self.embedding.context_covariates)
         # Covariates known only up to the cutoff have no channel in the horizon.
-        kept = channels - len(embedding.context_covariates) + len(embedding.horizon_covariates)
-        return memory.keep_channels(channels, kept)
+        kept = targets + len(self.embedding.horizon_covariates)
+        encoded = self.encode_context(inputs, scale)
+        tokens, seen, static = (keep_channels(part, channels, kept) for part in encoded)
+        return Memory(tokens, seen, static, scale)
 
     def decode(
         self, memory: Memory, inputs: Inputs, previous: Float[Tensor, "B T C"] | None = None
@@ -172,9 +207,8 @@ class Network(nn.Module):
             tokens = self.embedding.add_previous(tokens, previous, memory.scale)
         tokens = self.embedding.dropout(tokens)
         channels = inputs.context.shape[2] + len(self.embedding.horizon_covariates)
-        causal = self.config.decoder_mask == "causal"
         for layer in self.decoder:
-            tokens = layer(tokens, memory, causal, shown, channels)
+            tokens = layer(tokens, memory, shown, channels)
         horizon = inputs.elapsed.shape[1] - self.config.context_length
         return self._raw(tokens, channels, inputs.context.shape[2])[:, :horizon]
 
@@ -202,7 +236,7 @@ class Network(nn.Module):
             own = repeat_paths(tokens[:, at], channels, paths)
             own = self.embedding.add_previous(own, values, scale)
             for layer, cache in zip(self.decoder, caches, strict=True):
-                own = layer(own, memory, True, visible, channels, cache)
+                own = layer(own, memory, visible, channels, cache)
             values = choose(self._raw(own, channels, targets), scale, number * patch + 1)
             generated.append(values)
         return torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
@@ -218,24 +252,3 @@ class Network(nn.Module):
         raw = self.output(self.decoder_norm(keep_channels(tokens, channels, targets)))
         raw = raw.unflatten(-1, (self.config.decoder_patch, -1)).flatten(1, 2)
         return raw.unflatten(0, (-1, targets)).transpose(1, 2)
-
-
-def initialise(network: nn.Module) -> None:
-    """Draws the weights of a network with an `Embedding`, in place."""
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=0.1)
-            with torch.no_grad():
-                module.weight[0] = 0  # unknown: adds nothing
-    embedding = network.embedding
-    assert isinstance(embedding, Embedding)
-    if embedding.horizon_token is not None:
-        nn.init.normal_(embedding.horizon_token, std=0.02)
-    if embedding.values is not None:
-        nn.init.normal_(embedding.values.weight, std=embedding.config.width**-0.5)
-    if embedding.time.learned is not None:
-        nn.init.normal_(embedding.time.learned, std=0.02)

@@ -8,15 +8,15 @@ Axes: B batch · A head · N query · M key · H horizon · C channel.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import ExitStack
+from typing import NamedTuple
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from forecaster.model.attention import MultiHeadAttention
 from forecaster.model.embedding import previous_values
-from forecaster.model.layers import DecoderLayer, EncoderLayer
+from forecaster.model.layers import DecoderLayer, Layer
 from forecaster.model.network import Network
 from forecaster.windows.batch import Inputs
 
@@ -43,37 +43,31 @@ def record_attention(
 
     `forecast`: previous values of an autoregressive decoder, data units; None for a direct one.
     """
-    with _recording(network) as records:
+    every, weights = list(_attentions(network)), []
+
+    def record(attention: MultiHeadAttention, read: tuple[Tensor, ...]) -> None:
+        weights.append(attention.weights(*read))
+
+    with ExitStack() as hooks:
+        for attention, _, _ in every:
+            hooks.enter_context(attention.register_forward_pre_hook(record))
         memory = network.encode(inputs)
         previous = None
         if forecast is not None:
             previous = previous_values(inputs, forecast, network.config.decoder_patch)
         network.decode(memory, inputs, previous)
-    return records
+    return [
+        AttentionWeights(part, layer, own) for (_, part, layer), own in zip(every, weights, strict=True)
+    ]
 
 
-@contextmanager
-def _recording(network: Network) -> Iterator[list[AttentionWeights]]:
-    records: list[AttentionWeights] = []
-
-    def record(module: nn.Module, part: str, layer: int) -> Any:
-        def hook(attention: nn.Module, tokens: tuple[Any, ...], settings: dict[str, Any]) -> None:
-            assert isinstance(attention, MultiHeadAttention)
-            records.append(AttentionWeights(part, layer, attention.weights(*tokens, **settings)))
-
-        return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-    handles = []
+def _attentions(network: Network) -> Iterator[tuple[MultiHeadAttention, str, int]]:
+    """Yields every attention with its part and layer, in the order of the forward pass."""
     for stack, name in ((network.encoder, "encoder"), (network.decoder, "decoder")):
         for number, layer in enumerate(stack, start=1):
-            assert isinstance(layer, EncoderLayer | DecoderLayer)
-            handles.append(record(layer.attention, name, number))
+            assert isinstance(layer, Layer)
+            yield layer.attention, name, number
             if layer.channel_attention is not None:
-                handles.append(record(layer.channel_attention, f"{name} channels", number))
+                yield layer.channel_attention, f"{name} channels", number
             if isinstance(layer, DecoderLayer):
-                handles.append(record(layer.cross, "cross", number))
-    try:
-        yield records
-    finally:
-        for handle in handles:
-            handle.remove()
+                yield layer.cross, "cross", number

@@ -11,9 +11,10 @@ S static covariate · N calendar cycle · D step of a driver. Cells that are not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -58,6 +59,23 @@ class Inputs:
 
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+    def without(self, hidden: Tensor) -> Inputs:
+        """Returns windows without targets and past covariates at hidden steps of the context, bool [B, L]."""
+        steps = (part.shape[1] for part in (self.context, self.history, self.drivers))
+        # From the cutoff back: what lies before the context stays.
+        cells, earlier, driven = (F.pad(hidden, (n - hidden.shape[1], 0))[..., None] for n in steps)
+        return replace(
+            self,
+            context=self.context.masked_fill(cells, torch.nan),
+            observed=self.observed & ~cells,
+            history=self.history.masked_fill(earlier, torch.nan),
+            history_observed=self.history_observed & ~earlier,
+            drivers=self.drivers.masked_fill(driven, torch.nan),
+            past=self.past.masked_fill(cells, torch.nan),
+            past_observed=self.past_observed & ~cells,
+            past_category=self.past_category.masked_fill(cells, 0),
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ devices batch k of all ranks together holds the windows of batch k on one device
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytorch_lightning as pl
 
@@ -18,41 +20,31 @@ from forecaster.windows.store import WindowStore
 _AHEAD = 1 << 14  # window numbers computed at once, so that the permutation's overhead vanishes
 
 
+@dataclass(frozen=True, eq=False)
 class TrainingStream:
     """Endless training batches; batch k is a function of (seed, k, rank, world)."""
 
-    def __init__(
-        self,
-        store: WindowStore,
-        index: WindowIndex,
-        batch_size: int,
-        seed: int,
-        *,
-        first_step: int = 0,
-        rank: int = 0,
-        world: int = 1,
-    ):
-        self._store, self._index, self._batch_size, self._seed = store, index, batch_size, seed
-        self._first_step, self._rank, self._world = first_step, rank, world
+    store: WindowStore
+    index: WindowIndex
+    batch_size: int
+    seed: int
+    first_step: int = 0
+    rank: int = 0
+    world: int = 1
 
     def __iter__(self) -> Iterator[Batch]:
-        size = self._batch_size
+        size = self.batch_size
         ahead = max(1, _AHEAD // size)
-        step = self._first_step
-        while True:
+        for step in itertools.count(self.first_step, ahead):
+            start, count = step * size, ahead * size
             numbers = window_order(
-                len(self._index),
-                self._seed,
-                step * size,
-                ahead * size,
-                rank=self._rank,
-                world=self._world,
+                len(self.index), self.seed, start, count, rank=self.rank, world=self.world
             )
             for chunk in numbers.reshape(ahead, size):
-                yield _batch(self._store, self._index, chunk, history=False)
-            step += ahead
+                yield _batch(self.store, self.index, chunk, history=False)
 
 
+@dataclass(frozen=True, eq=False)
 class WindowSequence:
     """Given windows of an index exactly once, in order; the last batch is as short as it is.
 
@@ -60,26 +52,21 @@ class WindowSequence:
     one may be empty.
     """
 
-    def __init__(
-        self,
-        store: WindowStore,
-        index: WindowIndex,
-        numbers: Int64,
-        batch_size: int,
-        *,
-        rank: int = 0,
-        world: int = 1,
-    ):
-        self._store, self._index, self._numbers = store, index, numbers
-        self._together, self._rank, self._world = batch_size * world, rank, world
+    store: WindowStore
+    index: WindowIndex
+    numbers: Int64
+    batch_size: int
+    rank: int = 0
+    world: int = 1
 
     def __len__(self) -> int:
-        return -(-len(self._numbers) // self._together)
+        return -(-len(self.numbers) // (self.batch_size * self.world))
 
     def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self._numbers), self._together):
-            chunk = self._numbers[start : start + self._together]
-            yield _batch(self._store, self._index, chunk[self._rank :: self._world])
+        together = self.batch_size * self.world
+        for start in range(0, len(self.numbers), together):
+            chunk = self.numbers[start : start + together]
+            yield _batch(self.store, self.index, chunk[self.rank :: self.world])
 
 
 class WindowDataModule(pl.LightningDataModule):

@@ -71,32 +71,22 @@ class WindowIndex:
         return np.argsort(~self.members, axis=1, kind="stable")
 
 
-@dataclass(frozen=True)
-class KeyedPermutation:
-    """A bijection of [0, size) chosen by (seed, epoch), computed point by point.
+def permuted(positions: Int64, size: int, seed: int, epoch: int) -> Int64:
+    """Returns the numbers at some positions of a permutation of [0, size) chosen by (seed, epoch).
 
     A Feistel network over the mixed radix a × b, the smallest such box that holds `size`; the few
     points outside walk on until they land inside (Black and Rogaway, "Ciphers with arbitrary finite
     domains", 2002). Nothing is stored, so 10⁹ windows cost as much memory as ten.
     """
-
-    size: int
-    seed: int
-    epoch: int
-
-    def __call__(self, positions: Int64) -> Int64:
-        """Returns the window numbers at positions in [0, size) of this epoch."""
-        high = max(1, int(np.ceil(np.sqrt(self.size))))
-        low = -(-self.size // high)
-        keys = np.random.default_rng([self.seed, self.epoch]).integers(
-            0, 2**64, size=2 * _ROUNDS, dtype=np.uint64
-        )
-        numbers = _feistel(positions.astype(np.uint64), high, low, keys)
-        outside = numbers >= self.size
-        while outside.any():
-            numbers[outside] = _feistel(numbers[outside], high, low, keys)
-            outside = numbers >= self.size
-        return numbers.astype(np.int64)
+    high = max(1, int(np.ceil(np.sqrt(size))))
+    low = -(-size // high)
+    keys = np.random.default_rng([seed, epoch]).integers(0, 2**64, size=2 * _ROUNDS, dtype=np.uint64)
+    numbers = _feistel(positions.astype(np.uint64), high, low, keys)
+    outside = numbers >= size
+    while outside.any():
+        numbers[outside] = _feistel(numbers[outside], high, low, keys)
+        outside = numbers >= size
+    return numbers.astype(np.int64)
 
 
 def _feistel(
@@ -137,7 +127,7 @@ def window_order(
     numbers = np.empty_like(positions)
     for epoch in np.unique(epochs):
         here = epochs == epoch
-        numbers[here] = KeyedPermutation(size, seed, int(epoch))(within[here])
+        numbers[here] = permuted(within[here], size, seed, int(epoch))
     return numbers
 
 
@@ -149,4 +139,4 @@ def even_draw(size: int, most: int) -> Int64:
     """
     if size <= most:
         return np.arange(size)
-    return np.sort(KeyedPermutation(size, seed=0, epoch=0)(np.arange(most)))
+    return np.sort(permuted(np.arange(most), size, seed=0, epoch=0))

@@ -81,7 +81,6 @@ class WindowStore:
         self._values = _at_least(panel.values, widest)
         self._drivers = self._values[:, self._values.shape[1] - len(plan.drivers) :]
         self._codes = _at_least(panel.codes, self._width)
-        self._no_codes = torch.zeros((1, self._width, 0), dtype=torch.int64)
         self._phase, self._phase_offset = self._phases(panel)
         self._elapsed = torch.arange(1 - self.context_length, horizon + 1, dtype=torch.float32)
         self._regular, self._step = panel.regular, panel.calendar.step
@@ -122,9 +121,7 @@ class WindowStore:
                 cells[:, after] = torch.where(empty[:, after], cells[:, last], cells[:, after])
             covariate_real[:, after] |= covariate_real[:, last]
         # To the network a missing category is an unknown one.
-        codes = (
-            codes.long().clamp_(min=0) if codes.shape[2] else self._no_codes.expand(len(which), -1, -1)
-        )
+        codes = codes.long().clamp_(min=0)
         past = (slice(None), slice(length), slice(len(self._schema.past_numeric)))
         known = (..., slice(len(self._schema.past_numeric), None))
         past_codes, known_codes = (

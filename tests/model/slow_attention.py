@@ -19,8 +19,8 @@ def slow_attention(query, key, value, allowed):
     return mixed
 
 
-def slow_sparse(query, key, value, seen, causal, factor):
-    """ProbSparse: the queries that stand out attend, the others take the mean of what they may see."""
+def slow_sparse(query, key, value, seen, factor):
+    """ProbSparse: the queries that stand out attend, the others take the mean."""
     length = query.shape[2]
     most = factor * max(1, math.ceil(math.log(length)))
     attends = {}
@@ -28,15 +28,13 @@ def slow_sparse(query, key, value, seen, causal, factor):
         real = [n for n in range(length) if seen[b, n]]
         standing = {}
         for n in real:
-            candidates = [m for m in real if not causal or m <= n]
-            sampled = slow_sample(candidates, n, min(length, most))
+            sampled = slow_sample(real, n, min(length, most))
             products = [product(query[b, a, n], key[b, a, m]) for m in sampled]
             standing[n] = max(products) - sum(products) / len(products)
         for n in range(length):
-            rivals = [m for m in standing if not causal or m <= n]
-            larger = sum(standing[m] > standing[n] for m in rivals) if n in standing else length
+            larger = sum(one > standing[n] for one in standing.values()) if n in standing else length
             attends[b, a, n] = larger < most
-    allowed = lambda b, a, n, m: bool(seen[b, m]) and (not causal or m <= n)  # noqa: E731
+    allowed = lambda b, a, n, m: bool(seen[b, m])  # noqa: E731
     mixed = slow_attention(query, key, value, allowed)
     even = slow_attention(torch.zeros_like(query), key, value, allowed)
     for place, stands in attends.items():

@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from forecaster.model.attention import MultiHeadAttention
 from forecaster.model.kernels import (
+    causal_attention,
     local_attention,
-    local_mask,
     make_kernel,
     sampled_keys,
     sparse_attention,
@@ -17,10 +17,7 @@ from forecaster.model.kernels import (
 
 WINDOW, FACTOR, RANK = 3, 1, 2
 SIZES = {"full": None, "local": WINDOW, "sparse": FACTOR, "low_rank": RANK}
-KINDS = [
-    (kind, causal) for kind in SIZES for causal in (False, True) if (kind, causal) != ("low_rank", True)
-]
-every_kind = pytest.mark.parametrize(("kind", "causal"), KINDS)
+every_kind = pytest.mark.parametrize("kind", SIZES)
 
 
 def random_parts(length, seed=0, real=0.6):
@@ -38,15 +35,15 @@ def small_kernel(kind, length):
     return kernel.double() if kind == "low_rank" else kernel
 
 
-def slow_kernel(kind, causal, kernel, query, key, value, seen):
+def slow_kernel(kind, kernel, query, key, value, seen):
     """The same by its definition."""
 
     def allowed(b, a, n, m):
         near = kind == "full" or abs(n - m) <= WINDOW
-        return near and bool(seen[b, m]) and (not causal or m <= n)
+        return near and bool(seen[b, m])
 
     if kind == "sparse":
-        return slow_sparse(query, key, value, seen, causal, FACTOR)
+        return slow_sparse(query, key, value, seen, FACTOR)
     if kind == "low_rank":
         mixes = kernel.key.weight.detach(), kernel.value.weight.detach()
         return slow_low_rank(query, key, value, seen, *mixes)
@@ -56,20 +53,20 @@ def slow_kernel(kind, causal, kernel, query, key, value, seen):
 @pytest.mark.parametrize("length", [1, 3, 5, 8, 14])
 @pytest.mark.parametrize("padded", [True, False])
 @every_kind
-def test_a_kind_equals_its_double_loop(kind, causal, padded, length):
+def test_a_kind_equals_its_double_loop(kind, padded, length):
     query, key, value, seen = random_parts(length, seed=length)
     kernel = small_kernel(kind, length)
-    mixed = kernel(query, key, value, seen if padded else None, causal)
+    mixed = kernel(query, key, value, seen if padded else None)
     seen = seen if padded else torch.ones_like(seen)
-    expected = slow_kernel(kind, causal, kernel, query, key, value, seen)
+    expected = slow_kernel(kind, kernel, query, key, value, seen)
     torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
 
 
 @every_kind
-def test_a_token_with_nothing_to_attend_to_gets_zeros_and_finite_gradients(kind, causal):
+def test_a_token_with_nothing_to_attend_to_gets_zeros_and_finite_gradients(kind):
     *parts, seen = random_parts(9)
     parts = [part.requires_grad_() for part in parts]
-    mixed = small_kernel(kind, 9)(*parts, seen, causal)
+    mixed = small_kernel(kind, 9)(*parts, seen)
     assert (mixed[1] == 0).all() and (mixed[0] != 0).any()
     mixed.square().sum().backward()
     for part in parts:
@@ -77,79 +74,64 @@ def test_a_token_with_nothing_to_attend_to_gets_zeros_and_finite_gradients(kind,
 
 
 @every_kind
-def test_what_a_masked_token_holds_changes_nothing_for_the_others(kind, causal):
+def test_what_a_masked_token_holds_changes_nothing_for_the_others(kind):
     query, key, value, seen = random_parts(9)
     kernel = small_kernel(kind, 9)
     noise = [torch.where(seen[:, None, :, None], part, 50.0) for part in (query, key, value)]
     real = seen[:, None, :, None]
-    first, second = kernel(query, key, value, seen, causal), kernel(*noise, seen, causal)
+    first, second = kernel(query, key, value, seen), kernel(*noise, seen)
     assert torch.equal(first.where(real, 0.0), second.where(real, 0.0))
 
 
-@pytest.mark.parametrize("kind", ["full", "local", "sparse"])
-def test_a_causal_token_ignores_all_later_ones(kind):
-    """Even in whether it stands out: a later query never takes an earlier one's place."""
-    length, kernel = 40, small_kernel(kind, 40)
-    query, key, value, seen = random_parts(length)
-    first = kernel(query, key, value, seen, True)
-    for n in range(1, length, 6):
-        later = [part.clone() for part in (query, key, value)]
-        for part in later:
-            part[:, :, n:] *= -7
-        other = kernel(*later, seen, True)
-        torch.testing.assert_close(other[:, :, :n], first[:, :, :n], rtol=1e-9, atol=1e-12)
-        assert not torch.equal(other[0, :, n:], first[0, :, n:])
-
-
-@every_kind
-def test_rows_of_a_batch_do_not_matter_to_each_other(kind, causal):
-    query, key, value, seen = random_parts(30)
-    kernel = small_kernel(kind, 30)
-    together = kernel(query, key, value, seen, causal)
-    alone = kernel(query[2:], key[2:], value[2:], seen[2:], causal)
-    torch.testing.assert_close(alone, together[2:], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("window", [1, 2, 5, 7, 13, 100])
-def test_local_attention_is_full_attention_under_a_band(window, causal):
-    query, key, value, seen = random_parts(13)
-    mixed = local_attention(query, key, value, seen, causal, window=window)
-    band = local_mask(13, 13, causal=causal, window=window)
-    expected = slow_attention(query, key, value, lambda b, a, n, m: band[n, m] and seen[b, m])
+@pytest.mark.parametrize("length", [1, 3, 14])
+def test_a_causal_token_attends_to_itself_and_earlier_ones(length):
+    query, key, value, _ = random_parts(length)
+    expected = slow_attention(query, key, value, lambda b, a, n, m: m <= n)
+    mixed = causal_attention(query, key, value, None)
     torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["full", "local"])
-@pytest.mark.parametrize("padded", [True, False])
-def test_the_last_queries_alone_get_what_they_got_in_the_whole(kind, padded):
+@every_kind
+def test_rows_of_a_batch_do_not_matter_to_each_other(kind):
+    query, key, value, seen = random_parts(30)
+    kernel = small_kernel(kind, 30)
+    together = kernel(query, key, value, seen)
+    alone = kernel(query[2:], key[2:], value[2:], seen[2:])
+    torch.testing.assert_close(alone, together[2:], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 7, 13, 100])
+def test_local_attention_is_full_attention_under_a_band(window):
+    query, key, value, seen = random_parts(13)
+    mixed = local_attention(query, key, value, seen, window=window)
+    near = lambda b, a, n, m: abs(n - m) <= window and seen[b, m]  # noqa: E731
+    expected = slow_attention(query, key, value, near)
+    torch.testing.assert_close(mixed, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_last_query_alone_gets_what_it_got_in_the_whole():
     """What a cache of keys and values relies on."""
-    query, key, value, seen = random_parts(11)
-    kernel, seen = small_kernel(kind, 11), seen if padded else None
-    whole = kernel(query, key, value, seen, True)
-    last = kernel(query[:, :, -2:], key, value, seen, True)
-    torch.testing.assert_close(last, whole[:, :, -2:], rtol=1e-9, atol=1e-12)
+    query, key, value, _ = random_parts(11)
+    whole = causal_attention(query, key, value, None)
+    last = causal_attention(query[:, :, -1:], key, value, None)
+    torch.testing.assert_close(last, whole[:, :, -1:], rtol=1e-9, atol=1e-12)
 
 
 def test_sparse_attention_lets_few_queries_attend_and_the_others_take_the_mean():
     query, key, value, _ = random_parts(200)
-    mixed = sparse_attention(query, key, value, None, False, factor=2)
+    mixed = sparse_attention(query, key, value, None, factor=2)
     even = value.mean(dim=2, keepdim=True)
     attends = ((mixed - even).abs() > 1e-9).any(dim=-1).sum(dim=-1)
     assert (attends == 2 * 6).all()  # 2·⌈ln 200⌉
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_sampled_keys_are_real_candidates_and_cover_them_evenly(causal):
+def test_sampled_keys_are_real_and_cover_them_evenly():
     seen = random_parts(200)[-1]
-    keys = sampled_keys(seen, causal, 20)
+    keys = sampled_keys(seen, 20)
     for row in (0, 2):
-        assert seen[row][keys[row][5:]].all()
-        if causal:
-            assert (keys[row] <= torch.arange(200)[:, None])[5:].all()
-        else:
-            met = keys[row].flatten().bincount(minlength=200)[seen[row]]
-            assert (met - met.float().mean()).abs().max() < 5
+        assert seen[row][keys[row]].all()
+        met = keys[row].flatten().bincount(minlength=200)[seen[row]]
+        assert (met - met.float().mean()).abs().max() < 5
 
 
 def test_multi_head_attention_is_heads_side_by_side():

@@ -76,7 +76,7 @@ def test_a_decoder_layer_is_torchs_with_the_same_weights(style):
     tokens, memory = torch.randn(3, 4, 8), make_memory(3, 5, 8, seen)
     later = torch.ones(4, 4, dtype=torch.bool).triu(1)
     expected = theirs(tokens, memory.tokens, tgt_mask=later, memory_key_padding_mask=~seen)
-    found = ours(tokens, memory, causal=True, shown=torch.ones(3, 4, dtype=torch.bool))
+    found = ours(tokens, memory, shown=torch.ones(3, 4, dtype=torch.bool))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
