@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
 from forecaster.model.attention import MultiHeadAttention
-from forecaster.model.embedding import Shape
-from forecaster.model.layers import Dropout
-from forecaster.model.network import PatchEncoder
+from forecaster.model.embedding import Embedding, Shape
+from forecaster.model.layers import Dropout, EncoderLayer
+from forecaster.model.network import initialise
 from forecaster.model.random_kernels import RandomKernels
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Batch, Inputs
@@ -48,15 +48,20 @@ class LabelScaler(nn.Module):
         return torch.where(inputs.observed, self(inputs).apply(inputs.context), 0.0)
 
 
-class LabelNetwork(PatchEncoder):
+class LabelNetwork(nn.Module):
     """Encoder with a head of classes; learns the label of a window, or of each of its steps."""
 
     experts: None = None
 
     def __init__(self, config: ModelPlan, shape: Shape):
-        super().__init__(config, shape)
+        super().__init__()
+        self.config, self.shape = config, shape
         self.per_step = config.head == "step_classes"
         self.scale = LabelScaler(shape.channels)
+        self.embedding = Embedding(config, shape)
+        tokens = self.embedding.context_tokens
+        self.encoder = nn.ModuleList(EncoderLayer(config, tokens) for _ in range(config.encoder_layers))
+        self.encoder_norm = nn.LayerNorm(config.width)
         self.query = None if self.per_step else nn.Parameter(torch.zeros(config.width))
         self.pool = None if self.per_step else MultiHeadAttention(config.width, config.heads)
         self.dropout = Dropout(config.dropout)
@@ -66,7 +71,7 @@ class LabelNetwork(PatchEncoder):
         self.class_weights = nn.Buffer(torch.ones(shape.classes))
         """[G] of the loss; what they add to rare classes is taken off the probabilities."""
         if not self.output.weight.is_meta:
-            self.initialise()
+            initialise(self)
             if self.query is not None:
                 nn.init.normal_(self.query, std=0.02)
             nn.init.zeros_(self.output.weight)
@@ -88,9 +93,14 @@ class LabelNetwork(PatchEncoder):
 
     def encode(self, inputs: Inputs) -> tuple[Float[Tensor, "B C M D"], Bool[Tensor, "B C M"]]:
         """Returns encoded tokens of each channel, covariates among them, and where one holds an observation."""
-        tokens, seen, _ = self.encode_context(inputs, self.scale(inputs))
-        windows = (-1, inputs.context.shape[2] + len(self.embedding.context_covariates))
-        return tokens.unflatten(0, windows), seen.unflatten(0, windows)
+        embedding = self.embedding
+        tokens, seen = embedding.embed_context(inputs, self.scale(inputs))
+        tokens = embedding.dropout(tokens + embedding.embed_static(inputs))
+        channels = inputs.context.shape[2] + len(embedding.context_covariates)
+        for layer in self.encoder:
+            tokens = layer(tokens, seen, channels)
+        windows = (-1, channels)
+        return self.encoder_norm(tokens).unflatten(0, windows), seen.unflatten(0, windows)
 
     def embed(self, inputs: Inputs) -> Float[Tensor, "B CD"]:
         """Returns a vector per window: of each channel, what one query attends to."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory, MultiHeadAttention, Tokens
-from forecaster.model.kernels import Kernel, causal_attention, full_attention, make_kernel
+from forecaster.model.kernels import causal_attention, full_attention, make_kernel
 
 Shown = Bool[Tensor, "B N"]
 """True where a token may be attended to."""
@@ -88,38 +88,20 @@ def attend_across_channels(
     return mixed.unflatten(0, beside.shape[:2]).transpose(1, 2).flatten(0, 1)
 
 
-class Layer(nn.Module):
-    """The parts that layers of the encoder and of the decoder share, in the order in which weights are drawn."""
+class EncoderLayer(nn.Module):
+    """Self-attention over the context, channel attention if any, feed-forward."""
 
-    def __init__(self, config: ModelPlan, kernel: Kernel, crosses: bool):
-        """Builds the parts; `kernel`: of the self-attention; `crosses`: with cross-attention."""
+    def __init__(self, config: ModelPlan, tokens: int):
         super().__init__()
         width, heads, apart = config.width, config.heads, config.channel_attention
+        kernel = make_kernel(config.attention, config.attention_size, tokens)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = MultiHeadAttention(width, heads, kernel)
         self.channel_norm = nn.LayerNorm(width) if apart else None
         self.channel_attention = MultiHeadAttention(width, heads) if apart else None
-        if crosses:
-            self.cross_norm = nn.LayerNorm(width)
-            self.cross = MultiHeadAttention(width, heads)
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = FeedForward(config)
         self.residual = Residual(config)
-
-    def across_channels(self, tokens: Tokens, seen: Shown, channels: int) -> Tokens:
-        """Returns tokens plus what those of other channels give them, if there is channel attention."""
-        if (across := self.channel_attention) is None:
-            return tokens
-        return self.residual(
-            tokens, self.channel_norm, lambda own: attend_across_channels(across, own, seen, channels)
-        )
-
-
-class EncoderLayer(Layer):
-    """Self-attention over the context, channel attention if any, feed-forward."""
-
-    def __init__(self, config: ModelPlan, tokens: int):
-        super().__init__(config, make_kernel(config.attention, config.attention_size, tokens), False)
 
     def forward(self, tokens: Tokens, seen: Shown, channels: int = 1) -> Tokens:
         """Returns encoded tokens.
@@ -130,16 +112,31 @@ class EncoderLayer(Layer):
             channels: of a window, side by side in B; for channel attention.
         """
         tokens = self.residual(tokens, self.attention_norm, lambda own: self.attention(own, own, seen))
-        tokens = self.across_channels(tokens, seen, channels)
+        if (across := self.channel_attention) is not None:
+            tokens = self.residual(
+                tokens,
+                self.channel_norm,
+                lambda own: attend_across_channels(across, own, seen, channels),
+            )
         return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
 
 
-class DecoderLayer(Layer):
+class DecoderLayer(nn.Module):
     """Self-attention over the horizon, channel attention if any, cross-attention, feed-forward."""
 
     def __init__(self, config: ModelPlan):
-        causal = config.decoder_mask == "causal"
-        super().__init__(config, causal_attention if causal else full_attention, True)
+        super().__init__()
+        width, heads, apart = config.width, config.heads, config.channel_attention
+        kernel = causal_attention if config.decoder_mask == "causal" else full_attention
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = MultiHeadAttention(width, heads, kernel)
+        self.channel_norm = nn.LayerNorm(width) if apart else None
+        self.channel_attention = MultiHeadAttention(width, heads) if apart else None
+        self.cross_norm = nn.LayerNorm(width)
+        self.cross = MultiHeadAttention(width, heads)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(config)
+        self.residual = Residual(config)
 
     def forward(
         self,
@@ -170,7 +167,12 @@ class DecoderLayer(Layer):
             return self.cross(own, memory.tokens, memory.seen)
 
         tokens = self.residual(tokens, self.attention_norm, attend)
-        tokens = self.across_channels(tokens, shown, channels)
+        if (across := self.channel_attention) is not None:
+            tokens = self.residual(
+                tokens,
+                self.channel_norm,
+                lambda own: attend_across_channels(across, own, shown, channels),
+            )
         tokens = self.residual(tokens, self.cross_norm, cross_attend)
         return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
 

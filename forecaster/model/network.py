@@ -35,56 +35,17 @@ Choose = Callable[[Tensor, Scale, int], Tensor]
 """(raw [B, T, C, P], scale, first lead) → the next values [B, T, C] of each path, data units."""
 
 
-class PatchEncoder(nn.Module):
-    """The embedding and the encoder, which networks of forecasts and of labels share."""
+class Network(nn.Module):
+    """Patch encoder, causal decoder, and a head that makes distributions."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
         super().__init__()
         self.config, self.shape = config, shape
+        self.scaler = ContextScaler(shape.channels, config.scale_length)
         self.embedding = Embedding(config, shape)
         tokens = self.embedding.context_tokens
         self.encoder = nn.ModuleList(EncoderLayer(config, tokens) for _ in range(config.encoder_layers))
         self.encoder_norm = nn.LayerNorm(config.width)
-
-    def encode_context(
-        self, inputs: Inputs, scale: Scale
-    ) -> tuple[Float[Tensor, "BC M D"], Bool[Tensor, "BC M"], Float[Tensor, "BC 1 D"]]:
-        """Returns encoded tokens, where one holds an observation, and the embedding of series and channel."""
-        embedding = self.embedding
-        tokens, seen = embedding.embed_context(inputs, scale)
-        static = embedding.embed_static(inputs)
-        channels = inputs.context.shape[2] + len(embedding.context_covariates)
-        tokens = embedding.dropout(tokens + static)
-        for layer in self.encoder:
-            tokens = layer(tokens, seen, channels)
-        return self.encoder_norm(tokens), seen, static
-
-    def initialise(self) -> None:
-        """Draws the weights."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=0.1)
-                with torch.no_grad():
-                    module.weight[0] = 0  # unknown: adds nothing
-        embedding = self.embedding
-        if embedding.horizon_token is not None:
-            nn.init.normal_(embedding.horizon_token, std=0.02)
-        if embedding.values is not None:
-            nn.init.normal_(embedding.values.weight, std=self.config.width**-0.5)
-        if embedding.time.learned is not None:
-            nn.init.normal_(embedding.time.learned, std=0.02)
-
-
-class Network(PatchEncoder):
-    """Patch encoder, causal decoder, and a head that makes distributions."""
-
-    def __init__(self, config: ModelPlan, shape: Shape):
-        super().__init__(config, shape)
-        self.scaler = ContextScaler(shape.channels, config.scale_length)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.decoder_norm = nn.LayerNorm(config.width)
         self.head = make_head(config)
@@ -97,7 +58,7 @@ class Network(PatchEncoder):
             self.settled: tuple[float, float] | None = None
             """Smallest and largest network weight where they may not be read from the tensor: in a graph."""
         if not self.output.weight.is_meta:  # counting parameters needs no values
-            self.initialise()
+            initialise(self)
             # The first forecast is the context's own mean and spread, whatever the tokens.
             nn.init.zeros_(self.output.weight)
             with torch.no_grad():
@@ -185,13 +146,17 @@ class Network(PatchEncoder):
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""
-        scale, targets = self.scale(inputs), inputs.context.shape[2]
-        channels = targets + len(self.embedding.context_covariates)
+        embedding, scale, targets = self.embedding, self.scale(inputs), inputs.context.shape[2]
+        tokens, seen = embedding.embed_context(inputs, scale)
+        static = embedding.embed_static(inputs)
+        channels = targets + len(embedding.context_covariates)
+        tokens = embedding.dropout(tokens + static)
+        for layer in self.encoder:
+            tokens = layer(tokens, seen, channels)
         # Covariates known only up to the cutoff have no channel in the horizon.
-        kept = targets + len(self.embedding.horizon_covariates)
-        encoded = self.encode_context(inputs, scale)
-        tokens, seen, static = (keep_channels(part, channels, kept) for part in encoded)
-        return Memory(tokens, seen, static, scale)
+        kept = targets + len(embedding.horizon_covariates)
+        encoded = self.encoder_norm(tokens), seen, static
+        return Memory(*(keep_channels(part, channels, kept) for part in encoded), scale)
 
     def decode(
         self, memory: Memory, inputs: Inputs, previous: Float[Tensor, "B T C"] | None = None
@@ -252,3 +217,24 @@ class Network(PatchEncoder):
         raw = self.output(self.decoder_norm(keep_channels(tokens, channels, targets)))
         raw = raw.unflatten(-1, (self.config.decoder_patch, -1)).flatten(1, 2)
         return raw.unflatten(0, (-1, targets)).transpose(1, 2)
+
+
+def initialise(network: nn.Module) -> None:
+    """Draws the weights of a network with an `Embedding`, in place."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=0.1)
+            with torch.no_grad():
+                module.weight[0] = 0  # unknown: adds nothing
+    embedding = network.embedding
+    assert isinstance(embedding, Embedding)
+    if embedding.horizon_token is not None:
+        nn.init.normal_(embedding.horizon_token, std=0.02)
+    if embedding.values is not None:
+        nn.init.normal_(embedding.values.weight, std=embedding.config.width**-0.5)
+    if embedding.time.learned is not None:
+        nn.init.normal_(embedding.time.learned, std=0.02)

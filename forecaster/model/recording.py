@@ -16,7 +16,7 @@ from torch import Tensor
 
 from forecaster.model.attention import MultiHeadAttention
 from forecaster.model.embedding import previous_values
-from forecaster.model.layers import DecoderLayer, Layer
+from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.network import Network
 from forecaster.windows.batch import Inputs
 
@@ -65,7 +65,7 @@ def _attentions(network: Network) -> Iterator[tuple[MultiHeadAttention, str, int
     """Yields every attention with its part and layer, in the order of the forward pass."""
     for stack, name in ((network.encoder, "encoder"), (network.decoder, "decoder")):
         for number, layer in enumerate(stack, start=1):
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
             yield layer.attention, name, number
             if layer.channel_attention is not None:
                 yield layer.channel_attention, f"{name} channels", number
