@@ -191,8 +191,8 @@ class _Choice:
             if not model.linear_calendar:
                 kept = kept[(kept < lookback) | (kept >= lookback + linear.calendar)]
                 own = own._replace(gram=own.gram[:, kept][:, :, kept], cross=own.cross[:, kept])
-            free = [ridge.solution(linear, own, alphas)]
-            (found,) = ridge.with_periodic([lookback], free, [own], alphas, model.linear_period)
+            free = ridge.solution(linear, own, alphas)
+            found = ridge.with_periodic(free, own, alphas, lookback, model.linear_period)
             maps.append(found.new_zeros(len(found), sums.gram.shape[1], found.shape[2]))
             maps[-1][:, kept] = found
         return maps

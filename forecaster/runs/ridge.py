@@ -64,12 +64,12 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
                 fold: [solution(linear, one, alphas) for one in own] for fold, own in sums.items()
             }
             solved[FOLDS] = _refined(windows, sums[FOLDS], solved[FOLDS], alphas)
-            maps = [
-                with_periodic(linear.lookbacks, solved[fold], sums[fold], alphas, linear.period)
-                for fold in range(FOLDS + 1)
-            ]
-            together = [torch.stack(own) for own in zip(*maps, strict=True)]
-            held_out.append(HeldOut(windows.begin, windows.quarter, together))
+            maps = []
+            for n, lookback in enumerate(linear.lookbacks):
+                each = ((solved[fold][n], sums[fold][n]) for fold in range(FOLDS + 1))
+                own = [with_periodic(*one, alphas, lookback, linear.period) for one in each]
+                maps.append(torch.stack(own))
+            held_out.append(HeldOut(windows.begin, windows.quarter, maps))
         linear.held_out, linear.step = held_out, panel.calendar.step
         for number, kept in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
@@ -374,29 +374,16 @@ def _dot(one: Tensor, other: Tensor) -> Tensor:
 
 
 def with_periodic(
-    lookbacks: Sequence[int],
-    maps: Sequence[Tensor],
-    sums: Sequence[Equations],
-    alphas: Tensor,
-    period: int | None,
-) -> list[Tensor]:
-    """The maps, float32, each averaged with one that reads whole cycles back, where there is one.
+    free: Tensor, sums: Equations, alphas: Tensor, lookback: int, period: int | None
+) -> Tensor:
+    """The map, float32, averaged with one that reads whole cycles back, where there is one.
 
     A lead of the latter reads the values at its own place in the cycles before it, and all leads of a
     cycle share their weights: a few dozen in the place of hundreds of thousands, so that its errors
     differ from those of a free map (Lin et al., "SparseTSF", 2024).
     """
-    found = []
-    for lookback, free, own in zip(lookbacks, maps, sums, strict=True):
-        both = free
-        if period is not None and period <= lookback:
-            both = (free + _periodic(lookback, own, alphas, period)) / 2
-        found.append(both.float())
-    return found
-
-
-def _periodic(lookback: int, sums: Equations, alphas: Tensor, period: int) -> Tensor:
-    """[P, F, H] the map that reads whole cycles back."""
+    if period is None or period > lookback:
+        return free.float()
     found, cycles = torch.zeros_like(sums.cross), lookback // period
     oldest = lookback - cycles * period
     right = sums.filled(sums.cross)
@@ -411,7 +398,7 @@ def _periodic(lookback: int, sums: Equations, alphas: Tensor, period: int) -> Te
         held = gram + (penalty + least)[:, None, None] * torch.eye(cycles, dtype=gram.dtype)
         shared = torch.cholesky_solve(cross[..., None], torch.linalg.cholesky(held))[..., 0]
         found[:, reads, leads[:, None]] = shared[:, None]
-    return found
+    return ((free + found) / 2).float()
 
 
 def held_out(
