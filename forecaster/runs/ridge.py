@@ -200,11 +200,10 @@ def _recent(panel: Panel, index: WindowIndex, span: int) -> WindowIndex:
     own = index.count > 0
     if not own.any():
         return index
-    last = int(panel.time[index.first[own] + (index.count[own] - 1) * index.stride].max())
-    begin = panel.rows_until(int(last - span * panel.calendar.step))
+    last = index.first + (index.count - 1) * index.stride
+    begin = panel.rows_until(int(panel.time[last[own]].max() - span * panel.calendar.step))
     late = np.maximum(0, -(-(begin - index.first) // index.stride))
-    count = np.maximum(0, index.count - late)
-    return WindowIndex(index.first + late * index.stride, count, index.stride, index.channels)
+    return index.between(index.first + late * index.stride, last)
 
 
 # Normal equations
