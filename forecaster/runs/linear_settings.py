@@ -97,12 +97,10 @@ class _Choice:
         )
         # The sums of the widest maps hold those of all others.
         self._network = bare_network(panel, widest, split)
-        linear = ridge.linear_of(self._network)
-        assert linear is not None
-        self._linear = linear
         self._windows: dict[int | None, ridge.RidgeWindows] = {}
         self._sums: dict[int | None, dict[int, list[ridge.Equations]]] = {}
         self._add_span(None)
+        self._linear = self._windows[None].linear
         self._reference: Tensor | None = None
 
     def made(self) -> Plan:

@@ -47,9 +47,9 @@ Maps = Mapping[int, Sequence[Tensor]]
 
 def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex) -> None:
     """Solves the linear maps of a network over training windows, in place; its scales are learned."""
-    linear = linear_of(network)
-    if linear is None:
+    if network.experts is None or network.experts.linear is None:
         return
+    linear = network.experts.linear
     alphas = lead_alphas(plan.model, linear.horizon)
     # The longest span first: it settles how much the others are shrunk.
     lengths = sorted(plan.model.linear_spans or (None,), key=lambda n: -(n or 1 << 62))
@@ -75,11 +75,6 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
             # Maps of several spans read the same features: their mean is one map.
             every = torch.stack([own.maps[number] for own in held_out]).mean(dim=0)
             kept.copy_(every[[FOLDS - 1, FOLDS]])
-
-
-def linear_of(network: Network) -> LinearForecast | None:
-    """Returns the linear forecast of a network; None where it is not among the experts."""
-    return None if network.experts is None else network.experts.linear
 
 
 def lead_alphas(model: ModelPlan, horizon: int) -> Tensor:
@@ -121,10 +116,9 @@ class RidgeWindows:
         most_rows: int,
         span: int | None,
     ):
-        linear = linear_of(network)
-        assert linear is not None
+        assert network.experts is not None and network.experts.linear is not None
         index = index if span is None else _recent(panel, index, span)
-        self.network, self.linear = network, linear
+        self.network, self.linear = network, network.experts.linear
         self._store, self._time, self._index = training_store(panel, plan), panel.time, index
         together = 1 if index.channels == panel.n_channels else panel.n_channels
         self._numbers = even_draw(len(index), most_rows // together)
