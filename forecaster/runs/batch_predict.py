@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -145,18 +145,24 @@ def predict_to(
             records, before = [PartRecord("", *counts_of(one), rows.height, "")], 0
         else:
             claim()
-
-            def make(todo: list[int]) -> Iterator[tuple[int, PartRecord]]:
-                if not todo or (engine is None and len(names) == 1):
-                    predict = prediction(artifact, window, names[0])
-                    return ((block, write_part(predict, panel, block, job)) for block in todo)
-                shared = _shared(artifact, source, whole, store, folder, job)
-                return engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
-
             blocks = range(number - 1, job.n_blocks, of)
             common = terms(artifact, panel, window, names[0])
             partitions = Partitions(folder, job.n_blocks)
-            records, before = _made(partitions, common, job, blocks, make, progress)
+            finished = partitions.begin(common, blocks)
+            before, todo = len(finished), [block for block in blocks if block not in finished]
+            made: Iterator[tuple[int, PartRecord]]
+            if not todo or (engine is None and len(names) == 1):
+                predict = prediction(artifact, window, names[0])
+                made = ((block, write_part(predict, panel, block, job)) for block in todo)
+            else:
+                shared = _shared(artifact, source, whole, store, folder, job)
+                made = engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
+            total = sum(stop - start for start, stop in map(job.series_of, blocks))
+            for block, record in made:
+                finished[block] = record
+                if progress is not None:
+                    progress(sum(own.series for own in finished.values()), total)
+            records = [finished[block] for block in blocks]
             if len(records) == job.n_blocks and shard is None:
                 if parts:
                     partitions.leave(common, records)
@@ -172,25 +178,6 @@ def predict_to(
         findings=tuple(found),
         first=lambda: prediction(artifact, window)(panel.some(panel.numbers()[:PANELS])),
     )
-
-
-def _made(
-    partitions: Partitions,
-    common: Mapping[str, Any],
-    job: PartitionJob,
-    blocks: range,
-    make: Callable[[list[int]], Iterator[tuple[int, PartRecord]]],
-    progress: Progress | None,
-) -> tuple[list[PartRecord], int]:
-    """Makes the missing parts of some blocks; returns all their records, and how many existed."""
-    records = partitions.begin(common, blocks)
-    before = len(records)
-    total = sum(stop - start for start, stop in map(job.series_of, blocks))
-    for block, record in make([block for block in blocks if block not in records]):
-        records[block] = record
-        if progress is not None:
-            progress(sum(own.series for own in records.values()), total)
-    return [records[block] for block in blocks], before
 
 
 def _device_names(count: int | None) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -190,13 +191,11 @@ class Checkpointing(pl.Callback):
         self, trainer: pl.Trainer, learner: pl.LightningModule, batch: Any, batch_index: int
     ) -> None:
         """Saves when a checkpoint is due, and stops after a signal."""
-        together = trainer.world_size > 1
-        if together and trainer.global_step % _AGREE_EVERY:
+        if trainer.world_size > 1 and trainer.global_step % _AGREE_EVERY:
             return
-        due, stops = self._is_due(trainer.global_step), self._signals.received is not None
-        if together:
-            due = trainer.strategy.reduce_boolean_decision(due, all=False)
-            stops = trainer.strategy.reduce_boolean_decision(stops, all=False)
+        of_any_rank = partial(trainer.strategy.reduce_boolean_decision, all=False)
+        due = of_any_rank(self._is_due(trainer.global_step))
+        stops = of_any_rank(self._signals.received is not None)
         if due or stops:
             self._save(trainer)
         if stops:

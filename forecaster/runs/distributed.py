@@ -183,18 +183,8 @@ def only_rank_zero_prints(distributed: DistributedContext) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class RankSetup:
-    """What a started rank receives first; the panel lies in a store that all ranks map."""
-
-    config: Plan
-    store: Path
-    checkpoints: tuple[Path, str, int | None] | None
-    """Folder, identity and interval of the checkpoints, if any."""
-
-
-@dataclass(frozen=True)
 class Training:
-    """What a started rank receives next, once per training."""
+    """What a started rank receives for each training."""
 
     learner: Learner
     split: Split
@@ -222,12 +212,9 @@ def launch_ranks(
         tempfile.TemporaryDirectory(prefix="forecaster-") as scratch,
         environment(_environment(distributed)),
     ):
-        setup = RankSetup(
-            config,
-            Path(scratch) / "panel",
-            checkpoints and (checkpoints.folder, checkpoints.identity, checkpoints.every),
-        )
-        write_store(panel, setup.store, config.data)
+        # The panel lies in a store that all ranks map.
+        write_store(panel, store := Path(scratch) / "panel", config.data)
+        files = checkpoints and (checkpoints.folder, checkpoints.identity, checkpoints.every)
         size, done = distributed.world_size, threading.Event()
         ranks = [
             Child(
@@ -238,12 +225,12 @@ def launch_ranks(
             for rank in range(1, size)
         ]
 
-        def send(message: RankSetup | Training) -> None:
+        def send(message: object) -> None:
             for rank in ranks:
                 rank.send(message)
 
         try:
-            send(setup)
+            send((config, store, files))
             for rank in ranks:
                 try:
                     rank.receive()

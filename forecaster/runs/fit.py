@@ -229,8 +229,7 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
         return artifact
     levels = artifact.plan.model.quantile_levels
-    series, cutoff = _calibration_cutoffs(split, artifact.horizon * panel.n_channels * len(levels))
-    found = calibrate(_calibration_set(artifact, panel, series, cutoff), levels)
+    found = calibrate(_calibration_set(artifact, panel, split), levels)
     factors = torch.from_numpy(found.factors) if found.strength else None
     metrics = {
         "cutoffs": found.windows,
@@ -300,8 +299,7 @@ def _validate(
     artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
 ) -> dict[str, Any]:
     """Scores of the validation windows: the model, its linear expert and cheap baselines."""
-    found, _, cutoffs = split.validation.locate(split.validation_windows)
-    series, cutoff = np.unique(np.stack([found, cutoffs]), axis=1)
+    series, cutoff = _cutoffs(split, split.validation_windows)
     models = {MODEL: artifact}
     linear = artifact.ensemble.experts_only("linear")
     if linear is not None:
@@ -325,18 +323,19 @@ def _validate(
     return {"windows": len(series), "cutoffs": digest, "cells": backtest.scored, "scores": scores}
 
 
-def _calibration_cutoffs(split: Split, cells: int) -> tuple[Int64, Int64]:
-    """Series and row of the calibration cutoffs, each once; thinned where cells are many."""
-    series, _, cutoff = split.validation.locate(split.calibration_windows)
-    unique = np.unique(np.stack([series, cutoff]), axis=1)
-    most = max(10, _CALIBRATION_CELLS // cells)
-    if unique.shape[1] > most:
-        unique = unique[:, np.linspace(0, unique.shape[1] - 1, most).round().astype(np.int64)]
-    return unique[0], unique[1]
+def _cutoffs(split: Split, numbers: Int64) -> Int64:
+    """[2, n] series and row of the cutoffs of validation windows, each once."""
+    series, _, cutoff = split.validation.locate(numbers)
+    return np.unique(np.stack([series, cutoff]), axis=1)
 
 
-def _calibration_set(artifact: Artifact, panel: Panel, series: Int64, cutoff: Int64) -> CalibrationSet:
-    """Uncalibrated quantiles and the truth at cutoffs, in scaled units."""
+def _calibration_set(artifact: Artifact, panel: Panel, split: Split) -> CalibrationSet:
+    """Uncalibrated quantiles and the truth at calibration cutoffs, fewer where cells are many, in scaled units."""
+    found, levels = _cutoffs(split, split.calibration_windows), artifact.plan.model.quantile_levels
+    most = max(10, _CALIBRATION_CELLS // (artifact.horizon * panel.n_channels * len(levels)))
+    if found.shape[1] > most:
+        found = found[:, np.linspace(0, found.shape[1] - 1, most).round().astype(np.int64)]
+    series, cutoff = found
     bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
     predictor = Predictor(replace(artifact, ensemble=bare))
     quantiles = predictor.quantiles(panel, series, cutoff)

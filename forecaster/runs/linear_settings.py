@@ -97,12 +97,10 @@ class _Choice:
         )
         # The sums of the widest maps hold those of all others.
         self._network = bare_network(panel, widest, split)
-        linear = ridge.linear_of(self._network)
-        assert linear is not None
-        self._linear = linear
         self._windows: dict[int | None, ridge.RidgeWindows] = {}
         self._sums: dict[int | None, dict[int, list[ridge.Equations]]] = {}
         self._add_span(None)
+        self._linear = self._windows[None].linear
         self._reference: Tensor | None = None
 
     def made(self) -> Plan:
@@ -191,8 +189,8 @@ class _Choice:
             if not model.linear_calendar:
                 kept = kept[(kept < lookback) | (kept >= lookback + linear.calendar)]
                 own = own._replace(gram=own.gram[:, kept][:, :, kept], cross=own.cross[:, kept])
-            free = [ridge.solution(linear, own, alphas)]
-            (found,) = ridge.with_periodic([lookback], free, [own], alphas, model.linear_period)
+            free = ridge.solution(linear, own, alphas)
+            found = ridge.with_periodic(free, own, alphas, lookback, model.linear_period)
             maps.append(found.new_zeros(len(found), sums.gram.shape[1], found.shape[2]))
             maps[-1][:, kept] = found
         return maps

@@ -38,7 +38,6 @@ from forecaster.runs.moments import learn_scales
 from forecaster.runs.pool import solve_experts
 from forecaster.runs.train import TrainingContext, train
 from forecaster.runs.warm_start import Start, started_shape, take_weights
-from forecaster.windows.batch import Batch
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split, split_panel
@@ -430,24 +429,18 @@ def _validation_numbers(network: Network, split: Split) -> Int64:
     return split.validation_windows[:: -(-len(split.validation_windows) // most)]
 
 
+@torch.no_grad()
 def _scored(
     network: Network, store: WindowStore, split: Split, weight: float | None = None
 ) -> Iterator[tuple[Float[Tensor, "B H C"], Float[Tensor, "B H C Q"], Int[Tensor, "B C"]]]:
-    """Yields truth, quantiles and channels of validation windows in scaled units; `weight` None = as it is."""
+    """Yields truth, quantiles and channels of validation windows in scaled units.
+
+    `weight` is put into the network before each batch; None = its own.
+    """
     numbers = _validation_numbers(network, split)
     for batch in WindowSequence(store, split.validation, numbers, _BATCH):
-        yield _cells(network, batch, weight)
-
-
-@torch.no_grad()
-def _cells(network: Network, batch: Batch, weight: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    inputs = batch.inputs
-    if weight is None:
-        quantiles = network(inputs)
-    else:
-        before = network.network_weight.clone()
-        network.network_weight.fill_(weight)
-        quantiles = network(inputs)
-        network.network_weight.copy_(before)
-    scale = network.scale(inputs)
-    return scale.apply(batch.target), scale.apply(quantiles), inputs.channel
+        if weight is not None:
+            network.network_weight.fill_(weight)
+        scale = network.scale(batch.inputs)
+        quantiles = network(batch.inputs)
+        yield scale.apply(batch.target), scale.apply(quantiles), batch.inputs.channel

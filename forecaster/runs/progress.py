@@ -8,7 +8,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers.logger import Logger
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
@@ -21,7 +20,10 @@ _QUIET_SECONDS = 10.0
 
 
 class BufferedLogger(Logger):
-    """Sends curves to an MLflow run every few seconds; a call per point doubles a small fit."""
+    """Sends curves to an MLflow run every few seconds; a call per point doubles a small fit.
+
+    Rank 0 alone has one.
+    """
 
     def __init__(self, run: TrackedRun):
         super().__init__()
@@ -39,11 +41,9 @@ class BufferedLogger(Logger):
         """Id of the run."""
         return self._run.run_id
 
-    @rank_zero_only
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """Does nothing: the resolved config is logged once, with the artifact."""
 
-    @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         """Buffers points, and sends them when there are many or some time has passed."""
         now = int(time.time() * 1000)
@@ -52,7 +52,6 @@ class BufferedLogger(Logger):
         if waited > _FLUSH_SECONDS or len(self._points) >= _FLUSH_POINTS:
             self._flush()
 
-    @rank_zero_only
     def finalize(self, status: str) -> None:
         """Sends the rest."""
         self._flush()

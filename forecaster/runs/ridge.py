@@ -47,9 +47,9 @@ Maps = Mapping[int, Sequence[Tensor]]
 
 def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex) -> None:
     """Solves the linear maps of a network over training windows, in place; its scales are learned."""
-    linear = linear_of(network)
-    if linear is None:
+    if network.experts is None or network.experts.linear is None:
         return
+    linear = network.experts.linear
     alphas = lead_alphas(plan.model, linear.horizon)
     # The longest span first: it settles how much the others are shrunk.
     lengths = sorted(plan.model.linear_spans or (None,), key=lambda n: -(n or 1 << 62))
@@ -64,22 +64,17 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
                 fold: [solution(linear, one, alphas) for one in own] for fold, own in sums.items()
             }
             solved[FOLDS] = _refined(windows, sums[FOLDS], solved[FOLDS], alphas)
-            maps = [
-                with_periodic(linear.lookbacks, solved[fold], sums[fold], alphas, linear.period)
-                for fold in range(FOLDS + 1)
-            ]
-            together = [torch.stack(own) for own in zip(*maps, strict=True)]
-            held_out.append(HeldOut(windows.begin, windows.quarter, together))
+            maps = []
+            for n, lookback in enumerate(linear.lookbacks):
+                each = ((solved[fold][n], sums[fold][n]) for fold in range(FOLDS + 1))
+                own = [with_periodic(*one, alphas, lookback, linear.period) for one in each]
+                maps.append(torch.stack(own))
+            held_out.append(HeldOut(windows.begin, windows.quarter, maps))
         linear.held_out, linear.step = held_out, panel.calendar.step
         for number, kept in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
             every = torch.stack([own.maps[number] for own in held_out]).mean(dim=0)
             kept.copy_(every[[FOLDS - 1, FOLDS]])
-
-
-def linear_of(network: Network) -> LinearForecast | None:
-    """Returns the linear forecast of a network; None where it is not among the experts."""
-    return None if network.experts is None else network.experts.linear
 
 
 def lead_alphas(model: ModelPlan, horizon: int) -> Tensor:
@@ -121,10 +116,9 @@ class RidgeWindows:
         most_rows: int,
         span: int | None,
     ):
-        linear = linear_of(network)
-        assert linear is not None
+        assert network.experts is not None and network.experts.linear is not None
         index = index if span is None else _recent(panel, index, span)
-        self.network, self.linear = network, linear
+        self.network, self.linear = network, network.experts.linear
         self._store, self._time, self._index = training_store(panel, plan), panel.time, index
         together = 1 if index.channels == panel.n_channels else panel.n_channels
         self._numbers = even_draw(len(index), most_rows // together)
@@ -200,11 +194,10 @@ def _recent(panel: Panel, index: WindowIndex, span: int) -> WindowIndex:
     own = index.count > 0
     if not own.any():
         return index
-    last = int(panel.time[index.first[own] + (index.count[own] - 1) * index.stride].max())
-    begin = panel.rows_until(int(last - span * panel.calendar.step))
+    last = index.first + (index.count - 1) * index.stride
+    begin = panel.rows_until(int(panel.time[last[own]].max() - span * panel.calendar.step))
     late = np.maximum(0, -(-(begin - index.first) // index.stride))
-    count = np.maximum(0, index.count - late)
-    return WindowIndex(index.first + late * index.stride, count, index.stride, index.channels)
+    return index.between(index.first + late * index.stride, last)
 
 
 # Normal equations
@@ -374,29 +367,16 @@ def _dot(one: Tensor, other: Tensor) -> Tensor:
 
 
 def with_periodic(
-    lookbacks: Sequence[int],
-    maps: Sequence[Tensor],
-    sums: Sequence[Equations],
-    alphas: Tensor,
-    period: int | None,
-) -> list[Tensor]:
-    """The maps, float32, each averaged with one that reads whole cycles back, where there is one.
+    free: Tensor, sums: Equations, alphas: Tensor, lookback: int, period: int | None
+) -> Tensor:
+    """The map, float32, averaged with one that reads whole cycles back, where there is one.
 
     A lead of the latter reads the values at its own place in the cycles before it, and all leads of a
     cycle share their weights: a few dozen in the place of hundreds of thousands, so that its errors
     differ from those of a free map (Lin et al., "SparseTSF", 2024).
     """
-    found = []
-    for lookback, free, own in zip(lookbacks, maps, sums, strict=True):
-        both = free
-        if period is not None and period <= lookback:
-            both = (free + _periodic(lookback, own, alphas, period)) / 2
-        found.append(both.float())
-    return found
-
-
-def _periodic(lookback: int, sums: Equations, alphas: Tensor, period: int) -> Tensor:
-    """[P, F, H] the map that reads whole cycles back."""
+    if period is None or period > lookback:
+        return free.float()
     found, cycles = torch.zeros_like(sums.cross), lookback // period
     oldest = lookback - cycles * period
     right = sums.filled(sums.cross)
@@ -411,7 +391,7 @@ def _periodic(lookback: int, sums: Equations, alphas: Tensor, period: int) -> Te
         held = gram + (penalty + least)[:, None, None] * torch.eye(cycles, dtype=gram.dtype)
         shared = torch.cholesky_solve(cross[..., None], torch.linalg.cholesky(held))[..., 0]
         found[:, reads, leads[:, None]] = shared[:, None]
-    return found
+    return ((free + found) / 2).float()
 
 
 def held_out(

@@ -25,7 +25,6 @@ from forecaster.runs.checkpoints import Checkpointing, Checkpoints
 from forecaster.runs.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
-    RankSetup,
     Training,
     find_distributed_context,
     process_group,
@@ -130,10 +129,10 @@ def train(
 
 def train_rank(parent: Parent) -> None:
     """Trains along as one of the ranks that `launch_ranks` started; writes no file but checkpoints."""
-    setup: RankSetup = parent.receive()
+    config, folder, checkpoints = parent.receive()
     distributed = find_distributed_context(None, None)
-    store = training_store(open_store(setup.store), setup.config)
-    files = setup.checkpoints and Checkpoints(*setup.checkpoints)
+    store = training_store(open_store(folder), config)
+    files = checkpoints and Checkpoints(*checkpoints)
     parent.send("ready")
     with spare_threads(distributed.devices), process_group(distributed):
         while True:

@@ -86,6 +86,7 @@ def run_search(
         FitError: three consecutive trials failed alike, or none finished.
     """
     from forecaster.panel.audit import audit_panel
+    from forecaster.runs.pipeline import run_fit
     from forecaster.runs.tune.trial import evaluator_of
 
     found = audit_panel(panel, plan.config.horizon, plan.config.target)
@@ -119,7 +120,16 @@ def run_search(
     if not fits and out is None and register is None:
         console.print_line(f"fit it: {outcome.fit_command(best)}")
         return outcome, None
-    return outcome, _fit_best(panel, outcome, out, register, console, command)
+    config = outcome.config(outcome.best)
+    console.rule(f"fit with trial {outcome.best.number}", align="left")
+    name = plan.study if out is None else None
+    artifact = run_fit(panel, config, out, console, introduced=True, command=command, name=name)
+    if register is not None:
+        from forecaster.runs.registry import publish
+
+        published = publish(artifact, register, config.tracking)
+        console.print_line(f"registered {published.address}: {published.sentence}")
+    return outcome, artifact
 
 
 def run_trials(
@@ -371,26 +381,3 @@ def _readable(plan: SweepPlan, panel: Panel) -> Iterator[SweepPlan]:
         store = Path(scratch) / panel.name
         write_store(panel, store, plan.config.data)
         yield replace(plan, source=str(store), future=None, covariates=None)
-
-
-def _fit_best(
-    panel: Panel,
-    outcome: Outcome,
-    out: Path | None,
-    register: str | None,
-    console: Screen,
-    command: str,
-) -> Artifact:
-    """Fits the best settings to all rows; saves and registers the model."""
-    from forecaster.runs.pipeline import run_fit
-
-    config = outcome.config(outcome.best)
-    console.rule(f"fit with trial {outcome.best.number}", align="left")
-    name = outcome.plan.study if out is None else None
-    artifact = run_fit(panel, config, out, console, introduced=True, command=command, name=name)
-    if register is not None:
-        from forecaster.runs.registry import publish
-
-        published = publish(artifact, register, config.tracking)
-        console.print_line(f"registered {published.address}: {published.sentence}")
-    return artifact
