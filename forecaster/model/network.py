@@ -156,7 +156,8 @@ class Network(nn.Module):
         # Covariates known only up to the cutoff have no channel in the horizon.
         kept = targets + len(embedding.horizon_covariates)
         encoded = self.encoder_norm(tokens), seen, static
-        return Memory(*(keep_channels(part, channels, kept) for part in encoded), scale)
+        tokens, seen, static = (keep_channels(part, channels, kept) for part in encoded)
+        return Memory(tokens, seen, static, scale)
 
     def decode(
         self, memory: Memory, inputs: Inputs, previous: Float[Tensor, "B T C"] | None = None

@@ -201,7 +201,8 @@ def _widths(rows: _Rows, experts: Experts, steps: float) -> Tensor:
     # Empirical Bayes: a mean of seasons whose distances vary as much as those of a normal distribution.
     noise = (math.pi / 2 - 1) / seasons
     differ = (of_phase.square().mean(dim=1, keepdim=True) - noise).clamp(min=0)
-    return of_channel * (1 + differ / (differ + noise) * of_phase)
+    # The root: what is quiet on training rows may not stay so.
+    return of_channel * (1 + differ / (differ + noise) * of_phase).sqrt()
 
 
 def _move_offsets(
