@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import polars as pl
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from jaxtyping import install_import_hook
 from matplotlib.figure import Figure
 
 TESTS = Path(__file__).parent
@@ -29,8 +29,9 @@ settings.load_profile("house")
 # A runner in the background hands an ignored Ctrl-C down; tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Before anything imports the model: every axis name in its signatures now holds, or a test fails.
-install_import_hook("forecaster.model", "beartype.beartype")
+# Before anything imports the model: every axis name in its signatures holds, or a test fails. Checked
+# where `pytest_runtest_setup` says so: a fit takes half as long again with it.
+jaxtyping.install_import_hook("forecaster.model", "beartype.beartype")
 # On tensors this small a second thread costs more than it gives.
 torch.set_num_threads(1)
 
@@ -128,6 +129,13 @@ CONTRACT = (
     "test_promises.py",
     "test_readme.py",
 )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Checks shapes in tests of the model, of its golden artifact, and in slow proofs."""
+    checked = {TESTS / "model", TESTS / "golden"} & {*item.path.parents}
+    off = not checked and item.get_closest_marker("slow") is None
+    jaxtyping.config.update("jaxtyping_disable", off)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

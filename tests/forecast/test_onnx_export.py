@@ -42,8 +42,6 @@ RICH = {"targets": 2, "past": 1, "known": 1, "categories": True, "static": True,
 def unchecked():
     """Turns shape checks off: torch traces the network with symbols, not numbers."""
     jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture
