@@ -291,7 +291,6 @@ def peer_tallies(
     spent = pl.read_csv(folder / "seconds.csv")
     cells = ends.join(pl.DataFrame({"lead": range(1, horizon + 1)}), how="cross")
     shape = (len(series), channels, horizon, len(levels))
-    assert made.scales is not None
     tallies = {}
     for model, seconds in zip(spent["model"], spent["seconds"], strict=True):
         own = cells.join(found.filter(model=model), on=cells.columns, how="left", maintain_order="left")
