@@ -171,17 +171,15 @@ class ReportData:
         key, error = key[real], self.first.ravel()[real]
         if len(self.cutoffs) < _MIN_PAIRS or len(key) < _MIN_PAIRS:
             return np.empty(0), np.nan
-        order = np.argsort(key, kind="stable")
-        key, error = key[order], error[order] - error.mean()
+        error = error - error.mean()
         found: list[float] = []
         pairs = 0
         for lag in range(1, min(_MAX_LAGS, len(self.cutoffs) // 2) + 1):
-            place = np.minimum(np.searchsorted(key, key + lag), len(key) - 1)
-            met = np.flatnonzero(key[place] == key + lag)
-            if len(met) < _MIN_PAIRS:
+            _, later, earlier = np.intersect1d(key - lag, key, assume_unique=True, return_indices=True)
+            if len(later) < _MIN_PAIRS:
                 break
-            pairs = pairs or len(met)
-            now, then = error[place[met]], error[met]
+            pairs = pairs or len(later)
+            now, then = error[later], error[earlier]
             size = np.sqrt((now**2).sum() * (then**2).sum())
             found.append(float((now * then).sum() / size) if size > 0 else 0.0)
         return np.array(found), 1.96 / np.sqrt(pairs) if pairs else np.nan
