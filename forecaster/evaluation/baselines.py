@@ -14,14 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.error_scales import (
-    BLOCK_CELLS,
-    Floats,
-    Histories,
-    Rows,
-    change_sums,
-    seasonal_sums,
-)
+from forecaster.evaluation.error_scales import BLOCK_CELLS, Floats, Histories, Rows, change_sums
 
 
 def seasonal_naive(
@@ -76,8 +69,8 @@ def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Floats
     last = _find_observed(values, cutoff, indptr[series], 1)
     low, high, span = _values_at(values, first), _values_at(values, last), last - first
     slope = (high - low) / np.maximum(span, 1)
-    squares, count = seasonal_sums(histories, 1, np.square)
-    changes, _ = seasonal_sums(histories, 1, np.positive)
+    squares, count = change_sums(histories, 1, np.square)
+    changes, _ = change_sums(histories, 1, np.positive)
     around = np.maximum(squares - 2 * slope * changes + count * slope**2, 0)
     sigma = np.sqrt(around / np.maximum(count, 1))
     steps = (cutoff[:, None] - last)[:, None] + np.arange(1, horizon + 1)[:, None]

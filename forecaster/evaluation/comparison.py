@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from forecaster.evaluation.baselines import drift, naive, seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
-from forecaster.evaluation.error_scales import Histories, Scales, scales_at
+from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
 from forecaster.evaluation.ets import ets
 from forecaster.evaluation.metrics import Scores, Tally, tally
 from forecaster.panel.panel import Panel
@@ -34,13 +34,11 @@ BASELINES = (*CHEAP_BASELINES, ETS)
 _FORECASTS = 100  # of lead 1, from which the verdict speaks of it
 _NAMED = 3  # rivals with a lower WQL that the verdict names
 
-Quantiles = NDArray[np.float64]
-
 
 class Baselines(NamedTuple):
     """Forecasts of the baselines at some cutoffs."""
 
-    quantiles: dict[str, Quantiles]
+    quantiles: dict[str, Floats]
     """By baseline, [N, H, C, Q] data units; NaN where a channel has no history."""
     scales: Scales
     """Of the same windows."""
@@ -85,11 +83,11 @@ def baselines_at(
 
 
 def tally_models(
-    actual: NDArray[np.float64],
-    quantiles: Mapping[str, Quantiles],
+    actual: Floats,
+    quantiles: Mapping[str, Floats],
     levels: Sequence[float],
     scales: Scales,
-    paths: NDArray[np.float64] | None = None,
+    paths: Floats | None = None,
 ) -> dict[str, Tally]:
     """Each model's tally over the cells that all models forecast.
 
@@ -100,12 +98,17 @@ def tally_models(
         scales: of the windows.
         paths: [N, S, H, C] sample paths of "forecaster", if any.
     """
-    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
-    shared = np.where(everywhere, actual, np.nan)
+    shared = shared_actual(actual, quantiles)
     return {
         name: tally(shared, q, levels, scales, paths if name == MODEL else None)
         for name, q in quantiles.items()
     }
+
+
+def shared_actual(actual: Floats, quantiles: Mapping[str, Floats]) -> Floats:
+    """Returns [N, H, C] the actuals of the cells that all models forecast, else NaN."""
+    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
+    return np.where(everywhere, actual, np.nan)
 
 
 def compare(wql: float, naive: float) -> str:

@@ -81,18 +81,10 @@ def scales_at(histories: Histories, season_length: int) -> Scales:
 def change_sums(
     histories: Histories, season_length: int, size: Callable[[Floats], Floats]
 ) -> tuple[Floats, Rows]:
-    """`seasonal_sums`, with a season of 1 where no pair lies a season apart."""
-    total, count = seasonal_sums(histories, season_length, size)
-    if season_length > 1 and (count == 0).any():
-        shorter, pairs = seasonal_sums(histories, 1, size)
-        total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, pairs)
-    return total, count
+    """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each cutoff: [n, C] each.
 
-
-def seasonal_sums(
-    histories: Histories, season_length: int, size: Callable[[Floats], Floats]
-) -> tuple[Floats, Rows]:
-    """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each cutoff: [n, C] each."""
+    m is the season length, or 1 where no pair lies a season apart.
+    """
     values, cutoff, channels = histories.values, histories.cutoff, histories.values.shape[1]
     total = np.zeros((len(cutoff), channels))
     count = np.zeros((len(cutoff), channels), np.int64)
@@ -116,6 +108,9 @@ def seasonal_sums(
         count[pairs] = counts[at] - counts[bounds[owner]]
         some = history > 0
         total[pairs[some]] = sums[at[some] - 1]
+    if season_length > 1 and (count == 0).any():
+        shorter, fewer = change_sums(histories, 1, size)
+        total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, fewer)
     return total, count
 
 
