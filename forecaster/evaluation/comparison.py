@@ -52,7 +52,7 @@ def baselines_at(
     cutoff: NDArray[np.int64],
     horizon: int,
     levels: Sequence[float],
-    names: Iterable[str] = BASELINES,
+    names: Iterable[str],
 ) -> Baselines:
     """Forecasts of baselines, and the scales, at given cutoffs.
 
