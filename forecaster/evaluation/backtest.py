@@ -315,11 +315,11 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         series, cutoff = windows_of(model)
         actual = np.concatenate([actual_of(one) for one in model])
         rows = panel.rows_until(cutoff, series) - 1
-        beside = baselines_at(panel, series, rows, horizon, levels, baselines)
+        beside, scales, seconds = baselines_at(panel, series, rows, horizon, levels, baselines)
         quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
-        ordered = {MODEL: quantiles.pop(MODEL), **beside.quantiles, **quantiles}
-        tallies = tally_models(actual, ordered, levels, beside.scales, paths)
+        ordered = {MODEL: quantiles.pop(MODEL), **beside, **quantiles}
+        tallies = tally_models(actual, ordered, levels, scales, paths)
         del ordered[MODEL]
         kept: list[tuple[Forecast, Quantiles]] = []
         end = 0
@@ -327,7 +327,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
             own = slice(end, end := end + len(one.series))
             # Sample paths are many times as large as quantiles, and are scored by now.
             kept.append((replace(one, paths=None), {name: q[own] for name, q in ordered.items()}))
-        yield _Part(tallies, beside.scales, kept, beside.seconds)
+        yield _Part(tallies, scales, kept, seconds)
 
 
 def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +34,6 @@ _FORECASTS = 100  # of lead 1, from which the verdict speaks of it
 _NAMED = 3  # rivals with a lower WQL that the verdict names
 
 
-class Baselines(NamedTuple):
-    """Forecasts of the baselines at some cutoffs."""
-
-    quantiles: dict[str, Floats]
-    """By baseline, [N, H, C, Q] data units; NaN where a channel has no history."""
-    scales: Scales
-    """Of the same windows."""
-    seconds: dict[str, float]
-    """By baseline."""
-
-
 def baselines_at(
     panel: Panel,
     series: NDArray[np.int64],
@@ -53,7 +41,7 @@ def baselines_at(
     horizon: int,
     levels: Sequence[float],
     names: Iterable[str],
-) -> Baselines:
+) -> tuple[dict[str, Floats], Scales, dict[str, float]]:
     """Forecasts of baselines, and the scales, at given cutoffs.
 
     Args:
@@ -63,6 +51,10 @@ def baselines_at(
         horizon: leads.
         levels: quantile levels.
         names: of the baselines.
+
+    Returns:
+        By baseline [N, H, C, Q] quantiles, data units, NaN where a channel has no history; the scales of these
+        windows; by baseline seconds.
     """
     values, indptr = panel.values[:, : panel.n_channels], panel.indptr
     season = panel.calendar.season_length
@@ -79,7 +71,7 @@ def baselines_at(
         begun = perf_counter()
         quantiles[name] = forecasts[name]()
         seconds[name] = perf_counter() - begun
-    return Baselines(quantiles, scales_at(histories, season), seconds)
+    return quantiles, scales_at(histories, season), seconds
 
 
 def tally_models(
