@@ -377,7 +377,7 @@ class Config(Section):
         """
         # Unset fields stay unset, so explicit values stay distinguishable from defaults.
         merged = _merge(self.model_dump(mode="json", exclude_unset=True), sections)
-        return parse_settings(Config, merged, source="config")
+        return parse_config(merged, source="config")
 
 
 class ModelPlan(ModelConfig):
@@ -516,15 +516,28 @@ def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -
         for part in reversed(key.strip().split(".")):
             nested = {part: nested}
         settings = _merge(settings, nested)
-    return parse_settings(Config, settings, source=str(path) if path is not None else "settings")
+    return parse_config(settings, source=str(path) if path is not None else "settings")
 
 
-def parse_settings(kind: type[_Parsed], settings: Mapping[str, Any], source: str) -> _Parsed:
-    """Returns the validated settings of a mapping: a `Config`, or a `Plan` as an artifact keeps it.
+def parse_config(settings: Mapping[str, Any], source: str) -> Config:
+    """Returns the validated config of a mapping.
 
     Raises:
         ConfigError: one line per fault, all faults at once, unknown names with the nearest known.
     """
+    return _parsed(Config, settings, source)
+
+
+def parse_plan(settings: Mapping[str, Any], source: str) -> Plan:
+    """Returns the validated plan of a mapping, as an artifact keeps it.
+
+    Raises:
+        ConfigError: one line per fault, all faults at once.
+    """
+    return _parsed(Plan, settings, source)
+
+
+def _parsed(kind: type[_Parsed], settings: Mapping[str, Any], source: str) -> _Parsed:
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
@@ -585,7 +598,7 @@ def config_from(
     if config is None or isinstance(config, str | Path):
         config = load_config(config)
     elif not isinstance(config, Config):
-        config = parse_settings(Config, config, source="config")
+        config = parse_config(config, source="config")
     declared = {
         name: [value] if isinstance(value, str) and name in COLUMN_LISTS else value
         for name, value in roles.items()
@@ -593,7 +606,7 @@ def config_from(
     }
     unknown = set(roles) - set(DataConfig.model_fields)
     if unknown:
-        parse_settings(Config, {"data": {name: roles[name] for name in unknown}}, source="arguments")
+        parse_config({"data": {name: roles[name] for name in unknown}}, source="arguments")
     return config.replaced(data=declared, **({} if horizon is None else {"horizon": horizon}))
 
 

@@ -35,7 +35,7 @@ jaxtyping.install_import_hook("forecaster.model", "beartype.beartype")
 # On tensors this small a second thread costs more than it gives.
 torch.set_num_threads(1)
 
-from forecaster.config import Config, DataConfig, Plan, parse_settings  # noqa: E402
+from forecaster.config import Config, DataConfig, Plan, parse_plan  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
 
@@ -187,7 +187,7 @@ def make_plan(make_config: Callable[..., Config]) -> Callable[..., Plan]:
             "decoder_patch": min(model["patch"], horizon),
             "history_length": model["context_length"],
         }
-        return parse_settings(Plan, settings, "plan")
+        return parse_plan(settings, "plan")
 
     return make
 

@@ -4,7 +4,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import forecaster as fc
-from forecaster.config import Config, parse_settings
+from forecaster.config import Config, parse_config
 from forecaster.errors import ConfigError
 from forecaster.runs.fit import resolve
 
@@ -24,7 +24,7 @@ REFUSED = [
 @pytest.mark.parametrize(("model", "expected"), REFUSED)
 def test_a_network_that_cannot_be_is_refused_with_its_numbers(model, expected):
     with pytest.raises(ConfigError) as caught:
-        parse_settings(Config, {"model": model}, source="config")
+        parse_config({"model": model}, source="config")
     assert expected in str(caught.value)
 
 

@@ -29,7 +29,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 from typing_extensions import TypeIs, TypeVar
 
-from forecaster.config import Config, Plan, TrackingConfig, parse_settings
+from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, DataError, number_of
 from forecaster.files import atomic_folder
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
@@ -168,7 +168,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemb
     _check_format(folder, stored.get("format"))
     file = folder / PLAN
     try:
-        plan = parse_settings(Plan, _read_json(folder, PLAN), str(file))
+        plan = parse_plan(_read_json(folder, PLAN), str(file))
         file = folder / CONTRACT
         contract, schema, shape = _parse_contract(stored, plan)
         check_work(plan.model, plan.horizon, len(contract.members), source=str(folder / PLAN))
@@ -178,7 +178,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemb
         request = stored.get("request")
         if request is not None:
             known = {name: value for name, value in dict(request).items() if name != "tracking"}
-            request = parse_settings(Config, known, str(folder / CONTRACT))
+            request = parse_config(known, str(folder / CONTRACT))
     except ConfigError as error:
         raise ArtifactError(str(error)) from error
     except (KeyError, TypeError, ValueError, DataError) as error:

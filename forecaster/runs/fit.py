@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.config import Config, Plan, needs_maps, parse_settings, required_horizon
+from forecaster.config import Config, Plan, needs_maps, parse_plan, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
@@ -99,8 +99,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     if needs_maps(settled["experts"]):
         back = CUTOFFS * settled["cutoff_spacing"]
         settled |= linear_settings(model, panel, context, back)
-    plan = parse_settings(
-        Plan,
+    plan = parse_plan(
         {
             "horizon": horizon,
             "data": settled_data(panel, config) | {"periods": panel.calendar.periods},

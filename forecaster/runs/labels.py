@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import FORECAST_SETTINGS, Config, Plan, parse_settings, setting
+from forecaster.config import FORECAST_SETTINGS, Config, Plan, parse_plan, setting
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
@@ -141,8 +141,7 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
         "channel_attention": model.channel_attention or together > 1,
     }
     apart = panel.n_channels if settled["channel_attention"] else 1
-    plan = parse_settings(
-        Plan,
+    plan = parse_plan(
         {
             "horizon": 0,
             "data": settled_data(panel, config),

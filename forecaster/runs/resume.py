@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from safetensors.torch import save as save_tensors
 
-from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_settings
+from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
 from forecaster.files import linked, only_writer, write_text
 from forecaster.forecast.artifact import Artifact
@@ -133,7 +133,7 @@ class FitRecord:
         # The number of steps that the budget allowed is not measured again.
         budgeted = self.config["fit"]["budget_seconds"] is not None
         settings = self.config | ({"fit": self.resolved["fit"]} if budgeted else {})
-        config = parse_settings(Config, settings, "run.json")
+        config = parse_config(settings, "run.json")
         # Where it is recorded is up to this call; the folder may be anybody's.
         tracking = now.config.tracking.model_dump()
         tracking["enabled"] = tracking["enabled"] and config.tracking.enabled
