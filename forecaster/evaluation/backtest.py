@@ -103,7 +103,7 @@ class Backtest(Result):
     @property
     def summary_columns(self) -> dict[str, list[Any]]:
         """The columns of `summary`, those that the shell prints."""
-        (coverage,) = (name for name in self.scores[MODEL] if name.startswith("coverage_"))
+        coverage = f"coverage_{self.tallies[MODEL].band}"
         names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
         columns = {name: [scores[name] for scores in self.scores.values()] for name in names}
         return {"model": list(self.scores), **columns}
