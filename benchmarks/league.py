@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 from forecaster import Backtest, Config, ConfigError, ForecasterError, backtest, load_config
 from forecaster.evaluation.backtest import actual_of, windows_of
 from forecaster.evaluation.bootstrap import paired_skills
+from forecaster.evaluation.comparison import shared_actual
 from forecaster.evaluation.metrics import Tally, tally
 from forecaster.files import atomic_file, check_writable
 
@@ -238,14 +239,12 @@ def row_of(one: Tally, cutoffs: NDArray[np.int64], total: float) -> Row:
 
 def scored_actual(made: Backtest) -> NDArray[np.float64]:
     """[N, H, C] the actuals of the cells that all models of a backtest forecast, else NaN."""
-
-    masked = []
-    for one, beside in zip(made.forecasts, made.baselines, strict=True):
-        finite = [
-            np.isfinite(quantiles).all(axis=-1) for quantiles in (one.quantiles, *beside.values())
+    return np.concatenate(
+        [
+            shared_actual(actual_of(one), {MODEL: one.quantiles, **beside})
+            for one, beside in zip(made.forecasts, made.baselines, strict=True)
         ]
-        masked.append(np.where(np.logical_and.reduce(finite), actual_of(one), np.nan))
-    return np.concatenate(masked)
+    )
 
 
 def peer_tallies(
@@ -291,7 +290,6 @@ def peer_tallies(
     spent = pl.read_csv(folder / "seconds.csv")
     cells = ends.join(pl.DataFrame({"lead": range(1, horizon + 1)}), how="cross")
     shape = (len(series), channels, horizon, len(levels))
-    assert made.scales is not None
     tallies = {}
     for model, seconds in zip(spent["model"], spent["seconds"], strict=True):
         own = cells.join(found.filter(model=model), on=cells.columns, how="left", maintain_order="left")

@@ -252,7 +252,6 @@ def fit(
             required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
-    from forecaster.panel.timestamps import date_text
     from forecaster.runs.console import Screen
     from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
@@ -260,7 +259,7 @@ def fit(
     from forecaster.runs.train import TrainingContext
 
     distributed = find_distributed_context(devices, nodes)
-    held_out = None if until is None else date_text(until, "until")
+    held_out = None if until is None else _date_text(until, "until")
     request = FitRequest(
         settings, data, future, covariates, held_out, warm_start, precision, compile, checkpoint_every
     )
@@ -367,13 +366,12 @@ def tune(
         refuse(given, f"a search for labels (--label {label})")
     check_paths(data, future, covariates)
 
-    from forecaster.panel.timestamps import date_text
     from forecaster.runs.console import Screen
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.search import run_search
     from forecaster.runs.tune.study import plan_search
 
-    held_out = None if until is None else date_text(until, "until")
+    held_out = None if until is None else _date_text(until, "until")
     console = Screen(quiet=quiet)
     with console.stage("reading the table"):
         request = FitRequest(settings, data, future, covariates, held_out)
@@ -648,6 +646,12 @@ def _tracked(config: Config, tracking: bool) -> Config:
     return config if tracking else config.replaced(tracking={"enabled": False})
 
 
+def _date_text(date: object, name: str) -> str:
+    from forecaster.panel.timestamps import date_text
+
+    return date_text(date, name)
+
+
 def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path | None:
     """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
@@ -806,9 +810,8 @@ class Forecaster(Model["Ensemble"]):
             ConfigError: the horizon is too long for the model, or it has no sample paths.
         """
         from forecaster.forecast.predictor import Predictor
-        from forecaster.panel.timestamps import date_text
 
-        start = date_text(cutoff, "cutoff")
+        start = _date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
         return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
 
@@ -857,10 +860,9 @@ class Forecaster(Model["Ensemble"]):
         """
         from forecaster.forecast.parts import Source
         from forecaster.forecast.predictor import resolve_window
-        from forecaster.panel.timestamps import date_text
         from forecaster.runs.batch_predict import predict_to
 
-        start = date_text(cutoff, "cutoff")
+        start = _date_text(cutoff, "cutoff")
 
         def window_of(panel: Panel) -> ForecastWindow:
             return resolve_window(self.artifact, panel, start, horizon, samples, seed)
@@ -967,9 +969,8 @@ class Forecaster(Model["Ensemble"]):
             >>> model.explain("sales.csv", only="store_1").write("attention.html")  # doctest: +SKIP
         """
         from forecaster.forecast.explain import explain
-        from forecaster.panel.timestamps import date_text
 
-        start = date_text(cutoff, "cutoff")
+        start = _date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
         return explain(self.artifact, panel, only, channel, start)
 
@@ -998,10 +999,9 @@ class Forecaster(Model["Ensemble"]):
             >>> (quantiles,) = session.run(["quantiles"], inputs)               # doctest: +SKIP
         """
         from forecaster.forecast.onnx_export import onnx_inputs
-        from forecaster.panel.timestamps import date_text
 
         panel = self.open(data, future, covariates, **data_options)
-        return onnx_inputs(self.artifact, panel, date_text(cutoff, "cutoff"))
+        return onnx_inputs(self.artifact, panel, _date_text(cutoff, "cutoff"))
 
 
 class Classifier(Model["LabelEnsemble"]):

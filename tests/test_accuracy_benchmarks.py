@@ -80,15 +80,6 @@ def _run(script, monkeypatch, *words: object) -> None:
     report.guarded(script.main)
 
 
-def _refusal(script, monkeypatch, capsys, *words: object) -> str:
-    with pytest.raises(SystemExit) as refused:
-        _run(script, monkeypatch, *words)
-    assert refused.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == "" and "Traceback" not in said.err
-    return said.err
-
-
 def _assert_same(first: accuracy.Found, again: accuracy.Found) -> None:
     assert first.keys() == again.keys()
     for key, scores in first.items():

@@ -118,7 +118,7 @@ def test_a_number_of_minutes_is_no_number_of_steps(tmp_path):
         load_config(overrides=["horizon=1:30"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text("0123456789abefnostxyTN:+-._", min_size=1, max_size=6))
 def test_text_that_is_written_as_yaml_is_read_back(text):
     assert parse_yaml(yaml.safe_dump([text]), "here") == [text]

@@ -63,18 +63,17 @@ def backtest(
     from forecaster.config import load_config
     from forecaster.runs.console import Screen
 
-    given["command"] = shlex.join(["forecaster", *sys.argv[1:]])
+    command = shlex.join(["forecaster", *sys.argv[1:]])
     result: Any
     loaded = None if data is None else api.load(model)
     if isinstance(loaded, api.Classifier):
-        del given["command"]
         result = loaded.backtest(table, **results.refuse_options(given, "backtest"))
         Screen().print_label_summary(result)
     elif loaded is not None:
-        result = loaded.backtest(table, **given)
+        result = loaded.backtest(table, command=command, **given)
         Screen().print_summary(result)
     else:
         settings = load_config(config, sets or ())
-        result = api.backtest(table, config=settings, presets=further, **given)
+        result = api.backtest(table, config=settings, presets=further, command=command, **given)
         Screen().print_summary(result)
     results.put(result, out, plot, report)

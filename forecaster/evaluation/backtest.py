@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
@@ -26,8 +26,10 @@ from forecaster.evaluation.comparison import (
     MODEL,
     NAIVE,
     baselines_at,
+    compare_first_lead,
+    compare_with_naive,
+    name_better_models,
     tally_models,
-    verdict,
 )
 from forecaster.evaluation.error_scales import Floats, Scales
 from forecaster.evaluation.metrics import Scores, Tally, concatenate
@@ -64,16 +66,16 @@ class Backtest(Result):
     """Cells (series, cutoff, channel, lead) that were scored."""
     unscored: int
     """Cells without an actual or without a forecast: in the rows, not in the scores."""
-    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    tallies: Mapping[str, Tally]
     """By model, the sums behind the scores; windows in the order of `forecasts`."""
-    scales: Scales | None = None
+    scales: Scales
     """Denominators of the scaled metrics of these windows."""
+    baselines: tuple[Quantiles, ...]
+    """Beside each of `forecasts`, by baseline: [N, H, C, Q] data units; NaN = no forecast."""
+    seconds: dict[str, float]
+    """By model, of its fits and forecasts, where measured."""
     report_context: ReportContext | None = None
     """Command, model and table for the report; None = unknown."""
-    baselines: tuple[Quantiles, ...] = ()
-    """Beside each of `forecasts`, by baseline: [N, H, C, Q] data units; NaN = no forecast."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """By model, of its fits and forecasts, where measured."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
@@ -101,7 +103,7 @@ class Backtest(Result):
     @property
     def summary_columns(self) -> dict[str, list[Any]]:
         """The columns of `summary`, those that the shell prints."""
-        (coverage,) = (name for name in self.scores[MODEL] if name.startswith("coverage_"))
+        coverage = f"coverage_{self.tallies[MODEL].band}"
         names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
         columns = {name: [scores[name] for scores in self.scores.values()] for name in names}
         return {"model": list(self.scores), **columns}
@@ -124,13 +126,15 @@ class Backtest(Result):
         keys, scores = self._grouped(axis)
         models, groups = list(scores), len(scores[MODEL]["cells"])
         columns: dict[str, Any] = {"model": models * groups}
+        absent = np.full(groups, np.nan)  # CRPS takes sample paths
         for name in dict.fromkeys(name for one in scores.values() for name in one):
-            columns[name] = np.stack([one[name] for one in scores.values()], axis=1).ravel()
+            each = [one.get(name, absent) for one in scores.values()]
+            columns[name] = np.stack(each, axis=1).ravel()
         for name in keys:
             if name in columns:
                 raise DataError(f"{panel.name}: column '{name}' is also a result's; rename it")
-        each = np.repeat(np.arange(groups), len(models))
-        columns = {name: key[each] for name, key in keys.items()} | columns
+        owner = np.repeat(np.arange(groups), len(models))
+        columns = {name: key[owner] for name, key in keys.items()} | columns
         return to_kind(frame_of(columns).fill_nan(None), panel.kind)
 
     def _grouped(self, axis: str) -> tuple[dict[str, Any], dict[str, dict[str, Floats]]]:
@@ -169,8 +173,11 @@ class Backtest(Result):
     @property
     def verdict(self) -> str:
         """One sentence: whether the model is better than seasonal naive, and who is better than the model."""
-        gain = (lambda name: self.skill(name, MODEL)) if self.tallies else None
-        return verdict(self.scores, gain, self.tallies)
+        return (
+            compare_with_naive(self.scores[MODEL], self.scores[NAIVE])
+            + name_better_models(self.scores, lambda name: self.skill(name, MODEL))
+            + compare_first_lead(self.tallies)
+        )
 
     def report(self, path: str | Path) -> None:
         """Writes one self-contained HTML page: verdict, scores, pictures, settings.
@@ -308,11 +315,11 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         series, cutoff = windows_of(model)
         actual = np.concatenate([actual_of(one) for one in model])
         rows = panel.rows_until(cutoff, series) - 1
-        beside = baselines_at(panel, series, rows, horizon, levels, baselines)
+        beside, scales, seconds = baselines_at(panel, series, rows, horizon, levels, baselines)
         quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
-        ordered = {MODEL: quantiles.pop(MODEL), **beside.quantiles, **quantiles}
-        tallies = tally_models(actual, ordered, levels, beside.scales, paths)
+        ordered = {MODEL: quantiles.pop(MODEL), **beside, **quantiles}
+        tallies = tally_models(actual, ordered, levels, scales, paths)
         del ordered[MODEL]
         kept: list[tuple[Forecast, Quantiles]] = []
         end = 0
@@ -320,7 +327,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
             own = slice(end, end := end + len(one.series))
             # Sample paths are many times as large as quantiles, and are scored by now.
             kept.append((replace(one, paths=None), {name: q[own] for name, q in ordered.items()}))
-        yield _Part(tallies, beside.scales, kept, beside.seconds)
+        yield _Part(tallies, scales, kept, seconds)
 
 
 def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> Any:
@@ -350,7 +357,7 @@ def _combine(parts: Sequence[_Part]) -> Backtest:
     scored = int(tallies[MODEL].windows["cells"].sum())
     unscored = sum(map(cells_of, forecasts)) - scored
     seconds = {name: sum(part.seconds[name] for part in parts) for name in parts[0].seconds}
-    return Backtest(forecasts, scores, scored, unscored, tallies, scales, None, baselines, seconds)
+    return Backtest(forecasts, scores, scored, unscored, tallies, scales, baselines, seconds)
 
 
 def skills_over(

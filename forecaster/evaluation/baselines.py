@@ -14,19 +14,12 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.error_scales import (
-    BLOCK_CELLS,
-    Histories,
-    Rows,
-    Values,
-    change_sums,
-    seasonal_sums,
-)
+from forecaster.evaluation.error_scales import BLOCK_CELLS, Floats, Histories, Rows, change_sums
 
 
 def seasonal_naive(
     histories: Histories, horizon: int, season_length: int, levels: Sequence[float]
-) -> Values:
+) -> Floats:
     """Quantiles [n, H, C, Q] around the last observed value of the same phase, in data units.
 
     Where the value one season back is missing, the season before it counts, and so on; where none
@@ -48,7 +41,7 @@ def seasonal_naive(
     return gaussian(point, spread[:, None] * growth[:, None], levels)
 
 
-def naive(histories: Histories, horizon: int, levels: Sequence[float]) -> Values:
+def naive(histories: Histories, horizon: int, levels: Sequence[float]) -> Floats:
     """Quantiles [n, H, C, Q] around the last observed value: seasonal naive with a season of 1.
 
     >>> store = np.array([[1.0], [2.0], [3.0], [5.0]])
@@ -59,7 +52,7 @@ def naive(histories: Histories, horizon: int, levels: Sequence[float]) -> Values
     return seasonal_naive(histories, horizon, 1, levels)
 
 
-def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Values:
+def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Floats:
     """Quantiles [n, H, C, Q] around the line through the first and the last observed value.
 
     Spread: point + z_τ · σ · √(k · (1 + k / T)), σ the rms of one-step changes less the slope, k the
@@ -76,8 +69,8 @@ def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Values
     last = _find_observed(values, cutoff, indptr[series], 1)
     low, high, span = _values_at(values, first), _values_at(values, last), last - first
     slope = (high - low) / np.maximum(span, 1)
-    squares, count = seasonal_sums(histories, 1, np.square)
-    changes, _ = seasonal_sums(histories, 1, np.positive)
+    squares, count = change_sums(histories, 1, np.square)
+    changes, _ = change_sums(histories, 1, np.positive)
     around = np.maximum(squares - 2 * slope * changes + count * slope**2, 0)
     sigma = np.sqrt(around / np.maximum(count, 1))
     steps = (cutoff[:, None] - last)[:, None] + np.arange(1, horizon + 1)[:, None]
@@ -87,13 +80,13 @@ def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Values
 
 def gaussian(
     point: NDArray[np.floating], spread: NDArray[np.floating], levels: Sequence[float]
-) -> Values:
+) -> Floats:
     """Quantiles [n, H, C, Q] of a normal distribution: point + z_τ · spread, both [n, H, C]."""
     z = np.array([NormalDist().inv_cdf(level) for level in levels])
     return np.asarray(spread)[..., None] * z + point[..., None]
 
 
-def _last_of_phase(histories: Histories, horizon: int, season_length: int) -> Values:
+def _last_of_phase(histories: Histories, horizon: int, season_length: int) -> Floats:
     """[n, H, C]: the value that seasonal naive repeats at each lead, NaN where there is none."""
     values, cutoff, begin = histories.values, histories.cutoff, histories.indptr[histories.series]
     phases = min(season_length, horizon)  # later leads meet the same values again
@@ -104,7 +97,7 @@ def _last_of_phase(histories: Histories, horizon: int, season_length: int) -> Va
     return point[:, np.arange(horizon) % season_length]
 
 
-def _find_observed(values: Values, row: Rows, stop: Rows, step: int) -> Rows:
+def _find_observed(values: Floats, row: Rows, stop: Rows, step: int) -> Rows:
     """[…, C]: the first row at which a channel is observed of row, row − step, … up to stop, else −1.
 
     A negative step searches forward. Most are found at once; for the rest the search range doubles, so a
@@ -133,7 +126,7 @@ def _find_observed(values: Values, row: Rows, stop: Rows, step: int) -> Rows:
     return found.reshape(shape)
 
 
-def _values_at(values: Values, row: Rows) -> Values:
+def _values_at(values: Floats, row: Rows) -> Floats:
     """[…, C] the values of the rows of each channel, NaN where a row is −1."""
     at = values[np.maximum(row, 0), np.arange(values.shape[1])] if len(values) else 0.0
     return np.where(row < 0, np.nan, at)

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forecaster.evaluation.error_scales import Floats
+from forecaster.evaluation.error_scales import Floats, ratio
 
 DRAWS = 1000
 LEVEL = 0.95
@@ -56,10 +55,11 @@ def paired_skills(losses: Mapping[str, Floats], baseline: Floats, overlap: int =
         often = _block_counts(random, size, series, 1)
         baseline_loss = ((times @ baseline) * often).sum(axis=1)
         for name, loss in losses.items():
-            drawn[name].append(_ratio(((times @ loss) * often).sum(axis=1), baseline_loss))
+            drawn[name].append(1 - ratio(((times @ loss) * often).sum(axis=1), baseline_loss))
         left -= size
     return {
-        name: _skill(_ratio(loss.sum(), baseline.sum()), drawn[name]) for name, loss in losses.items()
+        name: _skill(1 - ratio(loss.sum(), baseline.sum()), drawn[name])
+        for name, loss in losses.items()
     }
 
 
@@ -78,9 +78,3 @@ def _block_counts(random: np.random.Generator, draws: int, size: int, block: int
     chosen = (start[..., None] + np.arange(block)).reshape(draws, -1)[:, :size] % size
     cell = np.arange(draws)[:, None] * size + chosen
     return np.bincount(cell.ravel(), minlength=draws * size).reshape(draws, size).astype(np.float64)
-
-
-def _ratio(loss: NDArray[np.floating] | float, baseline: NDArray[np.floating] | float) -> Floats:
-    """1 − loss / baseline, NaN where the baseline has no loss."""
-    below = np.asarray(baseline, np.float64)
-    return 1 - np.divide(loss, below, out=np.full_like(below, np.nan), where=below > 0)

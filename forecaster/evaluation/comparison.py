@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.evaluation.baselines import drift, naive, seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
-from forecaster.evaluation.error_scales import Histories, Scales, scales_at
+from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
 from forecaster.evaluation.ets import ets
 from forecaster.evaluation.metrics import Scores, Tally, tally
 from forecaster.panel.panel import Panel
@@ -34,19 +33,6 @@ BASELINES = (*CHEAP_BASELINES, ETS)
 _FORECASTS = 100  # of lead 1, from which the verdict speaks of it
 _NAMED = 3  # rivals with a lower WQL that the verdict names
 
-Quantiles = NDArray[np.float64]
-
-
-class Baselines(NamedTuple):
-    """Forecasts of the baselines at some cutoffs."""
-
-    quantiles: dict[str, Quantiles]
-    """By baseline, [N, H, C, Q] data units; NaN where a channel has no history."""
-    scales: Scales
-    """Of the same windows."""
-    seconds: dict[str, float]
-    """By baseline."""
-
 
 def baselines_at(
     panel: Panel,
@@ -54,8 +40,8 @@ def baselines_at(
     cutoff: NDArray[np.int64],
     horizon: int,
     levels: Sequence[float],
-    names: Iterable[str] = BASELINES,
-) -> Baselines:
+    names: Iterable[str],
+) -> tuple[dict[str, Floats], Scales, dict[str, float]]:
     """Forecasts of baselines, and the scales, at given cutoffs.
 
     Args:
@@ -65,6 +51,10 @@ def baselines_at(
         horizon: leads.
         levels: quantile levels.
         names: of the baselines.
+
+    Returns:
+        By baseline [N, H, C, Q] quantiles, data units, NaN where a channel has no history; the scales of these
+        windows; by baseline seconds.
     """
     values, indptr = panel.values[:, : panel.n_channels], panel.indptr
     season = panel.calendar.season_length
@@ -81,15 +71,15 @@ def baselines_at(
         begun = perf_counter()
         quantiles[name] = forecasts[name]()
         seconds[name] = perf_counter() - begun
-    return Baselines(quantiles, scales_at(histories, season), seconds)
+    return quantiles, scales_at(histories, season), seconds
 
 
 def tally_models(
-    actual: NDArray[np.float64],
-    quantiles: Mapping[str, Quantiles],
+    actual: Floats,
+    quantiles: Mapping[str, Floats],
     levels: Sequence[float],
     scales: Scales,
-    paths: NDArray[np.float64] | None = None,
+    paths: Floats | None = None,
 ) -> dict[str, Tally]:
     """Each model's tally over the cells that all models forecast.
 
@@ -100,28 +90,17 @@ def tally_models(
         scales: of the windows.
         paths: [N, S, H, C] sample paths of "forecaster", if any.
     """
-    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
-    shared = np.where(everywhere, actual, np.nan)
+    shared = shared_actual(actual, quantiles)
     return {
         name: tally(shared, q, levels, scales, paths if name == MODEL else None)
         for name, q in quantiles.items()
     }
 
 
-def verdict(
-    scores: Mapping[str, Scores], gain: Callable[[str], Skill] | None, tallies: Mapping[str, Tally]
-) -> str:
-    """How "forecaster" compares with seasonal naive, and who is better: in WQL, or naive at lead 1.
-
-    A loss is called a loss; a win within the bootstrap interval of 0 is not called a win.
-
-    Args:
-        scores: by model, WQL and MASE; of "forecaster" also its skill and interval, if any.
-        gain: the skill of a model over "forecaster" with its interval; None = not known.
-        tallies: by model; empty = nothing is known of lead 1.
-    """
-    overall = _versus_naive(scores[MODEL], scores[NAIVE]) + _better_models(scores, gain)
-    return overall + _first_lead(tallies)
+def shared_actual(actual: Floats, quantiles: Mapping[str, Floats]) -> Floats:
+    """Returns [N, H, C] the actuals of the cells that all models forecast, else NaN."""
+    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
+    return np.where(everywhere, actual, np.nan)
 
 
 def compare(wql: float, naive: float) -> str:
@@ -131,13 +110,17 @@ def compare(wql: float, naive: float) -> str:
     return "beats" if wql < naive else "matches" if wql == naive else "loses to"
 
 
-def _versus_naive(model: Scores, naive: Scores) -> str:
+def compare_with_naive(model: Scores, naive: Scores) -> str:
+    """Returns how "forecaster" compares with seasonal naive in WQL.
+
+    A loss is called a loss; a win within the bootstrap interval of 0 is not called a win.
+    """
     word = compare(model["WQL"], naive["WQL"])
     if word == "loses to" and naive["WQL"] == 0:
         return f"loses to seasonal naive: its WQL is {model['WQL']:.4g}, that of seasonal naive 0"
     if word not in ("beats", "loses to"):
         return f"{word} seasonal naive"
-    gain, low, high = (model.get(name, math.nan) for name in ("skill", "skill_low", "skill_high"))
+    gain, low, high = (model[name] for name in ("skill", "skill_low", "skill_high"))
     if low <= 0 <= high and word == "beats":
         word = "cannot be told apart from"
     text = (
@@ -154,28 +137,34 @@ def _versus_naive(model: Scores, naive: Scores) -> str:
     return text
 
 
-def _better_models(scores: Mapping[str, Scores], gain: Callable[[str], Skill] | None) -> str:
-    wql = scores[MODEL]["WQL"]
-    better = sorted(
-        (one["WQL"], name)
-        for name, one in scores.items()
-        if name not in (MODEL, NAIVE) and one["WQL"] < wql
-    )
+def better_models(scores: Mapping[str, Scores]) -> list[str]:
+    """Returns the models of lower WQL than "forecaster", beside seasonal naive, the best first."""
+    wql = {name: one["WQL"] for name, one in scores.items() if name != NAIVE}
+    return sorted((name for name in wql if wql[name] < wql[MODEL]), key=lambda name: (wql[name], name))
+
+
+def name_better_models(scores: Mapping[str, Scores], gain: Callable[[str], Skill]) -> str:
+    """Returns which models are better than "forecaster" in WQL; empty where none is.
+
+    Args:
+        scores: by model, WQL.
+        gain: the skill of a model over "forecaster" with its interval.
+    """
+    better, wql = better_models(scores), scores[MODEL]["WQL"]
     if not better:
         return ""
-    lower = [f"{100 * (1 - value / wql):.1f} % lower" for value, _ in better]
-    if gain and not math.isnan((interval := gain(better[0][1])).low):
+    lower = [f"{100 * (1 - scores[name]['WQL'] / wql):.1f} % lower" for name in better]
+    interval = gain(better[0])
+    if not math.isnan(interval.low):
         lower[0] += f", 95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %"
-    listed = [f"{name} (WQL {text})" for (_, name), text in zip(better, lower, strict=True)]
+    listed = [f"{name} (WQL {text})" for name, text in zip(better, lower, strict=True)]
     more = f" and {len(better) - _NAMED} more" if len(better) > _NAMED else ""
     return f"; better than it: {', '.join(listed[:_NAMED])}{more}"
 
 
-def _first_lead(tallies: Mapping[str, Tally]) -> str:
-    """That naive is better one step ahead, where enough such forecasts are scored."""
-    leads = [tallies[name].by_lead() for name in (MODEL, PERSISTENCE) if name in tallies]
-    if len(leads) < 2 or leads[0]["cells"][0] < _FORECASTS:
-        return ""
-    mine, theirs = (one["MAE"][0] for one in leads)
-    better = f"; at lead 1 naive is better: MAE {theirs:.4g} against {mine:.4g}"
-    return better if theirs < mine else ""
+def compare_first_lead(tallies: Mapping[str, Tally]) -> str:
+    """Returns that naive is better one step ahead, where enough such forecasts are scored; else nothing."""
+    mine, theirs = (tallies[name].by_lead() for name in (MODEL, PERSISTENCE))
+    better, enough = theirs["MAE"][0] < mine["MAE"][0], mine["cells"][0] >= _FORECASTS
+    text = f"; at lead 1 naive is better: MAE {theirs['MAE'][0]:.4g} against {mine['MAE'][0]:.4g}"
+    return text if better and enough else ""

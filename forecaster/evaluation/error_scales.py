@@ -14,10 +14,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Values = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 BLOCK_CELLS = 1 << 16  # rows × channels in memory at a time: they stay in the processor's cache
@@ -26,7 +25,7 @@ BLOCK_CELLS = 1 << 16  # rows × channels in memory at a time: they stay in the 
 class Histories(NamedTuple):
     """Series of a flat store up to their cutoffs; consecutive rows of a series are one step apart."""
 
-    values: Values
+    values: Floats
     """[row, C] data units; NaN = missing."""
     indptr: Rows
     """[series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1."""
@@ -49,6 +48,12 @@ class Scales(NamedTuple):
         return Scales(self.mase[windows], self.rmsse[windows])
 
 
+def ratio(part: ArrayLike, whole: ArrayLike) -> Floats:
+    """Returns part / whole, NaN where the whole is not above 0."""
+    below = np.asarray(whole, np.float64)
+    return np.divide(part, below, out=np.full_like(below, np.nan), where=below > 0)
+
+
 def scales_at(histories: Histories, season_length: int) -> Scales:
     """Scales of many histories.
 
@@ -67,7 +72,7 @@ def scales_at(histories: Histories, season_length: int) -> Scales:
 
     def mean(season: int, size: Callable[[Floats], Floats]) -> Floats:
         total, count = change_sums(histories, season, size)
-        scale = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        scale = ratio(total, count)
         return np.where(scale > 0, scale, np.nan)
 
     return Scales(mean(season_length, np.abs), np.sqrt(mean(1, np.square)))
@@ -76,18 +81,10 @@ def scales_at(histories: Histories, season_length: int) -> Scales:
 def change_sums(
     histories: Histories, season_length: int, size: Callable[[Floats], Floats]
 ) -> tuple[Floats, Rows]:
-    """`seasonal_sums`, with a season of 1 where no pair lies a season apart."""
-    total, count = seasonal_sums(histories, season_length, size)
-    if season_length > 1 and (count == 0).any():
-        shorter, pairs = seasonal_sums(histories, 1, size)
-        total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, pairs)
-    return total, count
+    """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each cutoff: [n, C] each.
 
-
-def seasonal_sums(
-    histories: Histories, season_length: int, size: Callable[[Floats], Floats]
-) -> tuple[Floats, Rows]:
-    """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each cutoff: [n, C] each."""
+    m is the season length, or 1 where no pair lies a season apart.
+    """
     values, cutoff, channels = histories.values, histories.cutoff, histories.values.shape[1]
     total = np.zeros((len(cutoff), channels))
     count = np.zeros((len(cutoff), channels), np.int64)
@@ -111,6 +108,9 @@ def seasonal_sums(
         count[pairs] = counts[at] - counts[bounds[owner]]
         some = history > 0
         total[pairs[some]] = sums[at[some] - 1]
+    if season_length > 1 and (count == 0).any():
+        shorter, fewer = change_sums(histories, 1, size)
+        total, count = np.where(count > 0, total, shorter), np.where(count > 0, count, fewer)
     return total, count
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from forecaster.evaluation.baselines import gaussian, naive
-from forecaster.evaluation.error_scales import Floats, Histories, Rows, Values
+from forecaster.evaluation.error_scales import Floats, Histories, Rows, ratio
 
 _ROWS = 1024
 _BLOCK_CELLS = 1 << 22  # of rows and channels, and of states, held at a time: 32 MB an array
@@ -62,7 +62,7 @@ class _State(NamedTuple):
     """[n, C] mean squared one-step error; NaN = nothing observed."""
 
 
-def ets(histories: Histories, horizon: int, season_length: int, levels: Sequence[float]) -> Values:
+def ets(histories: Histories, horizon: int, season_length: int, levels: Sequence[float]) -> Floats:
     """Quantiles [n, H, C, Q] of exponential smoothing, in data units.
 
     With f_t = l + φ·b + s_{t−m} and e = y_t − f_t: l ← l + φ·b + α·e, b ← φ·b + β·e,
@@ -197,6 +197,4 @@ def _initial_state(
 
 def _mean(rows: Floats) -> Floats:
     """Mean over the first axis of what is observed, NaN where nothing is."""
-    count = (~np.isnan(rows)).sum(axis=0)
-    total = np.nansum(rows, axis=0)
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    return ratio(np.nansum(rows, axis=0), (~np.isnan(rows)).sum(axis=0))

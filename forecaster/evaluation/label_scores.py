@@ -16,18 +16,15 @@ Ints = NDArray[np.int64]
 KERNELS, NETWORK, MAJORITY = "random kernels", "network", "majority class"
 BINS = 10
 _LEAST = 1e-6  # probability: a class that was held impossible has a finite loss
-LABEL_METRICS = {
-    "accuracy": "share of labels that are right",
-    "balanced_accuracy": "mean over classes of the share of their labels that are right",
-    "log_loss": "mean −log of the probability of the true class: small is good",
-    "macro_F1": "mean over classes of the harmonic mean of precision and recall",
-    "calibration_error": "mean distance between the probability of a label and how often it is right",
-}
+LABEL_METRICS = ("accuracy", "balanced_accuracy", "log_loss", "macro_F1", "calibration_error")
 
 
 def label_scores(probabilities: Floats, code: Ints) -> Scores:
-    """Returns accuracy, balanced accuracy, log loss, macro F1 and expected calibration error.
+    """Returns the metrics of `LABEL_METRICS`.
 
+    Balanced accuracy is the mean over classes of the share of their labels that are right, macro F1 that of
+    the harmonic mean of precision and recall, the calibration error the mean distance between the
+    probability of a label and how often it is right.
     Means over classes are over those that occur. Source of the calibration error, over ten bins of equal
     width: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks" (2017).
 

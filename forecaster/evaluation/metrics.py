@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forecaster.evaluation.error_scales import Floats, Scales
+from forecaster.evaluation.error_scales import Floats, Scales, ratio
 
 Sums = Mapping[str, Floats]
 Scores = dict[str, float]
@@ -216,8 +216,7 @@ def _metrics(sums: Sums, band: int) -> dict[str, Floats]:
     """Every metric from sums over a group; NaN where nothing of the group is scored."""
 
     def mean(name: str, count: str = "cells") -> Floats:
-        total, number = np.asarray(sums[name]), np.asarray(sums[count])
-        return np.where(number > 0, total / np.where(number > 0, number, 1), np.nan)
+        return ratio(sums[name], sums[count])
 
     found = {
         "cells": np.asarray(sums["cells"]).astype(np.int64),

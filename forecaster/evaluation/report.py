@@ -7,6 +7,8 @@ not grow with the number of series.
 from __future__ import annotations
 
 import math
+import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -18,18 +20,10 @@ import yaml
 from forecaster.config import TrackingConfig
 from forecaster.errors import number_of
 from forecaster.evaluation import report_charts as charts
-from forecaster.evaluation.comparison import MODEL, NAIVE, compare
+from forecaster.evaluation.comparison import MODEL, NAIVE, better_models, compare
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
-from forecaster.evaluation.report_data import (
-    Ranking,
-    ReportContext,
-    ReportData,
-    collect,
-    number,
-    percent,
-    rank,
-)
+from forecaster.evaluation.report_data import ReportContext, ReportData, number, percent
 from forecaster.forecast.artifact import calibration_line, network_line
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.writer import html_page, html_table
@@ -50,16 +44,15 @@ _NOTHING = "<p>No cell was scored, so there is nothing to show.</p>"
 
 def render_report(backtest: Backtest) -> str:
     """The page as HTML text."""
-    data = collect(backtest)
-    ranking, context, scored = rank(data), backtest.report_context, backtest.scored > 0
+    data, scored = ReportData(backtest), backtest.scored > 0
     sections = {
         "scores": ("Scores", _scores(backtest)),
-        "series": ("Best and worst", _series(data, ranking) if scored else _NOTHING),
+        "series": ("Best and worst", _series(data) if scored else _NOTHING),
         "leads": ("By lead", charts.lead_figure(data) if scored else _NOTHING),
-        "calibration": ("Calibration", _calibration(data, context) if scored else _NOTHING),
+        "calibration": ("Calibration", _calibration(data) if scored else _NOTHING),
         "residuals": ("Residuals", charts.residual_figure(data) if scored else _NOTHING),
     }
-    if context is not None:
+    if (context := data.context) is not None:
         sections |= {
             "model": ("Model", _model(data, context)),
             "audit": ("Audit", _findings(context.findings)),
@@ -67,7 +60,7 @@ def render_report(backtest: Backtest) -> str:
             "environment": ("Environment", _environment(context)),
         }
     links = "".join(f'<a href="#{name}">{title}</a>' for name, (title, _) in sections.items())
-    title, subtitle = _title(data, context)
+    title, subtitle = _title(data)
     body = "".join(
         f'<section id="{name}"><h2>{title}</h2>{content}</section>'
         for name, (title, content) in sections.items()
@@ -75,7 +68,7 @@ def render_report(backtest: Backtest) -> str:
     return html_page(
         title,
         f"<header><h1>{escape(title)}</h1><p>{escape(subtitle)}</p></header>"
-        f"{verdict_section(data, ranking, context)}"
+        f"{verdict_section(data)}"
         f'<nav aria-label="Sections">{links}</nav><main>{body}</main>',
     )
 
@@ -92,10 +85,8 @@ def _trust_in_bands(data: ReportData) -> str:
     return f"{text}: the bands are too wide, so the model is more certain than they indicate."
 
 
-def _actions(
-    data: ReportData, ranking: Ranking, context: ReportContext | None, word: str
-) -> Iterator[str]:
-    backtest = data.backtest
+def _actions(data: ReportData, word: str) -> Iterator[str]:
+    backtest, ranking, context = data.backtest, data.ranking, data.context
     scores, model = backtest.scores, backtest.scores[MODEL]
     if backtest.scored == 0:
         yield "Score a table with actuals after the cutoffs: no cell here has one."
@@ -109,11 +100,8 @@ def _actions(
         yield (
             "The difference from seasonal naive may be chance: score more windows (--windows) to know."
         )
-    better = [
-        name for name, one in scores.items() if name not in (MODEL, NAIVE) and one["WQL"] < model["WQL"]
-    ]
-    if better:
-        best = min(better, key=lambda name: scores[name]["WQL"])
+    if better := better_models(scores):
+        best = better[0]
         yield (
             f"The mark to beat is {best}: its WQL is {number(scores[best]['WQL'])}, the model's "
             f"{number(model['WQL'])}. Search for better settings with forecaster tune, or use {best}."
@@ -174,7 +162,7 @@ def _error_patterns(data: ReportData) -> Iterator[str]:
         )
 
 
-def _title(data: ReportData, context: ReportContext | None) -> tuple[str, str]:
+def _title(data: ReportData) -> tuple[str, str]:
     forecast = data.backtest.forecasts[0]
     panel, text = forecast.panel, forecast.panel.calendar.text
     parts = [
@@ -186,18 +174,18 @@ def _title(data: ReportData, context: ReportContext | None) -> tuple[str, str]:
         first, last = text(int(data.cutoffs[0])), text(int(data.cutoffs[-1]))
         parts.append(f"{number_of(len(data.cutoffs), 'cutoff')}, {first} to {last}")
     name = Path(panel.name).name if panel.kind == "file" else panel.name
-    kind = "Validation" if context is not None and context.validation else "Backtest"
+    kind = "Validation" if data.context is not None and data.context.validation else "Backtest"
     return f"{kind}: {name}", " · ".join(parts)
 
 
-def verdict_section(data: ReportData, ranking: Ranking, context: ReportContext | None) -> str:
+def verdict_section(data: ReportData) -> str:
     """The report in three lines: the verdict, the trust in the bands, and the next steps, the most urgent first."""
     backtest = data.backtest
     model, naive = backtest.scores[MODEL], backtest.scores[NAIVE]
     word = compare(model["WQL"], naive["WQL"])
     if model["skill_low"] <= 0 <= model["skill_high"]:
         word = "may match"
-    actions = list(_actions(data, ranking, context, word)) or [
+    actions = list(_actions(data, word)) or [
         "Nothing here speaks against using this model. Look at the worst series before you do."
     ]
     nominal, observed = data.band
@@ -236,11 +224,12 @@ def _scores(backtest: Backtest) -> str:
     )
 
 
-def _series(data: ReportData, ranking: Ranking) -> str:
+def _series(data: ReportData) -> str:
+    ranking = data.ranking
     parts = [
         f"<p>{number_of(ranking.count, ranking.kind, ranking.kinds)} by MASE, each shown at its last scored "
         "cutoff.</p>",
-        charts.window_figure(data, ranking),
+        charts.window_figure(data),
     ]
     if len(ranking.skills) > len(ranking.best) + len(ranking.worst):
         rows = [
@@ -255,7 +244,7 @@ def _series(data: ReportData, ranking: Ranking) -> str:
     return "".join(parts)
 
 
-def _calibration(data: ReportData, context: ReportContext | None) -> str:
+def _calibration(data: ReportData) -> str:
     levels = data.backtest.forecasts[0].levels
     rows = []
     for low, inside in enumerate(data.inside):
@@ -265,7 +254,7 @@ def _calibration(data: ReportData, context: ReportContext | None) -> str:
             off = f"{100 * (inside - nominal):+.1f}".replace("-", "−")
             rows.append([percent(nominal, 0), percent(inside), off])
     table = html_table(["band", "holds", "off by, points"], rows, "Central bands")
-    fitted = escape(calibration_line(context.artifact)) if context is not None else ""
+    fitted = escape(calibration_line(data.context.artifact)) if data.context is not None else ""
     return (
         f"{table}<p><small>An actual on the edge of a band counts as inside. {fitted}</small></p>"
         f"{charts.calibration_figure(data)}"
@@ -333,7 +322,8 @@ def _environment(context: ReportContext) -> str:
         {
             "command": context.command,
             **({} if context.date is None else {"date": context.date}),
-            "machine": context.machine,
+            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+            f"Python {platform.python_version()}",
             "versions": ", ".join(f"{name} {version}" for name, version in artifact.versions.items()),
             "table": f"fingerprint {context.fingerprint}",
             "trained on": f"{artifact.data}, fingerprint {artifact.fingerprint}",

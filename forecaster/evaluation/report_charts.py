@@ -31,10 +31,10 @@ _BINS = 30
 _LONGEST_NAME = 40
 
 
-def window_figure(data: ReportData, ranking: Ranking) -> str:
+def window_figure(data: ReportData) -> str:
     """The best and the worst items: history, actuals, median and bands."""
-    shown = [(f"best {n}", item) for n, item in enumerate(ranking.best, start=1)]
-    shown += [(f"worst {n}", item) for n, item in enumerate(ranking.worst, start=1)]
+    shown = [(f"best {n}", item) for n, item in enumerate(data.ranking.best, start=1)]
+    shown += [(f"worst {n}", item) for n, item in enumerate(data.ranking.worst, start=1)]
     figure, axes = plots.panel_grid(len(shown), columns=3)
     labels = []
     for axis, (place, item) in zip(axes, shown, strict=False):

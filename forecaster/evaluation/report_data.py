@@ -9,8 +9,6 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 import math
-import os
-import platform
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from forecaster.evaluation.backtest import actual_of, windows_of
 from forecaster.evaluation.comparison import MODEL, NAIVE
-from forecaster.evaluation.error_scales import Floats
+from forecaster.evaluation.error_scales import Floats, ratio
 from forecaster.panel.panel import NO_TIME
 
 if TYPE_CHECKING:
@@ -55,131 +53,6 @@ class ReportContext:
     validation: bool = False
     """Whether the windows are the validation windows of a fit."""
     date: str | None = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
-
-    @property
-    def machine(self) -> str:
-        """Platform, cores and Python version."""
-        return (
-            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-            f"Python {platform.python_version()}"
-        )
-
-
-@dataclass(frozen=True, repr=False)
-class ReportData:
-    """Sums and samples of a backtest's errors; errors are (forecast − actual) / MASE scale."""
-
-    backtest: Backtest
-    series: Ints
-    """[N] number of each window's series."""
-    cutoff: Ints
-    """[N] time of each window's cutoff."""
-    between: Floats
-    """[Q + 1] share of actuals up to the lowest quantile, between neighbours, above the highest."""
-    inside: Floats
-    """[Q // 2] share of actuals within each symmetric pair of quantiles, the widest first."""
-    errors: Floats
-    """A sample of the errors."""
-    first: Floats
-    """[N, C] error at lead 1; NaN = not scored."""
-
-    @cached_property
-    def cutoffs(self) -> Ints:
-        """[T] distinct cutoffs, rising."""
-        return np.unique(self.cutoff[self.cutoff != NO_TIME])
-
-    @property
-    def band(self) -> tuple[float, float]:
-        """Nominal and observed coverage of the widest band."""
-        scores = self.backtest.scores[MODEL]
-        name = next(name for name in scores if name.startswith("coverage"))
-        return int(name.split("_")[1]) / 100, scores[name]
-
-    def locate(self, window: int) -> tuple[Forecast, int]:
-        """The forecast that holds window `window`, and its row there."""
-        for forecast in self.backtest.forecasts:
-            if window < len(forecast.series):
-                return forecast, window
-            window -= len(forecast.series)
-        raise IndexError(window)
-
-    @cached_property
-    def over_time(self) -> tuple[Ints, dict[str, Floats]]:
-        """Cutoffs, and by model MASE at each; neighbouring cutoffs are averaged where there are many."""
-        times = self.cutoffs
-        bins = min(len(times), _MAX_POINTS)
-        group = np.searchsorted(times, self.cutoff).clip(0, max(0, len(times) - 1))
-        group = group * bins // max(1, len(times))
-        first = times[-(-np.arange(bins) * len(times) // max(1, bins))]
-        return first, {
-            name: one.by_group(group, bins)["MASE"] for name, one in self.backtest.tallies.items()
-        }
-
-    @cached_property
-    def autocorrelation(self) -> tuple[Floats, float]:
-        """[lag] autocorrelation of errors at lead 1, and the half-width of its 95 % noise band.
-
-        Lags count cutoffs, from 1. Errors are centred on their mean over all series, so a constant bias
-        of one series shows too. Empty where there are too few pairs.
-        """
-        channels = self.first.shape[1]
-        at = np.searchsorted(self.cutoffs, self.cutoff)
-        steps = len(self.cutoffs) + _MAX_LAGS
-        owner = self.series[:, None] * channels + np.arange(channels)
-        key = (owner * steps + at[:, None]).ravel()
-        real = np.isfinite(self.first.ravel())
-        key, error = key[real], self.first.ravel()[real]
-        if len(self.cutoffs) < _MIN_PAIRS or len(key) < _MIN_PAIRS:
-            return np.empty(0), np.nan
-        order = np.argsort(key, kind="stable")
-        key, error = key[order], error[order] - error.mean()
-        found: list[float] = []
-        pairs = 0
-        for lag in range(1, min(_MAX_LAGS, len(self.cutoffs) // 2) + 1):
-            place = np.minimum(np.searchsorted(key, key + lag), len(key) - 1)
-            met = np.flatnonzero(key[place] == key + lag)
-            if len(met) < _MIN_PAIRS:
-                break
-            pairs = pairs or len(met)
-            now, then = error[place[met]], error[met]
-            size = np.sqrt((now**2).sum() * (then**2).sum())
-            found.append(float((now * then).sum() / size) if size > 0 else 0.0)
-        return np.array(found), 1.96 / np.sqrt(pairs) if pairs else np.nan
-
-
-def collect(backtest: Backtest) -> ReportData:
-    """Error statistics of a backtest, from one pass over its forecasts."""
-    assert backtest.scales is not None
-    scale = np.where(backtest.scales.mase > 0, backtest.scales.mase, np.nan)
-    scored_windows = backtest.tallies[MODEL].windows["cells"] > 0  # [N, C]
-    levels = backtest.forecasts[0].levels
-    between, inside = np.zeros(len(levels) + 1), np.zeros(len(levels) // 2)
-    errors, first = [], []
-    thin = max(1, backtest.scored // _ERROR_SAMPLE)
-    start = 0
-    for forecast in backtest.forecasts:
-        part = slice(start, start := start + len(forecast.series))
-        truth = actual_of(forecast)
-        mask = np.isfinite(truth) & np.isfinite(forecast.median)
-        mask &= scored_windows[part, None]  # a baseline without a forecast has none at any lead
-        quantiles, actual = forecast.quantiles[mask], truth[mask][:, None]  # [scored, Q]
-        reached = actual <= quantiles
-        # The number of quantiles that an actual exceeds is the number of its interval.
-        between += np.bincount((~reached).sum(axis=1), minlength=len(between))
-        inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
-        error = forecast.median - np.where(mask, truth, np.nan)
-        error /= scale[part, None]
-        first.append(error[:, 0])
-        errors.append(error[np.isfinite(error)][::thin])
-    count = max(1, int(between.sum()))
-    return ReportData(
-        backtest,
-        *windows_of(backtest.forecasts),
-        between=between / count,
-        inside=inside / count,
-        errors=np.concatenate(errors),
-        first=np.concatenate(first),
-    )
 
 
 @dataclass(frozen=True)
@@ -218,49 +91,143 @@ class Ranking:
         return self.kind if self.kind == "series" else f"{self.kind}s"
 
 
-def rank(data: ReportData) -> Ranking:
-    """Items by MASE, or by mean absolute error where no series has a scale."""
-    windows, channels = data.first.shape
-    group = data.series[:, None] * channels + np.arange(channels)
-    by_window = len(np.unique(group)) < _MIN_SERIES
-    if by_window:
-        group = np.arange(windows * channels).reshape(windows, channels)
-    items, group = np.unique(group, return_inverse=True)
-    group = group.reshape(windows, channels)
-    scores = data.backtest.tallies[MODEL].by_group(group, len(items))
-    mase, wql = scores["MASE"], scores["WQL"]
-    naive = data.backtest.tallies[NAIVE].by_group(group, len(items))["WQL"]
-    skill = np.where(naive > 0, 1 - wql / np.where(naive > 0, naive, 1), np.nan)
-    measure = mase if np.isfinite(mase).any() else scores["MAE"]
-    order = np.argsort(measure, kind="stable")
-    order = order[np.isfinite(measure[order])]
-    last = np.zeros(len(items), np.int64)
-    place = np.argwhere(data.backtest.tallies[MODEL].windows["cells"] > 0)
-    last[group[tuple(place.T)]] = place[:, 0] * channels + place[:, 1]  # the last assignment wins
+class ReportData:
+    """Sums and samples of a backtest's errors; errors are (forecast − actual) / MASE scale.
 
-    def item(n: int) -> RankedItem:
-        window, channel = divmod(int(last[n]), channels)
-        name = _item_name(data, window, channel, by_window)
-        return RankedItem(name, window, channel, float(mase[n]), float(wql[n]), float(skill[n]))
+    Attributes:
+        series, cutoff: [N] number of each window's series, time of its cutoff.
+        cutoffs: [T] distinct cutoffs, rising.
+        between: [Q + 1] share of actuals up to the lowest quantile, between neighbours, above the highest.
+        inside: [Q // 2] share of actuals within each symmetric pair of quantiles, the widest first.
+        errors: a sample of the errors.
+        first: [N, C] error at lead 1; NaN = not scored.
+        band: nominal and observed coverage of the widest band.
+    """
 
-    shown = min(_SHOWN, -(-len(order) // 2))
-    best = tuple(item(n) for n in order[:shown])
-    worst = tuple(item(n) for n in order[shown:][::-1][:_SHOWN])
-    listed = tuple(item(n) for n in order[::-1][:_LISTED])
-    kind = "window" if by_window else "series" if data.backtest.panel.n_series > 1 else "channel"
-    return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), kind)
+    def __init__(self, backtest: Backtest):
+        """Makes one pass over the forecasts."""
+        self.backtest, self.context = backtest, backtest.report_context
+        self.series, self.cutoff = windows_of(backtest.forecasts)
+        self.cutoffs = np.unique(self.cutoff[self.cutoff != NO_TIME])
+        own = backtest.tallies[MODEL]
+        self.band = own.band / 100, backtest.scores[MODEL][f"coverage_{own.band}"]
+        self._scored = own.windows["cells"] > 0  # [N, C]
+        levels = backtest.forecasts[0].levels
+        between, inside = np.zeros(len(levels) + 1), np.zeros(len(levels) // 2)
+        errors, first = [], []
+        thin = max(1, backtest.scored // _ERROR_SAMPLE)
+        start = 0
+        for forecast in backtest.forecasts:
+            part = slice(start, start := start + len(forecast.series))
+            truth = actual_of(forecast)
+            mask = np.isfinite(truth) & np.isfinite(forecast.median)
+            mask &= self._scored[part, None]  # a baseline without a forecast has none at any lead
+            quantiles, actual = forecast.quantiles[mask], truth[mask][:, None]  # [scored, Q]
+            reached = actual <= quantiles
+            # The number of quantiles that an actual exceeds is the number of its interval.
+            between += np.bincount((~reached).sum(axis=1), minlength=len(between))
+            inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
+            error = forecast.median - np.where(mask, truth, np.nan)
+            error /= backtest.scales.mase[part, None]
+            first.append(error[:, 0])
+            errors.append(error[np.isfinite(error)][::thin])
+        count = max(1, int(between.sum()))
+        self.between, self.inside = between / count, inside / count
+        self.errors, self.first = np.concatenate(errors), np.concatenate(first)
 
+    def locate(self, window: int) -> tuple[Forecast, int]:
+        """The forecast that holds window `window`, and its row there."""
+        for forecast in self.backtest.forecasts:
+            if window < len(forecast.series):
+                return forecast, window
+            window -= len(forecast.series)
+        raise IndexError(window)
 
-def _item_name(data: ReportData, window: int, channel: int, by_window: bool) -> str:
-    forecast, row = data.locate(window)
-    panel, target = forecast.panel, forecast.panel.schema.target
-    label = panel.labels[int(forecast.series[row])]
-    name = label if panel.n_series > 1 else target[channel]
-    if panel.n_series > 1 and len(target) > 1:
-        name = f"{label} · {target[channel]}"
-    if by_window:
-        name += f" after {panel.calendar.text(int(forecast.cutoff[row]))}"
-    return name
+    @cached_property
+    def over_time(self) -> tuple[Ints, dict[str, Floats]]:
+        """Cutoffs, and by model MASE at each; neighbouring cutoffs are averaged where there are many."""
+        times = self.cutoffs
+        bins = min(len(times), _MAX_POINTS)
+        group = np.searchsorted(times, self.cutoff).clip(0, max(0, len(times) - 1))
+        group = group * bins // max(1, len(times))
+        first = times[-(-np.arange(bins) * len(times) // max(1, bins))]
+        return first, {
+            name: one.by_group(group, bins)["MASE"] for name, one in self.backtest.tallies.items()
+        }
+
+    @cached_property
+    def autocorrelation(self) -> tuple[Floats, float]:
+        """[lag] autocorrelation of errors at lead 1, and the half-width of its 95 % noise band.
+
+        Lags count cutoffs, from 1. Errors are centred on their mean over all series, so a constant bias
+        of one series shows too. Empty where there are too few pairs.
+        """
+        channels = self.first.shape[1]
+        at = np.searchsorted(self.cutoffs, self.cutoff)
+        steps = len(self.cutoffs) + _MAX_LAGS
+        owner = self.series[:, None] * channels + np.arange(channels)
+        key = (owner * steps + at[:, None]).ravel()
+        real = np.isfinite(self.first.ravel())
+        key, error = key[real], self.first.ravel()[real]
+        if len(self.cutoffs) < _MIN_PAIRS or len(key) < _MIN_PAIRS:
+            return np.empty(0), np.nan
+        error = error - error.mean()
+        found: list[float] = []
+        pairs = 0
+        for lag in range(1, min(_MAX_LAGS, len(self.cutoffs) // 2) + 1):
+            _, later, earlier = np.intersect1d(key - lag, key, assume_unique=True, return_indices=True)
+            if len(later) < _MIN_PAIRS:
+                break
+            pairs = pairs or len(later)
+            now, then = error[later], error[earlier]
+            size = np.sqrt((now**2).sum() * (then**2).sum())
+            found.append(float((now * then).sum() / size) if size > 0 else 0.0)
+        return np.array(found), 1.96 / np.sqrt(pairs) if pairs else np.nan
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Items by MASE, or by mean absolute error where no series has a scale."""
+        windows, channels = self.first.shape
+        group = self.series[:, None] * channels + np.arange(channels)
+        by_window = len(np.unique(group)) < _MIN_SERIES
+        if by_window:
+            group = np.arange(windows * channels).reshape(windows, channels)
+        items, group = np.unique(group, return_inverse=True)
+        group = group.reshape(windows, channels)
+        scores, naive = (
+            self.backtest.tallies[name].by_group(group, len(items)) for name in (MODEL, NAIVE)
+        )
+        mase, wql = scores["MASE"], scores["WQL"]
+        skill = 1 - ratio(wql, naive["WQL"])
+        measure = mase if np.isfinite(mase).any() else scores["MAE"]
+        order = np.argsort(measure, kind="stable")
+        order = order[np.isfinite(measure[order])]
+        last = np.zeros(len(items), np.int64)
+        place = np.argwhere(self._scored)
+        last[group[tuple(place.T)]] = place[:, 0] * channels + place[:, 1]  # the last assignment wins
+
+        def item(n: int) -> RankedItem:
+            window, channel = divmod(int(last[n]), channels)
+            name = self._item_name(window, channel, by_window)
+            return RankedItem(name, window, channel, float(mase[n]), float(wql[n]), float(skill[n]))
+
+        shown = min(_SHOWN, -(-len(order) // 2))
+        best = tuple(item(n) for n in order[:shown])
+        worst = tuple(item(n) for n in order[shown:][::-1][:_SHOWN])
+        listed = tuple(item(n) for n in order[::-1][:_LISTED])
+        kind = "window" if by_window else "series" if self.backtest.panel.n_series > 1 else "channel"
+        return Ranking(best, worst, listed, skill[np.isfinite(skill)], len(order), kind)
+
+    def _item_name(self, window: int, channel: int, by_window: bool) -> str:
+        forecast, row = self.locate(window)
+        panel, target = forecast.panel, forecast.panel.schema.target
+        label = panel.labels[int(forecast.series[row])]
+        name = label if panel.n_series > 1 else target[channel]
+        if panel.n_series > 1 and len(target) > 1:
+            name = f"{label} · {target[channel]}"
+        if by_window:
+            name += f" after {panel.calendar.text(int(forecast.cutoff[row]))}"
+        return name
 
 
 def number(value: float, digits: int = 4) -> str:

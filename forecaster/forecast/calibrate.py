@@ -15,6 +15,7 @@ Axes: N window · H lead · C channel · Q quantile level.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +30,6 @@ Int64 = NDArray[np.int64]
 
 STRENGTHS = (1.0, 0.5)
 """Exponents of the factors that are tried, beside none."""
-MAX_LOSS = 1.0
-"""Pinball loss after calibration over that before, at most, on windows not learned from."""
 _AS_NEAR = 0.01  # coverages this close count as equal
 _FOLDS = 4
 _PRIOR = 20  # windows without overlap at which a factor counts as much as what it is shrunk to
@@ -66,43 +65,22 @@ class CalibrationSet:
         return min(float(len(self.step)), count)
 
 
-@dataclass(frozen=True)
-class Quality:
-    """Quality of quantiles over all observed cells, scaled units."""
+def calibrate(
+    held_out: CalibrationSet, levels: tuple[float, ...]
+) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    """Returns conformal factors, as strong as is best on windows that they were not learned from; their effect.
 
-    coverage: float
-    """Share of the truth between the outer quantiles."""
-    width: float
-    """Mean distance of the outer quantiles."""
-    pinball: float
-    """Mean loss over cells and levels."""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Conformal factors and their cross-fitted effect."""
-
-    factors: NDArray[np.float32]
-    """[H, C, Q] of the distances of the quantiles from the median."""
-    strength: float
-    """Exponent of the conformal factors that is applied; 0 = none improves the quantiles."""
-    windows: int
-    """Of the calibration set."""
-    before: Quality
-    """Of the quantiles as they were."""
-    after: Quality
-    """Of the calibrated ones, each window with factors from other windows."""
-
-
-def calibrate(held_out: CalibrationSet, levels: tuple[float, ...]) -> Calibration:
-    """Returns conformal factors, as strong as is best on windows that they were not learned from.
-
-    Of the strengths whose pinball loss is allowed, the largest whose coverage is as near to nominal as
+    Of the strengths that make no pinball loss larger, the largest whose coverage is as near to nominal as
     that of any other.
 
     Args:
         held_out: at least two windows.
         levels: Q rising levels with the median.
+
+    Returns:
+        [H, C, Q] factors of the distances of the quantiles from the median; and `cutoffs`, the size of the
+        calibration set, `strength`, the exponent that is applied (0 = none improves the quantiles),
+        `before` and `after`, the `quality` as it was and with each window's factors from other windows.
     """
     before = quality(held_out.quantiles, held_out.actual, levels)
     crossed = np.ones_like(held_out.quantiles)
@@ -114,14 +92,20 @@ def calibrate(held_out: CalibrationSet, levels: tuple[float, ...]) -> Calibratio
         tried[strength] = quality(moved, held_out.actual, levels)
     nominal = levels[-1] - levels[0]
     errors = {
-        strength: abs(found.coverage - nominal)
+        strength: abs(found["coverage"] - nominal)
         for strength, found in tried.items()
-        if found.pinball <= MAX_LOSS * before.pinball
+        if found["pinball"] <= before["pinball"]
     }
     nearest = min(errors.values(), default=0.0)
     strength = max((s for s, error in errors.items() if error <= nearest + _AS_NEAR), default=0.0)
     factors = (conformal_factors(held_out, levels) ** strength).astype(np.float32)
-    return Calibration(factors, strength, len(held_out.step), before, tried[strength])
+    cutoffs = len(held_out.step)
+    return factors, {
+        "cutoffs": cutoffs,
+        "strength": strength,
+        "before": before,
+        "after": tried[strength],
+    }
 
 
 def conformal_factors(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:
@@ -155,18 +139,22 @@ def with_factors(quantiles: Floats, factors: Floats, levels: tuple[float, ...]) 
     return calibrated(own, wider, levels.index(0.5)).numpy()
 
 
-def quality(quantiles: Floats, actual: Floats, levels: tuple[float, ...]) -> Quality:
-    """Returns the quality of quantiles over the observed cells; NaN where there is none."""
+def quality(quantiles: Floats, actual: Floats, levels: tuple[float, ...]) -> dict[str, float]:
+    """Returns the quality of quantiles over the observed cells, scaled units; NaN where there is none.
+
+    coverage: share of the truth between the outer quantiles; width: their mean distance; pinball: mean
+    loss over cells and levels.
+    """
     real = ~np.isnan(actual)
     if not real.any():
-        return Quality(np.nan, np.nan, np.nan)
+        return dict.fromkeys(("coverage", "width", "pinball"), np.nan)
     found, truth = quantiles[real], actual[real]
     low, high = found[:, 0], found[:, -1]
-    return Quality(
-        coverage=float(((low <= truth) & (truth <= high)).mean()),
-        width=float((high - low).mean()),
-        pinball=float(pinball(*map(torch.from_numpy, (found, truth, np.asarray(levels)))).mean()),
-    )
+    return {
+        "coverage": float(((low <= truth) & (truth <= high)).mean()),
+        "width": float((high - low).mean()),
+        "pinball": float(pinball(*map(torch.from_numpy, (found, truth, np.asarray(levels)))).mean()),
+    }
 
 
 def _scores(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:

@@ -10,7 +10,7 @@ Scalers and categories come from training rows only; the same seed gives the sam
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -229,18 +229,12 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
         return artifact
     levels = artifact.plan.model.quantile_levels
-    found = calibrate(_calibration_set(artifact, panel, split), levels)
-    factors = torch.from_numpy(found.factors) if found.strength else None
-    metrics = {
-        "cutoffs": found.windows,
-        "strength": found.strength,
-        "before": asdict(found.before),
-        "after": asdict(found.after),
-    }
+    factors, effect = calibrate(_calibration_set(artifact, panel, split), levels)
+    applied = torch.from_numpy(factors) if effect["strength"] else None
     return replace(
         artifact,
-        ensemble=artifact.ensemble.with_factors(factors),
-        metrics=artifact.metrics | {"calibration": metrics},
+        ensemble=artifact.ensemble.with_factors(applied),
+        metrics=artifact.metrics | {"calibration": effect},
     )
 
 

@@ -13,13 +13,16 @@ from forecast import tiny
 
 import forecaster as fc
 from forecaster.config import DataConfig
-from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest, score_forecasts
+from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest, score_forecasts
+from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.comparison import (
     BASELINES,
     CHEAP_BASELINES,
     MODEL,
     NAIVE,
     RIDGE,
+    compare_with_naive,
+    name_better_models,
     tally_models,
 )
 from forecaster.evaluation.error_scales import Scales
@@ -252,18 +255,20 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
     ],
 )
 def test_a_verdict_is_never_nonsense(wql, naive, said):
-    scores = {
-        MODEL: {"WQL": wql, "MASE": 1.0, "skill": 1 - wql / naive if naive else np.nan},
-        NAIVE: {"WQL": naive, "MASE": 1.0, "skill": 0.0},
+    skill = 1 - wql / naive if naive else np.nan
+    mine = {"WQL": wql, "MASE": 1.0, "skill": skill, "skill_low": np.nan, "skill_high": np.nan}
+    assert compare_with_naive(mine, {"WQL": naive, "MASE": 1.0}) == said
+
+
+def _verdict(skill, low, high, mase=0.9):
+    mine = {
+        "WQL": 0.4 * (1 - skill),
+        "MASE": mase,
+        "skill": skill,
+        "skill_low": low,
+        "skill_high": high,
     }
-    assert Backtest((), scores, 0, 0).verdict == said
-
-
-def _verdict(skill, low, high, **others):
-    naive = {"WQL": 0.4, "MASE": 1.0}
-    mine = {"WQL": 0.4 * (1 - skill), "MASE": 0.9, "skill": skill, "skill_low": low, "skill_high": high}
-    rivals = {name: {"WQL": wql, "MASE": 1.0} for name, wql in others.items()}
-    return Backtest((), {MODEL: mine, NAIVE: naive, **rivals}, 0, 0).verdict
+    return compare_with_naive(mine, {"WQL": 0.4, "MASE": 1.0})
 
 
 def test_a_win_that_may_be_chance_is_not_called_one_and_a_loss_is_called_a_loss():
@@ -285,9 +290,14 @@ def test_a_win_that_may_be_chance_is_not_called_one_and_a_loss_is_called_a_loss(
 
 
 def test_baselines_that_are_better_than_the_model_are_named_best_first():
-    said = _verdict(0.25, 0.1, 0.35, naive=0.5, drift=0.27, ridge=0.24)
-    assert said.endswith("; better than it: ridge (WQL 20.0 % lower), drift (WQL 10.0 % lower)")
-    said = _verdict(0.25, 0.1, 0.35, naive=0.27, drift=0.28, ridge=0.24, ETS=0.29, experts=0.15)
+    def named(**others):
+        scores = {MODEL: {"WQL": 0.3}, NAIVE: {"WQL": 0.2}}
+        scores |= {name: {"WQL": wql} for name, wql in others.items()}
+        return name_better_models(scores, lambda name: Skill(0.2, np.nan, np.nan))
+
+    said = named(naive=0.5, drift=0.27, ridge=0.24)
+    assert said == ("; better than it: ridge (WQL 20.0 % lower), drift (WQL 10.0 % lower)")
+    said = named(naive=0.27, drift=0.28, ridge=0.24, ETS=0.29, experts=0.15)
     assert said.endswith(
         "experts (WQL 50.0 % lower), ridge (WQL 20.0 % lower), naive (WQL 10.0 % lower) and 2 more"
     )
@@ -316,11 +326,7 @@ def test_a_loss_to_naive_at_lead_1_is_said_where_enough_forecasts_show_it(cutoff
 
 
 def test_better_bands_do_not_hide_worse_medians():
-    scores = {
-        MODEL: {"WQL": 0.3, "MASE": 1.2, "skill": 0.25},
-        NAIVE: {"WQL": 0.4, "MASE": 1.0, "skill": 0.0},
-    }
-    verdict = Backtest((), scores, 0, 0).verdict
+    verdict = _verdict(0.25, np.nan, np.nan, mase=1.2)
     assert verdict == ("beats seasonal naive: its WQL is 25.0 % lower, but its MASE is 20.0 % higher")
 
 

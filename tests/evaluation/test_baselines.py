@@ -1,24 +1,15 @@
-"""Baselines: against slow loops, by hand, and against published numbers on real data."""
+"""Baselines: against slow loops, their laws, by hand."""
 
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from evaluation.histories import LEVELS, check_against_loop, problems
+from hypothesis import given
 from hypothesis import strategies as st
 
-from forecaster.evaluation import baselines
+from forecaster.evaluation import baselines, ets
 from forecaster.evaluation.error_scales import Histories
-
-NAN = float("nan")
-LEVELS = [0.1, 0.5, 0.9]
-NO_DEADLINE = settings(deadline=None)  # a busy machine is no fault
-DECILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-DATASETS = Path(__file__).parents[2].parent / "shared" / "datasets"
-needs_datasets = pytest.mark.skipif(
-    not DATASETS.is_dir(), reason="the shared data sets are not beside this checkout"
-)
 
 
 def _store(*series):
@@ -54,57 +45,12 @@ def _slow(history, horizon, season_length, levels):
     return quantiles
 
 
-@st.composite
-def _problems(draw):
-    """A store of a few ragged series with gaps, two channels, and pairs in any order, repeated."""
-    lengths = draw(st.lists(st.integers(0, 25), min_size=1, max_size=5))
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    values = random.normal(100, 20, (indptr[-1], 2))
-    values[random.random(values.shape) < draw(st.sampled_from([0.0, 0.3, 0.9]))] = np.nan
-    series = random.integers(0, len(lengths), draw(st.integers(0, 8)))
-    cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
-    histories = Histories(values, indptr, cutoff, series)
-    return histories, draw(st.integers(1, 12)), draw(st.integers(1, 8))
-
-
-@NO_DEADLINE
-@given(_problems())
+@given(problems())
 def test_seasonal_naive_equals_the_slow_loop(problem):
-    (values, indptr, cutoff, series), horizon, season_length = problem
-    found = baselines.seasonal_naive(*problem, LEVELS)
-    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
-    for k, s in enumerate(series):
-        for channel in range(2):
-            history = values[indptr[s] : cutoff[k] + 1, channel]
-            wanted = _slow(history, horizon, season_length, LEVELS)
-            np.testing.assert_allclose(found[k, :, channel], wanted, rtol=1e-5, atol=1e-4)
+    check_against_loop(baselines.seasonal_naive, _slow, problem, rtol=1e-5, atol=1e-4)
 
 
-@NO_DEADLINE
-@given(_problems())
-def test_small_blocks_give_the_same_bits_as_one_block(problem):
-    whole = baselines.seasonal_naive(*problem, LEVELS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baselines, "BLOCK_CELLS", 7)
-        np.testing.assert_array_equal(baselines.seasonal_naive(*problem, LEVELS), whole)
-
-
-@NO_DEADLINE
-@given(_problems(), st.sampled_from([1e30, -5.0, NAN]))
-def test_rows_after_the_cutoff_and_of_other_series_are_never_read(problem, noise):
-    (values, indptr, cutoff, series), horizon, season_length = problem
-    together = baselines.seasonal_naive(*problem, LEVELS)
-    for k, s in enumerate(series):
-        twin = np.full_like(values, noise)
-        twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
-        one = slice(k, k + 1)
-        alone = Histories(twin, indptr, cutoff[one], series[one])
-        found = baselines.seasonal_naive(alone, horizon, season_length, LEVELS)
-        np.testing.assert_array_equal(found, together[one])
-
-
-def _slow_drift(history, horizon, levels):
+def _slow_drift(history, horizon, season_length, levels):
     real = [t for t, value in enumerate(history) if not np.isnan(value)]
     if not real:
         return np.full((horizon, len(levels)), np.nan)
@@ -118,27 +64,31 @@ def _slow_drift(history, horizon, levels):
     return float(history[last]) + slope * steps + z * sigma * np.sqrt(steps * (1 + steps / span))
 
 
-@given(_problems())
+@given(problems())
 def test_drift_equals_the_slow_loop(problem):
-    (values, indptr, cutoff, series), horizon, _ = problem
-    found = baselines.drift(problem[0], horizon, LEVELS)
-    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
-    for k, s in enumerate(series):
-        for channel in range(2):
-            history = values[indptr[s] : cutoff[k] + 1, channel]
-            wanted = _slow_drift(history, horizon, LEVELS)
-            np.testing.assert_allclose(found[k, :, channel], wanted, rtol=1e-4, atol=1e-3)
+    check_against_loop(_drift, _slow_drift, problem, rtol=1e-4, atol=1e-3)
 
 
-@given(_problems(), st.sampled_from([1e30, NAN]))
-def test_drift_is_bit_equal_alone_and_reads_nothing_after_the_cutoff(problem, noise):
-    (values, indptr, cutoff, series), horizon, _ = problem
-    together = baselines.drift(problem[0], horizon, LEVELS)
+def _drift(histories, horizon, season_length, levels):
+    return baselines.drift(histories, horizon, levels)
+
+
+@pytest.mark.parametrize("baseline", [baselines.seasonal_naive, _drift, ets.ets])
+@given(problem=problems(), noise=st.sampled_from([1e30, -5.0, np.nan]))
+def test_forecasts_are_bit_equal_alone_and_in_small_blocks_and_read_nothing_else(
+    baseline, problem, noise
+):
+    (values, indptr, cutoff, series), *options = problem
+    together = baseline(*problem, LEVELS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baselines, "BLOCK_CELLS", 7)
+        patch.setattr(ets, "_BLOCK_CELLS", 7)
+        np.testing.assert_array_equal(baseline(*problem, LEVELS), together)
     for k, s in enumerate(series):
-        twin = np.full_like(values, noise)
+        twin = np.full_like(values, noise)  # rows after the cutoff and of other series
         twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
         one = slice(k, k + 1)
-        alone = baselines.drift(Histories(twin, indptr, cutoff[one], series[one]), horizon, LEVELS)
+        alone = baseline(Histories(twin, indptr, cutoff[one], series[one]), *options, LEVELS)
         np.testing.assert_array_equal(alone, together[one])
 
 

@@ -4,6 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from evaluation.histories import LEVELS, check_against_loop, problems
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from forecaster.evaluation import ets as module
 from forecaster.evaluation.error_scales import Histories
 from forecaster.evaluation.ets import ets
 
-LEVELS = [0.1, 0.5, 0.9]
 Z = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 
@@ -59,49 +59,18 @@ def _slow(history, horizon, m, reach):
     return np.array(made)
 
 
-@st.composite
-def _problems(draw):
-    lengths = draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    season = draw(st.integers(1, 6))
-    wave = 30 * np.sin(np.arange(indptr[-1]) * 2 * np.pi / season)[:, None]
-    values = 100 + wave + random.normal(0, 10, (indptr[-1], 2))
-    values[random.random(values.shape) < draw(st.sampled_from([0.0, 0.2, 0.9]))] = np.nan
-    series = random.integers(0, len(lengths), draw(st.integers(0, 6)))
-    cutoff = np.array([random.integers(indptr[s] - 1, indptr[s + 1]) for s in series], np.int64)
-    return Histories(values, indptr, cutoff, series), draw(st.integers(1, 9)), season
-
-
-@given(_problems(), st.sampled_from([1024, 8]))
+@given(problems(), st.sampled_from([1024, 8]))
 def test_ets_equals_the_slow_loop(problem, rows):
-    (values, indptr, cutoff, series), horizon, season = problem
+    def slow(history, horizon, m, levels):
+        found = _slow(history, horizon, m, max(rows, 4 * m)) if len(history) else None
+        if found is not None:
+            return found
+        ends = np.array([0, len(history)]), np.array([len(history) - 1]), np.array([0])
+        return baselines.naive(Histories(history[:, None], *ends), horizon, levels)[0, :, 0]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROWS", rows)
-        found = ets(*problem, LEVELS)
-    assert found.shape == (len(series), horizon, 2, 3) and found.dtype == np.float64
-    fallback = baselines.naive(problem[0], horizon, LEVELS)
-    for k, s in enumerate(series):
-        for channel in range(2):
-            history = values[indptr[s] : cutoff[k] + 1, channel]
-            wanted = _slow(history, horizon, season, max(rows, 4 * season)) if len(history) else None
-            wanted = fallback[k, :, channel] if wanted is None else wanted
-            np.testing.assert_allclose(found[k, :, channel], wanted, rtol=2e-5, atol=1e-3)
-
-
-@given(_problems())
-def test_a_forecast_is_bit_equal_alone_and_in_small_blocks_and_reads_nothing_after_the_cutoff(problem):
-    (values, indptr, cutoff, series), horizon, season = problem
-    together = ets(*problem, LEVELS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK_CELLS", 7)
-        np.testing.assert_array_equal(ets(*problem, LEVELS), together)
-    for k, s in enumerate(series):
-        twin = np.full_like(values, 1e30)
-        twin[indptr[s] : cutoff[k] + 1] = values[indptr[s] : cutoff[k] + 1]
-        one = slice(k, k + 1)
-        alone = ets(Histories(twin, indptr, cutoff[one], series[one]), horizon, season, LEVELS)
-        np.testing.assert_array_equal(alone, together[one])
+        check_against_loop(ets, slow, problem, rtol=2e-5, atol=1e-3)
 
 
 def test_a_season_and_a_level_are_found_and_the_band_holds_what_it_says():

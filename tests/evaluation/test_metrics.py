@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from evaluation import textbook_metrics as textbook
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from utilsforecast import losses
 
@@ -168,7 +168,6 @@ def test_crps_of_draws_equals_the_integral_and_the_quantile_loss_over_many_level
     assert metrics.crps([3.0, -1.0], [[5.0], [5.0]]).tolist() == [2.0, 6.0]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100))
 def test_relative_metrics_do_not_change_with_the_unit(seed, factor):
     random = np.random.default_rng(seed)
@@ -195,7 +194,6 @@ def test_scales_by_hand():
         assert np.isnan(mase_scale(nothing, 2))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=6),
     st.integers(1, 9),

@@ -69,8 +69,8 @@ def test_epf_gives_the_known_errors_of_seasonal_naive(market, mase, sql):
     rows = panel.n_rows
     cutoff = rows - 480 - 1 + 24 * np.arange(20)
     series = np.zeros(20, np.int64)
-    beside = baselines_at(panel, series, cutoff, 24, DECILES, [NAIVE])
+    quantiles, scales, _ = baselines_at(panel, series, cutoff, 24, DECILES, [NAIVE])
     actual = panel.values[cutoff[:, None] + np.arange(1, 25), :1]
-    found = tally_models(actual, beside.quantiles, DECILES, beside.scales)[NAIVE].overall()
+    found = tally_models(actual, quantiles, DECILES, scales)[NAIVE].overall()
     assert found["MASE"] == pytest.approx(mase, abs=0.002)
     assert found["SQL"] == pytest.approx(sql, abs=0.002)

@@ -13,7 +13,7 @@ import forecaster as fc
 from forecaster.evaluation import report_data
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, NAIVE
 from forecaster.evaluation.report import render_report, verdict_section
-from forecaster.evaluation.report_data import ReportContext, collect, rank
+from forecaster.evaluation.report_data import ReportContext, ReportData
 from forecaster.panel.findings import Finding
 
 ALWAYS = ["verdict", "scores", "series", "leads", "calibration", "residuals"]
@@ -39,9 +39,8 @@ def _page():
     return render_report(_with_context())
 
 
-def _said(found, context=None):
-    found = collect(found)
-    return verdict_section(found, rank(found), context)
+def _said(found):
+    return verdict_section(ReportData(found))
 
 
 def test_all_sections_are_there_and_every_link_leads_to_one():
@@ -125,7 +124,7 @@ def test_the_best_of_each_metric_is_marked_by_more_than_colour():
 
 
 def test_calibration_is_that_of_a_slow_loop():
-    found = collect(_plain())
+    found = ReportData(_plain())
     between, inside, cells = np.zeros(10), np.zeros(4), 0
     for forecast in _plain().forecasts:
         for n, h, c in np.ndindex(forecast.actual.shape):
@@ -140,7 +139,7 @@ def test_calibration_is_that_of_a_slow_loop():
 
 def test_errors_and_autocorrelation_are_those_of_a_slow_loop():
     backtest = backtest_of(panel_of(4, 120), windows=12, shift=0.5)
-    found = collect(backtest)
+    found = ReportData(backtest)
     scale, errors, first = backtest.scales.mase, [], {}
     for window, forecast in enumerate(backtest.forecasts):
         for n, h in np.ndindex(4, 4):
@@ -167,14 +166,14 @@ def test_the_error_over_time_is_the_mase_of_each_cutoff():
     backtest = _plain()
     table = backtest.by("cutoff")
     mine = table.filter(table["model"] == MODEL)["MASE"].to_numpy()
-    np.testing.assert_allclose(collect(backtest).over_time[1][MODEL], mine)
+    np.testing.assert_allclose(ReportData(backtest).over_time[1][MODEL], mine)
 
 
 def test_best_and_worst_are_those_of_the_scores_by_series():
     backtest = backtest_of(panel_of(8))
     table = backtest.by("series")
     mine = table.filter(table["model"] == MODEL).sort("MASE")
-    found = rank(collect(backtest))
+    found = ReportData(backtest).ranking
     assert [one.name for one in found.best] == mine["id"][:3].to_list()
     assert [one.name for one in found.worst] == mine["id"][::-1][:3].to_list()
     np.testing.assert_allclose([one.mase for one in found.listed], mine["MASE"][::-1][:8])
@@ -185,13 +184,13 @@ def test_best_and_worst_are_those_of_the_scores_by_series():
 
 def test_few_series_are_ranked_by_window_and_channels_by_name():
     lone = backtest_of(panel_of(1), windows=6)
-    found = rank(collect(lone))
+    found = ReportData(lone).ranking
     assert (found.count, found.kinds) == (6, "windows")
     text = lone.forecasts[0].panel.calendar.text
     cutoffs = {f"y after {text(int(one.cutoff[0]))}" for one in lone.forecasts}
     assert {one.name for one in (*found.best, *found.worst)} == cutoffs
     several = backtest_of(panel_of(3, channels=("y", "z")))
-    names = {one.name for one in rank(collect(several)).listed}
+    names = {one.name for one in ReportData(several).ranking.listed}
     assert names == {f"s{s} · {channel}" for s in range(3) for channel in "yz"}
     for page in (render_report(lone), render_report(several)):
         assert list(Read(page).sections) == ALWAYS
@@ -252,9 +251,9 @@ def test_what_to_do_next_names_what_was_found():
     assert 'class="even"' in mine and "may be chance: score more windows" in mine
     assert "too high on the whole" in _said(backtest_of(panel_of(8), noise=0.3, shift=2.0))
     assert "Score more than 2 cutoffs" in _said(backtest_of(panel_of(8), windows=2))
-    assert "1 warning" in _said(_plain(), _with_context().report_context)
+    assert "1 warning" in _said(_with_context())
     fitted = replace(_with_context().report_context, validation=True)
-    assert "selected the weights" in _said(_plain(), fitted)
+    assert "selected the weights" in _said(replace(_plain(), report_context=fitted))
     better = _plain().scores | {"ETS": _plain().scores["ETS"] | {"WQL": 1e-9}}
     assert "The mark to beat is ETS" in _said(replace(_plain(), scores=better))
 

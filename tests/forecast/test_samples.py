@@ -155,6 +155,8 @@ def test_a_backtest_of_an_autoregressive_model_scores_the_paths_it_draws():
         metrics.crps(one.actual.transpose(0, 2, 1), one.paths.transpose(0, 3, 2, 1)) for one in made
     ]
     assert backtest.scores[MODEL]["CRPS"] == pytest.approx(np.mean(slow), rel=1e-6)
+    by_lead = backtest.by("lead").filter(pl.col("CRPS").is_not_null())
+    assert by_lead["model"].unique().to_list() == [MODEL] and len(by_lead) == 7
     assert "CRPS" not in backtest.scores["seasonal naive"] and backtest.forecasts[0].paths is None
     # The quantiles are of the same paths, whether these are kept or not.
     for one, bare in zip(made, predictor.forecasts_at(panel, cutoffs), strict=True):

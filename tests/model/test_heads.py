@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from forecaster.config import ModelPlan
 from forecaster.evaluation.metrics import pinball
 from forecaster.model.heads import (
     BinnedHead,
@@ -20,7 +19,6 @@ from forecaster.model.heads import (
 from forecaster.model.scaling import Scale
 
 LEVELS = (0.1, 0.25, 0.5, 0.9)
-PLAN = ModelPlan(context_length=2, patch=1, decoder_patch=1, history_length=1)
 OUTER = (0.001, 0.1, 0.25, 0.5, 0.9, 0.99, 0.999)
 UNIT = Scale(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1))
 FOUR = Vocabulary(4, 2.0)  # bins [−2, −1), [−1, 0), [0, 1), [1, 2]

@@ -27,10 +27,6 @@ def fitted(panel, config, callbacks=()):
     return fit_panel(panel, config, split, TrainingContext(callbacks=tuple(callbacks)))
 
 
-def weights_of(artifact):
-    return artifact.ensemble.members[0].state_dict()
-
-
 class Watch(pl_lightning.Callback):
     """Keeps what a training looked like from inside, step by step."""
 
