@@ -14,7 +14,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ from forecaster.panel.numbers import (
 )
 from forecaster.panel.timestamps import SAMPLE, first_values, guess_formats
 
-_UNNAMED = "\0"
-"""How the name of a column without one begins; no name in a file begins so."""
+_UNNAMED = " column_"
+"""How the name of a column without one begins; no name in a file begins with a blank."""
 _HEAD = 1 << 18
 _BLOCK = 1 << 20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -64,9 +64,7 @@ class Dialect:
     """The first rows as text, columns numbered."""
 
 
-def read_csv(
-    content: Path | bytes, name: str, data: DataConfig, decimals: Decimals, text: Collection[str] = ()
-) -> Parsed:
+def read_csv(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Parsed:
     """Returns the rows of a delimited file.
 
     Args:
@@ -74,7 +72,6 @@ def read_csv(
         name: of the file, for messages.
         data: the delimiter where it is declared; in layout "rows" rows may be short.
         decimals: marks that are known.
-        text: columns that stay text as written.
 
     Raises:
         DataError: there is no header, rows are uneven, bytes are not UTF-8, or a number is ambiguous.
@@ -84,26 +81,26 @@ def read_csv(
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
         notes.append(Finding("note", "delimiter", found, "pass --delimiter where that is wrong"))
-    ids = {*(data.series or ())} - {*text}
-    frame, marks, more = _read(content, name, dialect, decimals, {*text, *ids})
+    ids = {*(data.series or ())}
+    frame, marks, more = _read(content, name, dialect, decimals, ids)
     frame = frame.with_columns(as_ids(column) for column in frame if column.name in ids)
     frame, blank = _without_blank_end(frame)
     if frame.width > 1 and frame.height and frame[:, -1].null_count() and data.layout != "rows":
         _check_even(content, name, dialect)
-    frame, named = _with_names(frame)
+    frame, named = _with_names(frame, frame.columns)
     return Parsed(frame, marks, [*notes, *more, *blank, *named])
 
 
 def read_text(
     content: Path | bytes, name: str, data: DataConfig, columns: Collection[str]
 ) -> pl.DataFrame:
-    """Returns some columns of a delimited file as text, without surrounding blanks."""
+    """Returns some columns of a delimited file as text."""
     content, dialect, _ = _opened(content, name, data, Decimals())
-    names = [column.strip() for column in dialect.header]
-    places = [place for place, column in enumerate(names) if column in columns]
+    names = _header_names(dialect, len(dialect.header), name)
+    places = [k for k, column in enumerate(names) if column in columns or column.startswith(_UNNAMED)]
     frame = pl.read_csv(content, infer_schema=False, columns=places, **_options(dialect))
     frame.columns = [names[place] for place in places]
-    return pl.DataFrame([column.str.strip_chars() for column in frame])
+    return _with_names(_unspaced(frame), names)[0]
 
 
 def _opened(
@@ -313,9 +310,14 @@ def _read(
             found = f"column '{column}': numbers such as 1.234 beside 999 are read as fractions"
             advice = "pass --decimal , where the point groups thousands"
             notes.append(Finding("warning", "thousands", found, advice))
+    return Parsed(_unspaced(frame), marks, notes)
+
+
+def _unspaced(frame: pl.DataFrame) -> pl.DataFrame:
+    """Returns the frame without the blanks around text in columns of which each value begins with one."""
     heads = {c.name: first_values(c) for c in frame if c.dtype == pl.String}
     spaced = [name for name, head in heads.items() if len(head) and head.str.starts_with(" ").all()]
-    return Parsed(frame.with_columns(pl.col(spaced).str.strip_chars()), marks, notes)
+    return frame.with_columns(pl.col(spaced).str.strip_chars())
 
 
 def _may_be_padded(sample: pl.Series) -> bool:
@@ -342,26 +344,27 @@ def _header_names(dialect: Dialect, width: int, where: str) -> list[str]:
     check_names([name for name in header if name], where)
     if len(header) != width:
         raise DataError(f"{where}: cannot be read (a header of {len(header)} names, {width} columns)")
-    return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header)]
+    return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header, 1)]
 
 
-def _with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
-    """Names the columns that have no name; those that are empty or number the rows are dropped."""
-    names = frame.columns
+def _with_names(frame: pl.DataFrame, names: Sequence[str]) -> tuple[pl.DataFrame, list[Finding]]:
+    """Names the columns that have no name; those that are empty or number the rows are dropped.
+
+    Args:
+        names: of all columns of the file.
+    """
     notes = []
-    for unnamed in [name for name in names if name.startswith(_UNNAMED)]:
-        column, k = frame[unnamed], int(unnamed.removeprefix(_UNNAMED))
+    for unnamed in [name for name in frame.columns if name.startswith(_UNNAMED)]:
+        column, new, passed = frame[unnamed], unnamed.strip(), ""
         if column.null_count() == len(column):
-            what, new = "is empty and passed over", None
+            passed = "is empty and passed over"
         elif column.dtype.is_integer() and column[0] in (0, 1) and (column.diff()[1:] == 1).all():
-            what, new = "numbers the rows and is passed over", None
-        else:
-            dated = column.dtype == pl.String and bool(guess_formats(column)) and "time" not in names
-            new = "time" if dated else f"column_{k + 1}"
-            what = f"is called '{new}'"
-            names.append(new)
-        frame = frame.drop(column.name) if new is None else frame.rename({column.name: new})
-        found = f"column {k + 1} has no name and {what}"
+            passed = "numbers the rows and is passed over"
+        elif column.dtype == pl.String and guess_formats(column):
+            new = new if "time" in (*names, *frame.columns) else "time"
+        frame = frame.drop(unnamed) if passed else frame.rename({unnamed: new})
+        what = passed or f"is called '{new}'"
+        found = f"column {unnamed.removeprefix(_UNNAMED)} has no name and {what}"
         notes.append(Finding("note", "columns", found, "name it in the header"))
     return frame, notes
 

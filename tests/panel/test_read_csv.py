@@ -235,6 +235,14 @@ def test_a_column_without_a_name_gets_one_or_is_dropped(written, text, columns, 
     assert note.rule == "columns" and said in note.text
 
 
+def test_whole_numbers_without_a_name_can_be_ids(written):
+    for ids, kind in ((["3", "3", "7", "7"], pl.Int64), (["3", "03", "7", "07"], pl.String)):
+        rows = "".join(f"{one},2024-01-0{day},{day}\n" for day, one in enumerate(ids, 1))
+        for data in ({}, {"series": ("column_1",)}):
+            named = written(",day,y\n" + rows, **data).with_ids(["column_1"]).frame["column_1"]
+            assert named.dtype == kind and named.cast(pl.String).to_list() == ids
+
+
 def test_empty_rows_at_the_end_are_passed_over_and_others_kept(written):
     for end in ("\n\n", ",\n,\n", "\n,\n"):
         table = written("a,b\n1,2\n\n3,4\n" + end)
