@@ -3,8 +3,7 @@
 Delimiter, line ends, encoding and decimal mark are recognised on the first lines and noted where they
 are unusual; the kind of a column is decided over the whole column. Dates stay text (parsing them inside
 the reader costs four times more than one cast afterwards). A row with more or fewer fields than the
-header, bytes that are not UTF-8 and a file without a header are refused with their row, found by
-counting quotes, delimiters and line ends alone, vectorised. Row 1 is the first row after the header.
+header, bytes that are not UTF-8 and a file without a header are refused with their row. Row 1 is the first row after the header.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import codecs
 import csv
 import io
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -372,31 +372,16 @@ def _with_names(frame: pl.DataFrame, names: Sequence[str]) -> tuple[pl.DataFrame
 # Faults
 
 
-def field_counts(
-    content: Path | bytes, separator: str, eol: str = "\n", end: int | None = None
-) -> tuple[NDArray[np.int64], bool]:
-    """Returns the number of fields of every line, header included, and whether all quotes are closed.
-
-    Delimiters and line ends between quotes are text. A blank line has 0 fields. Bytes from `end` on
-    are not counted.
-    """
-    data = _bytes(content)[:end]
-    quotes, ends, separators = (data == ord(mark) for mark in ('"', eol, separator))
-    open_at_end = False
-    if quotes.any():
-        inside = np.logical_xor.accumulate(quotes)
-        open_at_end = bool(inside[-1])
-        ends &= ~inside
-        separators &= ~inside
-    last = np.flatnonzero(ends)
-    if not len(last) or last[-1] != len(data) - 1:
-        last = np.append(last, len(data))
-    counts = np.diff(np.searchsorted(np.flatnonzero(separators), last), prepend=0) + 1
-    length = np.diff(last, prepend=-1) - 1
-    if eol == "\n":
-        # A carriage return is part of the line end, not of the line.
-        length -= (length > 0) & (data[np.maximum(last - 1, 0)] == ord("\r"))
-    return np.where(length > 0, counts, 0), not open_at_end
+def field_counts(content: Path | bytes, separator: str, eol: str = "\n") -> NDArray[np.int64]:
+    """Returns the number of fields of every row, header included; a blank line has 0."""
+    file = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        with io.TextIOWrapper(file, "latin1", newline=eol) as lines:
+            plain = (line.replace("\r", "").replace("\n", "") for line in lines)
+            return np.fromiter(map(len, csv.reader(plain, delimiter=separator)), np.int64)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too: bool = True) -> None:
@@ -407,10 +392,9 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
     """
     if short_too and _is_even(content, dialect):
         return
-    counts, closed = field_counts(content, dialect.separator, dialect.eol)
-    counts = counts[dialect.skipped :]
+    counts = field_counts(content, dialect.separator, dialect.eol)[dialect.skipped :]
     counts = counts[np.argmax(counts > 0) :]
-    if not closed:
+    if np.count_nonzero(_bytes(content) == ord('"')) % 2:
         text = f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed"
         raise fault("quotes", text, 'close it, or write a quote sign within text twice, as ""')
     odd = (counts > counts[0]) | (short_too & (counts < counts[0]) & (counts > 0))
@@ -443,7 +427,7 @@ def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
         _bytes(content).tobytes().decode()
     except UnicodeDecodeError as error:
         at, byte = error.start, error.object[error.start]
-        row = len(field_counts(content, separator, end=at + 1)[0]) - 1
+        row = len(field_counts(error.object[: at + 1], separator)) - 1
         # Windows writes letters where Latin-1 has control signs.
         page = "cp1252" if 0x80 <= byte < 0xA0 else "latin1"
         where = f"row {row}" if row else "the header"
