@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
+from forecaster.panel.arrays import blocks
 from forecaster.panel.timestamps import parse_times
 
 Times = NDArray[np.int64]
@@ -281,9 +282,13 @@ class Calendar:
 
     def is_dense(self, time: Times, indptr: Times) -> bool:
         """Whether every row is one step after the one before; may be False where steps vary in length."""
-        odd = np.flatnonzero(np.diff(time) != self._elapsed) + 1
-        # The first row of a series comes after none.
-        return len(odd) < len(indptr) and bool(np.isin(odd, indptr).all())
+        for rows in blocks(len(time) - 1):
+            odd = np.flatnonzero(np.diff(time[rows.start : rows.stop + 1]) != self._elapsed)
+            odd += rows.start + 1
+            # The first row of a series comes after none.
+            if (indptr[np.searchsorted(indptr, odd)] != odd).any():
+                return False
+        return True
 
     def grid(self, first: int, last: int) -> Times:
         """Returns all times on the grid from first to last: int64 [n]."""

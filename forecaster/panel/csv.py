@@ -3,7 +3,8 @@
 Delimiter, line ends, encoding and decimal mark are recognised on the first lines and noted where they
 are unusual; the kind of a column is decided over the whole column. Dates stay text (parsing them inside
 the reader costs four times more than one cast afterwards). A row with more or fewer fields than the
-header, bytes that are not UTF-8 and a file without a header are refused with their row. Row 1 is the first row after the header.
+header, bytes that are not UTF-8 and a file without a header are refused with their row. Row 1 is the
+first row after the header.
 """
 
 from __future__ import annotations
