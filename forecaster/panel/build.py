@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.calendar import Calendar, declared_freq
+from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, with_holidays
@@ -246,7 +246,10 @@ def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calen
     if schema.freq and data.resample is None:
         freq, regular = schema.freq, schema.regular
     elif data.freq is not None and data.resample is None:
-        freq, regular = declared_freq(data.freq, integer=integer), True
+        freq, regular = parse_freq(data.freq), True
+        if integer != freq.endswith("i"):
+            held = "integers; pass --freq 1i" if integer else "dates; pass --freq 1d or the like"
+            raise DataError(f"freq '{freq}': the time column holds {held}")
         check_not_finer(Calendar(freq, schema.time_zone, integer), times)
     elif schema.time is None:
         freq, regular = "1i", True
