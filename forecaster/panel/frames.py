@@ -368,8 +368,13 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
                 read[at] = _read_file(file, data, replace(decimals, seen={","}))
     faults.refuse()
     notes += [note for one in read for note in one.notes]
-    frames = _aligned(files, [one.frame for one in read])
+    frames = aligned(files, [one.frame for one in read])
     heights = [part.height for part in frames]
+    # A column that is empty in one file says nothing about its kind there.
+    frames = [
+        part.with_columns(pl.lit(None).alias(c.name) for c in part if c.null_count() == len(c))
+        for part in frames
+    ]
     text, columns = _text_of(files, heights, data), frames[0].columns
     kinds = {name: {frame.schema[name] for frame in frames} - {pl.Null} for name in columns}
     # Text in one file and numbers in another: decided again, over all files.
@@ -396,21 +401,18 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     return replace(table, frame=frame, notes=summed(notes), marks=shown | decided)
 
 
-def _aligned(files: list[TableFile], frames: list[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Returns the frames with the same columns in one order."""
-    columns = frames[0].columns
-    for file, frame in zip(files, frames, strict=True):
-        odd = listing(sorted(set(frame.columns) ^ set(columns)))
-        if odd:
+def aligned(files: Sequence[TableFile], frames: Sequence[Frame]) -> list[Frame]:
+    """Returns the rows of files with the same columns in one order.
+
+    Raises:
+        DataError: a file has other columns than the first.
+    """
+    names = [frame.collect_schema().names() for frame in frames]
+    for file, own in zip(files, names, strict=True):
+        if odd := listing(sorted({*own} ^ {*names[0]})):
             text = f"{file.name}: expected the columns of {files[0].name}, found a difference in {odd}"
             raise fault("columns", text, "read them apart, or correct the header")
-    # A column that is empty in one file says nothing about its kind there.
-    return [
-        frame[columns].with_columns(
-            pl.lit(None).alias(column.name) for column in frame if column.null_count() == len(column)
-        )
-        for frame in frames
-    ]
+    return [frame.select(names[0]) for frame in frames]
 
 
 def _text_of(
