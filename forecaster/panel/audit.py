@@ -80,7 +80,7 @@ class Facts:
     size: Floats
     """Mean of the absolute values; 0 = none."""
     negative: Ints
-    """Cells below zero, counted only in columns of whole numbers."""
+    """Cells below zero."""
     run: Ints
     """Observations at the end that are equal."""
     gaps: Ints
@@ -129,55 +129,56 @@ class Facts:
         return self.panel.calendar.text(int(self.panel.time[row]))
 
 
-_ROW, _VALUE = pl.col("row"), pl.col("value")
-_GAP = _ROW.diff() - 1
-_PLACES: dict[str, tuple[pl.Expr, float]] = {
-    "count": (pl.len(), 0),
-    "first": (_ROW.first(), -1),
-    "last": (_ROW.last(), -1),
-    "gaps": ((_GAP > 0).sum(), 0),
-    "longest": (_GAP.max().fill_null(0), 0),
-    "longest_at": (
-        pl.when(_GAP.max() > 0).then(_ROW.get(_GAP.arg_max()) - _GAP.max()).fill_null(-1),
-        -1,
-    ),
-}
-"""Statistics of every column, and their value where nothing is observed."""
-_CHANGED = pl.when(_VALUE.last() != _VALUE).then(pl.int_range(pl.len())).max().fill_null(-1)
-_SIZES = {
-    "low": (_VALUE.min() + 0.0, np.nan),  # no -0.0
-    "high": (_VALUE.max() + 0.0, np.nan),
-    "size": (_VALUE.abs().mean(), 0.0),
-    "negative": ((_VALUE < 0).sum(), 0),
-    "run": (pl.len() - 1 - _CHANGED, 0),
-}
-"""Statistics of columns of numbers."""
-
-
 def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
     numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
+    empty = {"count": 0, "first": -1, "last": -1, "low": np.nan, "high": np.nan, "size": 0.0}
+    empty |= {"negative": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
     found: dict[str, NDArray[Any]] = {
-        name: np.full((panel.n_series, columns), empty)
-        for columns, kinds in ((every, _PLACES), (numbers, _SIZES))
-        for name, (_, empty) in kinds.items()
+        name: np.full((panel.n_series, every), value) for name, value in empty.items()
     }
     whole = np.ones(every, bool)
     for begin, part in panel.parts():
-        owner = np.repeat(np.arange(part.n_series) + begin, np.diff(part.indptr))
-        rows = np.arange(part.n_rows) + panel.indptr[begin]
         for place, column in enumerate((*part.values.T, *part.codes.T)):
-            is_number = place < numbers
-            kinds = _PLACES | _SIZES if is_number else _PLACES
-            real = column == column if is_number else column != MISSING
-            values = column[real]
+            real = np.flatnonzero(column == column if place < numbers else column != MISSING)
+            values, owner = column[real], part.owner[real]
             whole[place] &= bool(((values == np.rint(values)) & (np.abs(values) < _WHOLE)).all())
-            cells = {"series": owner[real], "row": rows[real], "value": values}
-            table = pl.DataFrame(cells).with_columns(pl.col("series").set_sorted())
-            table = table.group_by("series").agg(**{name: one for name, (one, _) in kinds.items()})
-            for name in kinds:
-                found[name][table["series"].to_numpy(), place] = table[name].to_numpy()
+            start = np.flatnonzero(np.diff(owner, prepend=-1))
+            statistics = _statistics(real + panel.indptr[begin], values, start)
+            for name, of_series in statistics.items():
+                found[name][begin + owner[start], place] = of_series
     return Facts(panel, horizon, target, **found, whole=whole)
+
+
+def _statistics(rows: Ints, values: NDArray[Any], start: Ints) -> dict[str, NDArray[Any]]:
+    """Returns statistics of observed cells, as those of `Facts`: [series] each.
+
+    Args:
+        rows, values: of the cells of one series after the other.
+        start: [series] its first cell.
+    """
+    count = np.diff(start, append=len(rows))
+    end, gap = start + count, np.diff(rows, prepend=0) - 1
+    gap[start] = 0
+    longest = np.maximum.reduceat(gap, start)
+    widest = np.flatnonzero(gap == np.repeat(longest, count))
+    after = rows[widest[np.searchsorted(widest, start)]]
+    changed = np.diff(values, prepend=np.nan) != 0
+    changed[start] = True
+    runs = np.flatnonzero(changed)
+    return {
+        "count": count,
+        "first": rows[start],
+        "last": rows[end - 1],
+        "low": np.minimum.reduceat(values, start) + 0.0,  # no -0.0
+        "high": np.maximum.reduceat(values, start) + 0.0,
+        "size": np.add.reduceat(np.abs(values), start) / count,
+        "negative": np.add.reduceat(values < 0, start, dtype=np.int64),
+        "run": end - runs[np.searchsorted(runs, end) - 1],
+        "gaps": np.add.reduceat(gap > 0, start, dtype=np.int64),
+        "longest": longest,
+        "longest_at": np.where(longest > 0, after - longest, -1),
+    }
 
 
 def check_panel(

@@ -407,7 +407,7 @@ def aligned(files: Sequence[TableFile], frames: Sequence[Frame]) -> list[Frame]:
     Raises:
         DataError: a file has other columns than the first.
     """
-    names = [frame.collect_schema().names() for frame in frames]
+    names: list[list[str]] = [frame.collect_schema().names() for frame in frames]
     for file, own in zip(files, names, strict=True):
         if odd := listing(sorted({*own} ^ {*names[0]})):
             text = f"{file.name}: expected the columns of {files[0].name}, found a difference in {odd}"
