@@ -408,8 +408,8 @@ def aligned(files: Sequence[TableFile], frames: Sequence[Frame]) -> list[Frame]:
         DataError: a file has other columns than the first.
     """
     names: list[list[str]] = [frame.collect_schema().names() for frame in frames]
-    for file, own in zip(files, names, strict=True):
-        if odd := listing(sorted({*own} ^ {*names[0]})):
+    for file, columns in zip(files, names, strict=True):
+        if odd := listing(sorted(set(columns) ^ set(names[0]))):
             text = f"{file.name}: expected the columns of {files[0].name}, found a difference in {odd}"
             raise fault("columns", text, "read them apart, or correct the header")
     return [frame.select(names[0]) for frame in frames]
