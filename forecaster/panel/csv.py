@@ -391,11 +391,15 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
     Args:
         short_too: whether a row with fewer fields is a fault.
     """
-    if short_too and _is_even(content, dialect):
+    data, separator, eol = _bytes(content), dialect.separator, dialect.eol
+    quotes, separators, lines = (_count(data, mark) for mark in ('"', separator, eol))
+    lines += int(data[-1] != ord(eol))
+    # polars refuses a row longer than the header, so that a short row lowers the count of separators.
+    if short_too and not quotes and separators == lines * (len(dialect.header) - 1):
         return
-    counts = field_counts(content, dialect.separator, dialect.eol)[dialect.skipped :]
+    counts = field_counts(content, separator, eol)[dialect.skipped :]
     counts = counts[np.argmax(counts > 0) :]
-    if np.count_nonzero(_bytes(content) == ord('"')) % 2:
+    if quotes % 2:
         text = f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed"
         raise fault("quotes", text, 'close it, or write a quote sign within text twice, as ""')
     odd = (counts > counts[0]) | (short_too & (counts < counts[0]) & (counts > 0))
@@ -406,20 +410,9 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
         raise row_fault("fields", name, expected, rows, bad, advice)
 
 
-def _is_even(content: Path | bytes, dialect: Dialect) -> bool:
-    """Whether, without quotes, there are as many delimiters as the header's for every line.
-
-    polars refuses a row longer than the header, so that a short row lowers the count.
-    """
-    data, separators, lines = _bytes(content), 0, 0
-    for begin in range(0, len(data), _BLOCK):
-        block = data[begin : begin + _BLOCK]
-        if (block == ord('"')).any():
-            return False
-        separators += int(np.count_nonzero(block == ord(dialect.separator)))
-        lines += int(np.count_nonzero(block == ord(dialect.eol)))
-    lines += int(data[-1] != ord(dialect.eol))
-    return separators == lines * (len(dialect.header) - 1)
+def _count(data: NDArray[np.uint8], mark: str) -> int:
+    starts = range(0, len(data), _BLOCK)
+    return sum(int(np.count_nonzero(data[k : k + _BLOCK] == ord(mark))) for k in starts)
 
 
 def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
