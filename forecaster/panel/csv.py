@@ -110,7 +110,10 @@ def _opened(
     notes = []
     head = first_bytes(content, _HEAD)
     if head.startswith(_UTF16):
-        content = _from_utf16(content, name)
+        try:
+            content = _bytes(content).tobytes().decode("utf-16").encode()
+        except UnicodeError as error:
+            raise DataError(f"{name}: begins as UTF-16 text, but {error}; save it as UTF-8") from error
         head = content[:_HEAD]
         notes.append(Finding("note", "encoding", "UTF-16 text", "UTF-8 is read in half the memory"))
     lines = _decoded(head, content, name)
@@ -151,14 +154,6 @@ def _decoded(head: bytes, content: Path | bytes, name: str) -> str:
             "Parquet or Arrow"
         )
     return text
-
-
-def _from_utf16(content: Path | bytes, name: str) -> bytes:
-    raw = content if isinstance(content, bytes) else content.read_bytes()
-    try:
-        return raw.decode("utf-16").encode()
-    except UnicodeError as error:
-        raise DataError(f"{name}: begins as UTF-16 text, but {error}; save it as UTF-8") from error
 
 
 # Dialect
