@@ -71,7 +71,8 @@ def _partial(path: Path) -> Iterator[Path]:
         _remove_left(path)
         yield partial
     except OSError as error:
-        raise OutputError(_explain(path, error)) from error
+        reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
+        raise OutputError(f"{path}: cannot be written: {reason}") from error
     finally:
         _remove(partial)
 
@@ -258,11 +259,6 @@ def _is_left(left: Path) -> bool:
 def _flush(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _explain(path: Path, error: OSError) -> str:
-    reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
-    return f"{path}: cannot be written: {reason}"
 
 
 def shipped(name: str, checkout: str, installed: str) -> Path:

@@ -7,7 +7,7 @@ doubt, or a sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,6 @@ from forecaster.panel.panel import MISSING, Panel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _WHOLE = 2.0**53
 """Beyond it every float64 is a whole number."""
@@ -81,7 +80,7 @@ class Facts:
     size: Floats
     """Mean of the absolute values; 0 = none."""
     negative: Ints
-    """Cells below zero, counted only in columns of whole numbers."""
+    """Cells below zero."""
     run: Ints
     """Observations at the end that are equal."""
     gaps: Ints
@@ -118,13 +117,11 @@ class Facts:
             rows = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
             yield part, rows, np.repeat(np.arange(len(part)), length)
 
-    def observed(
-        self, series: int | np.integer[Any], channel: int, *, nonzero: bool = False
-    ) -> tuple[Ints, Floats]:
-        """Returns the rows in which a target of a series is observed (and not 0), and its values."""
+    def observed(self, series: np.integer[Any], channel: int) -> tuple[Ints, Floats]:
+        """Returns the rows in which a target of a series is observed, and its values."""
         begin, end = self.panel.indptr[series : series + 2]
         values = self.panel.values[begin:end, channel]
-        real = (values == values) & ~(nonzero & (values == 0))
+        real = values == values
         return np.flatnonzero(real) + begin, values[real]
 
     def at(self, row: int | np.int64) -> str:
@@ -132,55 +129,56 @@ class Facts:
         return self.panel.calendar.text(int(self.panel.time[row]))
 
 
-_ROW, _VALUE = pl.col("row"), pl.col("value")
-_GAP = _ROW.diff() - 1
-_PLACES: dict[str, tuple[pl.Expr, float]] = {
-    "count": (pl.len(), 0),
-    "first": (_ROW.first(), -1),
-    "last": (_ROW.last(), -1),
-    "gaps": ((_GAP > 0).sum(), 0),
-    "longest": (_GAP.max().fill_null(0), 0),
-    "longest_at": (
-        pl.when(_GAP.max() > 0).then(_ROW.get(_GAP.arg_max()) - _GAP.max()).fill_null(-1),
-        -1,
-    ),
-}
-"""Statistics of every column, and their value where nothing is observed."""
-_CHANGED = pl.when(_VALUE.last() != _VALUE).then(pl.int_range(pl.len())).max().fill_null(-1)
-_SIZES = {
-    "low": (_VALUE.min() + 0.0, np.nan),  # no -0.0
-    "high": (_VALUE.max() + 0.0, np.nan),
-    "size": (_VALUE.abs().mean(), 0.0),
-    "negative": ((_VALUE < 0).sum(), 0),
-    "run": (pl.len() - 1 - _CHANGED, 0),
-}
-"""Statistics of columns of numbers."""
-
-
 def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
     numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
+    empty = {"count": 0, "first": -1, "last": -1, "low": np.nan, "high": np.nan, "size": 0.0}
+    empty |= {"negative": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
     found: dict[str, NDArray[Any]] = {
-        name: np.full((panel.n_series, columns), empty)
-        for columns, kinds in ((every, _PLACES), (numbers, _SIZES))
-        for name, (_, empty) in kinds.items()
+        name: np.full((panel.n_series, every), value) for name, value in empty.items()
     }
     whole = np.ones(every, bool)
     for begin, part in panel.parts():
-        owner = np.repeat(np.arange(part.n_series) + begin, np.diff(part.indptr))
-        rows = np.arange(part.n_rows) + panel.indptr[begin]
         for place, column in enumerate((*part.values.T, *part.codes.T)):
-            is_number = place < numbers
-            kinds = _PLACES | _SIZES if is_number else _PLACES
-            real = column == column if is_number else column != MISSING
-            values = column[real]
+            real = np.flatnonzero(column == column if place < numbers else column != MISSING)
+            values, owner = column[real], part.owner[real]
             whole[place] &= bool(((values == np.rint(values)) & (np.abs(values) < _WHOLE)).all())
-            cells = {"series": owner[real], "row": rows[real], "value": values}
-            table = pl.DataFrame(cells).with_columns(pl.col("series").set_sorted())
-            table = table.group_by("series").agg(**{name: one for name, (one, _) in kinds.items()})
-            for name in kinds:
-                found[name][table["series"].to_numpy(), place] = table[name].to_numpy()
+            start = np.flatnonzero(np.diff(owner, prepend=-1))
+            statistics = _statistics(real + panel.indptr[begin], values, start)
+            for name, of_series in statistics.items():
+                found[name][begin + owner[start], place] = of_series
     return Facts(panel, horizon, target, **found, whole=whole)
+
+
+def _statistics(rows: Ints, values: NDArray[Any], start: Ints) -> dict[str, NDArray[Any]]:
+    """Returns statistics of observed cells, as those of `Facts`: [series] each.
+
+    Args:
+        rows, values: of the cells of one series after the other.
+        start: [series] its first cell.
+    """
+    count = np.diff(start, append=len(rows))
+    end, gap = start + count, np.diff(rows, prepend=0) - 1
+    gap[start] = 0
+    longest = np.maximum.reduceat(gap, start)
+    widest = np.flatnonzero(gap == np.repeat(longest, count))
+    after = rows[widest[np.searchsorted(widest, start)]]
+    changed = np.diff(values, prepend=np.nan) != 0
+    changed[start] = True
+    runs = np.flatnonzero(changed)
+    return {
+        "count": count,
+        "first": rows[start],
+        "last": rows[end - 1],
+        "low": np.minimum.reduceat(values, start) + 0.0,  # no -0.0
+        "high": np.maximum.reduceat(values, start) + 0.0,
+        "size": np.add.reduceat(np.abs(values), start) / count,
+        "negative": np.add.reduceat(values < 0, start, dtype=np.int64),
+        "run": end - runs[np.searchsorted(runs, end) - 1],
+        "gaps": np.add.reduceat(gap > 0, start, dtype=np.int64),
+        "longest": longest,
+        "longest_at": np.where(longest > 0, after - longest, -1),
+    }
 
 
 def check_panel(
@@ -301,20 +299,21 @@ def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
     """Series whose level changes by a large factor, or whose sign flips, and stays so."""
     series = np.flatnonzero(facts.count[:, channel] >= 2 * _SIDE)
     low, high = facts.low[series, channel], facts.high[series, channel]
-    # Extremes and neighbouring values show cheaply which series may have changed.
+    # Extremes, then the first and the last value, show cheaply which series may have changed.
     nearest = np.maximum(np.maximum(low, -high), 0)
     likely = series[np.maximum(np.abs(low), np.abs(high)) >= 2**_JUMP * nearest]
-    shifts = []
-    for leaping in _changing(facts, likely, channel, _leaps):
-        rows, values = facts.observed(leaping, channel, nonzero=True)
-        if (shift := _level_shift(values)) is not None:
-            shifts.append((leaping, rows[shift[0]], shift[1]))
-    flips = []
-    for changing in _changing(facts, series[(low < 0) & (high > 0)], channel, _sign_changes, most=1):
-        rows, values = facts.observed(changing, channel, nonzero=True)
-        step, at = np.abs(np.diff(values)), np.flatnonzero(values[1:] * values[:-1] < 0)
-        if step[at[0]] >= _FLIP * np.delete(step, at).max(initial=0):
-            flips.append((changing, rows[at[0] + 1]))
+    shifts, flips = list[tuple[int, int, float]](), list[tuple[int, int, float]]()
+    for part, rows, owner in facts.blocks(likely):
+        values = facts.panel.values[rows, channel]
+        real = np.flatnonzero((values == values) & (values != 0))
+        begin = np.flatnonzero(np.diff(owner[real], prepend=-1))
+        count = np.diff(begin, append=len(real))
+        one, other = values[real[begin]], values[real[begin + count - 1]]
+        lasting = (np.abs(np.log2(np.abs(one / other))) >= _NEAREST) | ((one > 0) != (other > 0))
+        real, count = real[np.repeat(lasting, count)], count[lasting]
+        for found, changes in ((shifts, _level_shifts), (flips, _sign_flips)):
+            at, size = changes(values[real], count)
+            found += zip(part[owner[real[at]]], rows[real[at]], size, strict=True)
     if shifts:
         ratio = float(f"{shifts[0][2]:.1g}")
         text = f"the level of SOME in '{name}' changes by a factor of about {ratio:,.0f} and stays so"
@@ -329,50 +328,42 @@ def _lasting(facts: Facts, changes: Sequence[Any], text: str, advice: str) -> Fi
     return _on_series(facts, "warning", "jump", bad, text, advice, where)
 
 
-def _changing(
-    facts: Facts,
-    series: Ints,
-    channel: int,
-    changes: Callable[[Floats, Floats], Bools],
-    most: float = np.inf,
-) -> Iterator[int]:
-    """Yields those of some series in which neighbouring values other than 0 change so, at `most` often."""
-    for part, rows, number in facts.blocks(series):
-        values = facts.panel.values[rows, channel]
-        real = (values == values) & (values != 0)
-        values, number = values[real], number[real]
-        changed = changes(values[:-1], values[1:]) & (number[1:] == number[:-1])
-        which, counts = np.unique(number[1:][changed], return_counts=True)
-        # What stays so distinguishes the last value from the first, too.
-        first = np.flatnonzero(np.diff(number, prepend=-1))
-        last = np.append(first, len(number))[1:] - 1
-        lasting = number[first[changes(values[first], values[last])]]
-        yield from part[np.intersect1d(which[counts <= most], lasting)]
+def _level_shifts(values: Floats, count: Ints) -> tuple[Ints, Floats]:
+    """Returns the first value of each new level, one per series at most, and the ratio of both levels.
+
+    Args:
+        values: other than 0, of one series after the other.
+        count: of the values of each series.
+    """
+    level, owner = np.log2(np.abs(values)), np.repeat(np.arange(len(count)), count)
+    begin = np.append(0, np.cumsum(count))
+    # Series are lifted farther apart than levels lie, so that no extreme is taken from another series.
+    up, down = level + 4096.0 * owner, level - 4096.0 * owner
+    rise = np.minimum.accumulate(up[::-1])[::-1][1:] - np.maximum.accumulate(up)[:-1]
+    fall = np.minimum.accumulate(down)[:-1] - np.maximum.accumulate(down[::-1])[::-1][1:]
+    before = np.arange(1, len(level)) - begin[owner[:-1]]
+    after = count[owner[:-1]] - before
+    at = np.flatnonzero((np.maximum(rise, fall) >= _NEAREST) & (np.minimum(before, after) >= _SIDE)) + 1
+    sums, own = np.append(0, np.cumsum(level)), owner[at]
+    means = (
+        (sums[at] - sums[begin[own]]) / before[at - 1],
+        (sums[begin[own + 1]] - sums[at]) / after[at - 1],
+    )
+    ratio = np.abs(means[1] - means[0])
+    large = np.flatnonzero(ratio >= _JUMP)
+    first = large[np.unique(own[large], return_index=True)[1]]
+    return at[first], 2.0 ** ratio[first]
 
 
-def _leaps(before: Floats, after: Floats) -> Bools:
-    one, other = np.abs(before), np.abs(after)
-    return np.maximum(one, other) > 2**_NEAREST * np.minimum(one, other)
-
-
-def _sign_changes(before: Floats, after: Floats) -> Bools:
-    return before * after < 0
-
-
-def _level_shift(values: Floats) -> tuple[int, float] | None:
-    """Returns the first value of a new level, and the ratio of both levels; None where there is none."""
-    level = np.log2(np.abs(values))
-    before = np.arange(1, len(level))
-    after = len(level) - before
-    extremes = np.maximum, np.minimum
-    highest, lowest = (extreme.accumulate(level)[:-1] for extreme in extremes)
-    coming_high, coming_low = (extreme.accumulate(level[::-1])[::-1][1:] for extreme in extremes)
-    sums = np.cumsum(level)
-    ratio = np.abs((sums[-1] - sums[:-1]) / after - sums[:-1] / before)
-    apart = np.maximum(coming_low - highest, lowest - coming_high)
-    lasting = (before >= _SIDE) & (after >= _SIDE)
-    found = np.flatnonzero((apart >= _NEAREST) & (ratio >= _JUMP) & lasting)
-    return (int(found[0]) + 1, 2.0 ** ratio[found[0]]) if len(found) else None
+def _sign_flips(values: Floats, count: Ints) -> tuple[Ints, Floats]:
+    """Returns the first value after a single change of sign, by a large step, and that step."""
+    begin = np.cumsum(count) - count
+    step, crosses = np.abs(np.diff(values, prepend=np.nan)), np.diff(values > 0, prepend=False)
+    step[begin], crosses[begin] = 0, False
+    once = np.add.reduceat(crosses, begin, dtype=int) == 1
+    at = np.flatnonzero(crosses & np.repeat(once, count))
+    others = np.maximum.reduceat(np.where(crosses, 0, step), begin)[once]
+    return at[large := step[at] >= _FLIP * others], step[at][large]
 
 
 # Ends and bounds

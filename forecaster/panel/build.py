@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.calendar import Calendar, declared_freq
+from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, with_holidays
@@ -246,7 +246,10 @@ def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calen
     if schema.freq and data.resample is None:
         freq, regular = schema.freq, schema.regular
     elif data.freq is not None and data.resample is None:
-        freq, regular = declared_freq(data.freq, integer=integer), True
+        freq, regular = parse_freq(data.freq), True
+        if integer != freq.endswith("i"):
+            held = "integers; pass --freq 1i" if integer else "dates; pass --freq 1d or the like"
+            raise DataError(f"freq '{freq}': the time column holds {held}")
         check_not_finer(Calendar(freq, schema.time_zone, integer), times)
     elif schema.time is None:
         freq, regular = "1i", True
@@ -294,8 +297,8 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
     # A series that covers no whole period has no row left.
     static = pl.DataFrame({SERIES: np.arange(len(indptr) - 1, dtype=np.uint32)})
     static = static.join(given, on=SERIES, how="left", maintain_order="left")
-    codes = _codes(frame, schema.code_columns, categories)
-    static_codes = _codes(static, schema.static_category, categories)
+    codes, unmet = _codes(frame, schema.code_columns, categories)
+    static_codes, more = _codes(static, schema.static_category, categories)
     schema = replace(schema, freq=calendar.freq, categories=categories)
     return Panel(
         schema=replace(schema, season_length=calendar.season, periods=calendar.periods),
@@ -310,8 +313,7 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
         kind=kind,
         name=name,
         members=rows.members,
-        unmet=_unmet(frame, schema.code_columns, codes)
-        | _unmet(static, schema.static_category, static_codes),
+        unmet=unmet | more,
     )
 
 
@@ -323,25 +325,16 @@ def _numbers(frame: pl.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]
 
 def _codes(
     frame: pl.DataFrame, names: tuple[str, ...], categories: Mapping[str, tuple[str, ...]]
-) -> NDArray[np.int32]:
-    codes = np.zeros((frame.height, len(names)), np.int32)
+) -> tuple[NDArray[np.int32], dict[str, tuple[str, ...]]]:
+    """Returns the codes of columns, and by column the categories that have none."""
+    codes, unmet = np.zeros((frame.height, len(names)), np.int32), {}
     for k, name in enumerate(names):
         known = frame[name].cast(pl.Enum(categories[name]), strict=False).to_physical()
         codes[:, k] = known.cast(pl.Int32).fill_null(-1).to_numpy() + 1
         codes[frame[name].is_null().to_numpy(), k] = MISSING
-    return codes
-
-
-def _unmet(
-    frame: pl.DataFrame, names: tuple[str, ...], codes: NDArray[np.int32]
-) -> dict[str, tuple[str, ...]]:
-    """Returns the categories of each column that have no code."""
-    unknown = {name: pl.Series(codes[:, k] == 0) for k, name in enumerate(names)}
-    return {
-        name: tuple(frame[name].filter(rows).unique(maintain_order=True).to_list())
-        for name, rows in unknown.items()
-        if rows.any()
-    }
+        if len(unknown := frame[name].filter(codes[:, k] == 0)):
+            unmet[name] = tuple(unknown.unique(maintain_order=True))
+    return codes, unmet
 
 
 def _without_lead_in(panel: Panel) -> Panel:

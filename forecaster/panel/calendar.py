@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
+from forecaster.panel.arrays import BLOCK_CELLS
 from forecaster.panel.timestamps import parse_times
 
 Times = NDArray[np.int64]
@@ -68,19 +69,6 @@ def parse_freq(text: str) -> str:
     if len(count) > 18 or int(count or 1) > most:
         raise DataError(f"freq '{text[:40]}': expected a step of at most {most}{unit}")
     return f"{int(count or 1)}{unit}{anchor}"
-
-
-def declared_freq(text: str, *, integer: bool) -> str:
-    """Returns a declared frequency; raises a DataError where it does not suit the time column.
-
-    Args:
-        integer: times count steps.
-    """
-    freq = parse_freq(text)
-    if integer != freq.endswith("i"):
-        held = "integers; pass --freq 1i" if integer else "dates; pass --freq 1d or the like"
-        raise DataError(f"freq '{freq}': the time column holds {held}")
-    return freq
 
 
 @dataclass(frozen=True)
@@ -281,9 +269,13 @@ class Calendar:
 
     def is_dense(self, time: Times, indptr: Times) -> bool:
         """Whether every row is one step after the one before; may be False where steps vary in length."""
-        odd = np.flatnonzero(np.diff(time) != self._elapsed) + 1
-        # The first row of a series comes after none.
-        return len(odd) < len(indptr) and bool(np.isin(odd, indptr).all())
+        for start in range(0, len(time) - 1, BLOCK_CELLS):
+            odd = np.flatnonzero(np.diff(time[start : start + BLOCK_CELLS + 1]) != self._elapsed)
+            odd += start + 1
+            # The first row of a series comes after none.
+            if (indptr[np.searchsorted(indptr, odd)] != odd).any():
+                return False
+        return True
 
     def grid(self, first: int, last: int) -> Times:
         """Returns all times on the grid from first to last: int64 [n]."""

@@ -28,6 +28,7 @@ from forecaster.panel.csv import first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
 from forecaster.panel.frames import (
     Table,
+    aligned,
     find_files,
     format_of,
     join_times,
@@ -170,7 +171,7 @@ def _scan(source: object, data: DataConfig) -> _Scan | None:
         frames = [
             scan_file(Path(file.name), kind, file) for file, kind in zip(files, kinds, strict=True)
         ]
-        frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
+        frame = pl.concat(aligned(files, frames), how="vertical_relaxed")
         rows = int(frame.select(pl.len()).collect(engine="streaming").item())
     frame, parts = join_times(frame, data.time, str(source))
     whole = rows * len(frame.collect_schema()) <= WHOLE

@@ -3,8 +3,8 @@
 Delimiter, line ends, encoding and decimal mark are recognised on the first lines and noted where they
 are unusual; the kind of a column is decided over the whole column. Dates stay text (parsing them inside
 the reader costs four times more than one cast afterwards). A row with more or fewer fields than the
-header, bytes that are not UTF-8 and a file without a header are refused with their row, found by
-counting quotes, delimiters and line ends alone, vectorised. Row 1 is the first row after the header.
+header, bytes that are not UTF-8 and a file without a header are refused with their row. Row 1 is the
+first row after the header.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import codecs
 import csv
 import io
 import re
+import sys
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,8 @@ from forecaster.panel.numbers import (
 )
 from forecaster.panel.timestamps import SAMPLE, first_values, guess_formats
 
-_UNNAMED = "\0"
-"""How the name of a column without one begins; no name in a file begins so."""
+_UNNAMED = " column_"
+"""How the name of a column without one begins; no name in a file begins with a blank."""
 _HEAD = 1 << 18
 _BLOCK = 1 << 20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -64,9 +65,7 @@ class Dialect:
     """The first rows as text, columns numbered."""
 
 
-def read_csv(
-    content: Path | bytes, name: str, data: DataConfig, decimals: Decimals, text: Collection[str] = ()
-) -> Parsed:
+def read_csv(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Parsed:
     """Returns the rows of a delimited file.
 
     Args:
@@ -74,7 +73,6 @@ def read_csv(
         name: of the file, for messages.
         data: the delimiter where it is declared; in layout "rows" rows may be short.
         decimals: marks that are known.
-        text: columns that stay text as written.
 
     Raises:
         DataError: there is no header, rows are uneven, bytes are not UTF-8, or a number is ambiguous.
@@ -84,26 +82,26 @@ def read_csv(
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
         notes.append(Finding("note", "delimiter", found, "pass --delimiter where that is wrong"))
-    ids = {*(data.series or ())} - {*text}
-    frame, marks, more = _read(content, name, dialect, decimals, {*text, *ids})
+    ids = {*(data.series or ())}
+    frame, marks, more = _read(content, name, dialect, decimals, ids)
     frame = frame.with_columns(as_ids(column) for column in frame if column.name in ids)
     frame, blank = _without_blank_end(frame)
     if frame.width > 1 and frame.height and frame[:, -1].null_count() and data.layout != "rows":
         _check_even(content, name, dialect)
-    frame, named = _with_names(frame)
+    frame, named = _with_names(frame, frame.columns)
     return Parsed(frame, marks, [*notes, *more, *blank, *named])
 
 
 def read_text(
     content: Path | bytes, name: str, data: DataConfig, columns: Collection[str]
 ) -> pl.DataFrame:
-    """Returns some columns of a delimited file as text, without surrounding blanks."""
+    """Returns some columns of a delimited file as text."""
     content, dialect, _ = _opened(content, name, data, Decimals())
-    names = [column.strip() for column in dialect.header]
-    places = [place for place, column in enumerate(names) if column in columns]
+    names = _header_names(dialect, len(dialect.header), name)
+    places = [k for k, column in enumerate(names) if column in columns or column.startswith(_UNNAMED)]
     frame = pl.read_csv(content, infer_schema=False, columns=places, **_options(dialect))
     frame.columns = [names[place] for place in places]
-    return pl.DataFrame([column.str.strip_chars() for column in frame])
+    return _with_names(_unspaced(frame), names)[0]
 
 
 def _opened(
@@ -112,7 +110,10 @@ def _opened(
     notes = []
     head = first_bytes(content, _HEAD)
     if head.startswith(_UTF16):
-        content = _from_utf16(content, name)
+        try:
+            content = _bytes(content).tobytes().decode("utf-16").encode()
+        except UnicodeError as error:
+            raise DataError(f"{name}: begins as UTF-16 text, but {error}; save it as UTF-8") from error
         head = content[:_HEAD]
         notes.append(Finding("note", "encoding", "UTF-16 text", "UTF-8 is read in half the memory"))
     lines = _decoded(head, content, name)
@@ -153,14 +154,6 @@ def _decoded(head: bytes, content: Path | bytes, name: str) -> str:
             "Parquet or Arrow"
         )
     return text
-
-
-def _from_utf16(content: Path | bytes, name: str) -> bytes:
-    raw = content if isinstance(content, bytes) else content.read_bytes()
-    try:
-        return raw.decode("utf-16").encode()
-    except UnicodeError as error:
-        raise DataError(f"{name}: begins as UTF-16 text, but {error}; save it as UTF-8") from error
 
 
 # Dialect
@@ -313,9 +306,14 @@ def _read(
             found = f"column '{column}': numbers such as 1.234 beside 999 are read as fractions"
             advice = "pass --decimal , where the point groups thousands"
             notes.append(Finding("warning", "thousands", found, advice))
+    return Parsed(_unspaced(frame), marks, notes)
+
+
+def _unspaced(frame: pl.DataFrame) -> pl.DataFrame:
+    """Returns the frame without the blanks around text in columns of which each value begins with one."""
     heads = {c.name: first_values(c) for c in frame if c.dtype == pl.String}
     spaced = [name for name, head in heads.items() if len(head) and head.str.starts_with(" ").all()]
-    return Parsed(frame.with_columns(pl.col(spaced).str.strip_chars()), marks, notes)
+    return frame.with_columns(pl.col(spaced).str.strip_chars())
 
 
 def _may_be_padded(sample: pl.Series) -> bool:
@@ -342,26 +340,27 @@ def _header_names(dialect: Dialect, width: int, where: str) -> list[str]:
     check_names([name for name in header if name], where)
     if len(header) != width:
         raise DataError(f"{where}: cannot be read (a header of {len(header)} names, {width} columns)")
-    return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header)]
+    return [name or f"{_UNNAMED}{k}" for k, name in enumerate(header, 1)]
 
 
-def _with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
-    """Names the columns that have no name; those that are empty or number the rows are dropped."""
-    names = frame.columns
+def _with_names(frame: pl.DataFrame, names: Sequence[str]) -> tuple[pl.DataFrame, list[Finding]]:
+    """Names the columns that have no name; those that are empty or number the rows are dropped.
+
+    Args:
+        names: of all columns of the file.
+    """
     notes = []
-    for unnamed in [name for name in names if name.startswith(_UNNAMED)]:
-        column, k = frame[unnamed], int(unnamed.removeprefix(_UNNAMED))
+    for unnamed in [name for name in frame.columns if name.startswith(_UNNAMED)]:
+        column, new, passed = frame[unnamed], unnamed.strip(), ""
         if column.null_count() == len(column):
-            what, new = "is empty and passed over", None
+            passed = "is empty and passed over"
         elif column.dtype.is_integer() and column[0] in (0, 1) and (column.diff()[1:] == 1).all():
-            what, new = "numbers the rows and is passed over", None
-        else:
-            dated = column.dtype == pl.String and bool(guess_formats(column)) and "time" not in names
-            new = "time" if dated else f"column_{k + 1}"
-            what = f"is called '{new}'"
-            names.append(new)
-        frame = frame.drop(column.name) if new is None else frame.rename({column.name: new})
-        found = f"column {k + 1} has no name and {what}"
+            passed = "numbers the rows and is passed over"
+        elif column.dtype == pl.String and guess_formats(column):
+            new = new if "time" in (*names, *frame.columns) else "time"
+        frame = frame.drop(unnamed) if passed else frame.rename({unnamed: new})
+        what = passed or f"is called '{new}'"
+        found = f"column {unnamed.removeprefix(_UNNAMED)} has no name and {what}"
         notes.append(Finding("note", "columns", found, "name it in the header"))
     return frame, notes
 
@@ -369,31 +368,16 @@ def _with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]]:
 # Faults
 
 
-def field_counts(
-    content: Path | bytes, separator: str, eol: str = "\n", end: int | None = None
-) -> tuple[NDArray[np.int64], bool]:
-    """Returns the number of fields of every line, header included, and whether all quotes are closed.
-
-    Delimiters and line ends between quotes are text. A blank line has 0 fields. Bytes from `end` on
-    are not counted.
-    """
-    data = _bytes(content)[:end]
-    quotes, ends, separators = (data == ord(mark) for mark in ('"', eol, separator))
-    open_at_end = False
-    if quotes.any():
-        inside = np.logical_xor.accumulate(quotes)
-        open_at_end = bool(inside[-1])
-        ends &= ~inside
-        separators &= ~inside
-    last = np.flatnonzero(ends)
-    if not len(last) or last[-1] != len(data) - 1:
-        last = np.append(last, len(data))
-    counts = np.diff(np.searchsorted(np.flatnonzero(separators), last), prepend=0) + 1
-    length = np.diff(last, prepend=-1) - 1
-    if eol == "\n":
-        # A carriage return is part of the line end, not of the line.
-        length -= (length > 0) & (data[np.maximum(last - 1, 0)] == ord("\r"))
-    return np.where(length > 0, counts, 0), not open_at_end
+def field_counts(content: Path | bytes, separator: str, eol: str = "\n") -> NDArray[np.int64]:
+    """Returns the number of fields of every row, header included; a blank line has 0."""
+    file = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        with io.TextIOWrapper(file, "latin1", newline=eol) as lines:
+            plain = (line.replace("\r", "").replace("\n", "") for line in lines)
+            return np.fromiter(map(len, csv.reader(plain, delimiter=separator)), np.int64)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too: bool = True) -> None:
@@ -402,12 +386,15 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
     Args:
         short_too: whether a row with fewer fields is a fault.
     """
-    if short_too and _is_even(content, dialect):
+    data, separator, eol = _bytes(content), dialect.separator, dialect.eol
+    quotes, separators, lines = (_count(data, mark) for mark in ('"', separator, eol))
+    lines += int(data[-1] != ord(eol))
+    # polars refuses a row longer than the header, so that a short row lowers the count of separators.
+    if short_too and not quotes and separators == lines * (len(dialect.header) - 1):
         return
-    counts, closed = field_counts(content, dialect.separator, dialect.eol)
-    counts = counts[dialect.skipped :]
+    counts = field_counts(content, separator, eol)[dialect.skipped :]
     counts = counts[np.argmax(counts > 0) :]
-    if not closed:
+    if quotes % 2:
         text = f"{name}: a quote sign opens in row {len(counts) - 1} or before and is never closed"
         raise fault("quotes", text, 'close it, or write a quote sign within text twice, as ""')
     odd = (counts > counts[0]) | (short_too & (counts < counts[0]) & (counts > 0))
@@ -418,20 +405,9 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
         raise row_fault("fields", name, expected, rows, bad, advice)
 
 
-def _is_even(content: Path | bytes, dialect: Dialect) -> bool:
-    """Whether, without quotes, there are as many delimiters as the header's for every line.
-
-    polars refuses a row longer than the header, so that a short row lowers the count.
-    """
-    data, separators, lines = _bytes(content), 0, 0
-    for begin in range(0, len(data), _BLOCK):
-        block = data[begin : begin + _BLOCK]
-        if (block == ord('"')).any():
-            return False
-        separators += int(np.count_nonzero(block == ord(dialect.separator)))
-        lines += int(np.count_nonzero(block == ord(dialect.eol)))
-    lines += int(data[-1] != ord(dialect.eol))
-    return separators == lines * (len(dialect.header) - 1)
+def _count(data: NDArray[np.uint8], mark: str) -> int:
+    starts = range(0, len(data), _BLOCK)
+    return sum(int(np.count_nonzero(data[k : k + _BLOCK] == ord(mark))) for k in starts)
 
 
 def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
@@ -440,7 +416,7 @@ def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
         _bytes(content).tobytes().decode()
     except UnicodeDecodeError as error:
         at, byte = error.start, error.object[error.start]
-        row = len(field_counts(content, separator, end=at + 1)[0]) - 1
+        row = len(field_counts(error.object[: at + 1], separator)) - 1
         # Windows writes letters where Latin-1 has control signs.
         page = "cp1252" if 0x80 <= byte < 0xA0 else "latin1"
         where = f"row {row}" if row else "the header"

@@ -122,7 +122,7 @@ class Table:
         if self.text is None or not odd:
             return self
         texts = self.text(odd).head(self.frame.height)
-        ids = [as_ids(text, self.frame[text.name]) for text in texts]
+        ids = [as_ids(text.str.strip_chars(), self.frame[text.name]) for text in texts]
         return replace(self, frame=self.frame.with_columns(ids))
 
     def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
@@ -360,26 +360,34 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
         with faults:
             read.append(_read_file(file, data, alone))
     faults.refuse()
-    commas, known = [at for at, one in enumerate(read) if "," in one.marks.values()], []
+    commas = [at for at, one in enumerate(read) if "," in one.marks.values()]
     for at, file in enumerate(files):
-        seen = {","} if commas and at not in commas else set[str]()
-        if seen and read[at].marks:
+        if commas and at not in commas and read[at].marks:
             # A point assumed to be decimal may group thousands: decided again, with the others' mark.
             with faults:
-                read[at] = _read_file(file, data, replace(decimals, seen=seen))
-        # Columns that are read again as text show their marks no longer.
-        known.append(replace(alone, seen={*seen, *read[at].marks.values()}))
+                read[at] = _read_file(file, data, replace(decimals, seen={","}))
     faults.refuse()
     notes += [note for one in read for note in one.notes]
-    frames, texts = _align(files, [one.frame for one in read], data, known)
+    frames = aligned(files, [one.frame for one in read])
+    heights = [part.height for part in frames]
+    # A column that is empty in one file says nothing about its kind there.
+    frames = [
+        part.with_columns(pl.lit(None).alias(c.name) for c in part if c.null_count() == len(c))
+        for part in frames
+    ]
+    text, columns = _text_of(files, heights, data), frames[0].columns
+    kinds = {name: {frame.schema[name] for frame in frames} - {pl.Null} for name in columns}
+    # Text in one file and numbers in another: decided again, over all files.
+    mixed = [name for name, found in kinds.items() if pl.String in found and len(found) > 1]
     try:
-        frame = pl.concat(frames, how="vertical_relaxed")
+        frame = pl.concat([part.drop(mixed) for part in frames], how="vertical_relaxed")
+        frame = frame.with_columns(text(mixed) if mixed else ()).select(columns)
     except pl.exceptions.PolarsError as error:
         what = f"{source}: a column is of different kinds in different files ({one_line(error)})"
         raise fault("kinds", what, "write it in one way") from error
-    parts = tuple((file.name, part.height) for file, part in zip(files, frames, strict=True))
-    text = _text_of(files, [part.height for part in frames], data)
+    parts = tuple(zip((file.name for file in files), heights, strict=True))
     table = Table(frame, source, "file", parts=parts, text=text)
+    texts = [column.name for column in frame if column.dtype == pl.String]
     ids = [name for name in texts if name in (data.series or ())]
     frame = frame.with_columns(as_ids(frame[name]) for name in ids)
     others = frame.select(name for name in texts if name not in ids)
@@ -393,32 +401,18 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     return replace(table, frame=frame, notes=summed(notes), marks=shown | decided)
 
 
-def _align(
-    files: list[TableFile], frames: list[pl.DataFrame], data: DataConfig, known: Sequence[Decimals]
-) -> tuple[list[pl.DataFrame], list[str]]:
-    """Returns the frames with the same columns in one order, and the columns that are still text."""
-    columns = frames[0].columns
-    for file, frame in zip(files, frames, strict=True):
-        odd = listing(sorted(set(frame.columns) ^ set(columns)))
-        if odd:
+def aligned(files: Sequence[TableFile], frames: Sequence[Frame]) -> list[Frame]:
+    """Returns the rows of files with the same columns in one order.
+
+    Raises:
+        DataError: a file has other columns than the first.
+    """
+    names: list[list[str]] = [frame.collect_schema().names() for frame in frames]
+    for file, columns in zip(files, names, strict=True):
+        if odd := listing(sorted(set(columns) ^ set(names[0]))):
             text = f"{file.name}: expected the columns of {files[0].name}, found a difference in {odd}"
             raise fault("columns", text, "read them apart, or correct the header")
-    # A column that is empty in one file says nothing about its kind there.
-    frames = [
-        frame[columns].with_columns(
-            pl.lit(None).alias(column.name) for column in frame if column.null_count() == len(column)
-        )
-        for frame in frames
-    ]
-    kinds = {name: {frame.schema[name] for frame in frames} - {pl.Null} for name in columns}
-    mixed = [name for name, found in kinds.items() if pl.String in found and len(found) > 1]
-    if mixed:
-        # Text in one file and numbers in another: decided again, over all files.
-        frames = [
-            _read_file(file, data, decimals, mixed).frame[columns]
-            for file, decimals in zip(files, known, strict=True)
-        ]
-    return frames, [name for name in columns if any(frame[name].dtype == pl.String for frame in frames)]
+    return [frame.select(names[0]) for frame in frames]
 
 
 def _text_of(
@@ -447,15 +441,13 @@ def _content_of(name: str) -> tuple[Path | bytes, str]:
     return content, format_of(first_bytes(content, 6), name)
 
 
-def _read_file(
-    file: TableFile, data: DataConfig, decimals: Decimals, text: Sequence[str] = ()
-) -> Parsed:
+def _read_file(file: TableFile, data: DataConfig, decimals: Decimals) -> Parsed:
     name = file.name
     try:
         content, kind = _content_of(name)
         if kind != "text":
             return Parsed(scan_file(content, kind, file).collect(), {}, [])
-        parsed = read_csv(content, name, data, decimals, text)
+        parsed = read_csv(content, name, data, decimals)
         return parsed._replace(frame=_with_keys(parsed.frame, file))
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None

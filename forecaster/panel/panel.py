@@ -373,9 +373,8 @@ class Panel:
         digest.update(repr((names, schema.time_zone, self.regular, words)).encode())
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
         digest.update(repr(self.keys.select(text).rows()).encode())
-        for numbers in (self.values, self.static):
-            add_to(digest, numbers)
-        for array in (self.codes, self.time, self.indptr, self.static_codes):
+        arrays = (self.values, self.static, self.codes, self.time, self.indptr, self.static_codes)
+        for array in arrays:
             add_to(digest, array)
         return digest.hexdigest()
 

@@ -54,7 +54,7 @@ def infer_schema(
 ) -> Inferred:
     """Returns the declared roles of a table's columns, and inferred ones for the rest.
 
-    Frequency and categories stay empty: they are found once rows are built.
+    Frequency and categories stay empty, and dates of any kind are "datetime", until rows are built.
 
     Args:
         table: the rows of the past.
@@ -76,7 +76,7 @@ def infer_schema(
     _check_declared(data, list(pool), table, time)
     labels = () if data.label is None else (data.label,)
     declared |= {*labels}
-    time_dtype, time_format = _time_facts(table, time, data)
+    counted, time_format = _time_facts(table, time, data)
     if time_format is not None:
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {} if time is None else {time: reason}
@@ -123,7 +123,7 @@ def infer_schema(
     layout = "long" if melted or (series and not wide) else data.layout or "wide"
     schema = Schema(
         time=time,
-        time_dtype=time_dtype,
+        time_dtype="integer" if counted else "datetime",
         time_format=time_format,
         series=("channel",) if melted else series,
         target=("value",) if melted else target,
@@ -190,25 +190,19 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     )
 
 
-def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[str, str | None]:
-    """Returns `Schema.time_dtype`, and the format where it is known before parsing.
+def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:
+    """Returns whether times count steps, and else their format where it is known before parsing.
 
     `data.time_format` and `data.freq` decide whether whole numbers are dates or steps.
     """
     if time is None:
-        return "integer", None
+        return True, None
     column, time_format = table.frame[time], data.time_format
     if column.dtype.is_integer() and time_format is None:
-        counts = data.freq is not None and parse_freq(data.freq).endswith("i")
-        if not counts:
+        if data.freq is None or not parse_freq(data.freq).endswith("i"):
             time_format = integer_format(column, f"{table.name}, column '{time}'")
-        if time_format is None:
-            return "integer", None
-    if column.dtype == pl.String or column.dtype.is_integer():
-        # Whether a file holds dates or stamps is known once it is parsed.
-        kept = "digits" if column.dtype.is_integer() else "string"
-        return ("datetime" if table.kind == "file" else kept), time_format
-    return "date" if column.dtype == pl.Date else "datetime", None
+        return time_format is None, time_format
+    return False, time_format if column.dtype == pl.String or column.dtype.is_integer() else None
 
 
 def date_like(frame: pl.DataFrame) -> list[str]:
@@ -226,8 +220,8 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
 
     Where they cannot be parsed the table is unchanged and times are None; building rows reports it.
     """
-    column, (kind, time_format) = table.frame[time], _time_facts(table, time, data)
-    if column.dtype == pl.String or (column.dtype.is_integer() and kind != "integer"):
+    column, (counted, time_format) = table.frame[time], _time_facts(table, time, data)
+    if column.dtype == pl.String or (column.dtype.is_integer() and not counted):
         try:
             table = table.with_times(time, time_format, strict=data.time_format is not None)
         except DataError:

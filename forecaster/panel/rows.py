@@ -34,7 +34,7 @@ from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.numbers import Decimals, as_numbers, known_text
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.roles import date_like, names_series
-from forecaster.panel.schema import Names, Schema
+from forecaster.panel.schema import Names, Schema, TimeDtype
 from forecaster.panel.timestamps import has_clock, integer_format, write_times
 
 Ints = NDArray[np.int64]
@@ -198,6 +198,7 @@ def _read_times(
             hint = integer_format(column, where)
         table = table.with_times(schema.time, hint, strict=time_format is not None)
         column = table.frame[schema.time]
+    dtype: TimeDtype
     if table.times is not None:
         time_format, dtype = table.times.time_format, "digits" if table.times.digits else "string"
         if table.kind == "file":

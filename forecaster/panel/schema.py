@@ -24,6 +24,7 @@ from forecaster.panel.numbers import Decimals
 from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
+TimeDtype = Literal["date", "datetime", "integer", "string", "digits"]
 _PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
 _KEYS, _ENUM = re.compile(r"U?Int\d+|Categorical"), "Enum(categories="
 
@@ -58,11 +59,11 @@ class Schema:
 
     time: str | None
     """Column of times, or those of their parts with commas between them; None = rows are numbered."""
-    time_dtype: str = "datetime"
+    time_dtype: TimeDtype = "datetime"
     """"date", "datetime", "integer" (steps), or "string" and "digits": dates of a frame as text or as
     whole numbers, which are returned so."""
-    time_unit: str | None = None
-    """"ms", "us" or "ns" of the caller's timestamps."""
+    time_unit: Literal["ms", "us", "ns"] | None = None
+    """Of the caller's timestamps."""
     time_zone: str | None = None
     """Zone of the wall clock; "UTC" where text carried offsets."""
     time_format: str | None = None
@@ -93,7 +94,7 @@ class Schema:
     """The caller's dtypes of the key columns."""
     freq: str = ""
     """Step of the time axis."""
-    layout: str = "wide"
+    layout: Literal["wide", "long", "rows"] = "wide"
     """"wide": value columns are channels of one series; "long": independent series; "rows": those,
     each in one row of its table."""
     categories: dict[str, Names] = field(default_factory=dict)
@@ -319,7 +320,9 @@ class Schema:
         known = (*self.known, *holiday_columns(self.holidays))
         roles = {"label": self.label_columns, "target": self.target_columns, "known": known}
         roles |= {"past": self.past, "static": self.static}
-        found = [] if self.time is None else [(self.time, "time", self.time_dtype)]
+        found: list[tuple[str, str, str]] = []
+        if self.time is not None:
+            found.append((self.time, "time", self.time_dtype))
         found += [(name, "series", self.dtypes.get(name, "")) for name in self.key_columns]
         for role, names in roles.items():
             codes = (*self.categorical, *self.label_columns)
@@ -370,14 +373,6 @@ def _check_sound(schema: Schema) -> None:
     twice = [name for name, words in schema.categories.items() if len(set(words)) < len(words)]
     if twice:
         raise ValueError(f"categories that occur twice: {', '.join(twice)[:200]}")
-    kinds = {
-        "time_dtype": ("date", "datetime", "integer", "string", "digits"),
-        "time_unit": (None, "ms", "us", "ns"),
-        "layout": ("wide", "long", "rows"),
-    }
-    for name, allowed in kinds.items():
-        if getattr(schema, name) not in allowed:
-            raise ValueError(f"{name} is {getattr(schema, name)!r}, expected one of {allowed}")
     if parse_freq(schema.freq) != schema.freq:
         raise ValueError(f"freq {schema.freq!r} is not written as {parse_freq(schema.freq)!r}")
     if schema.time_zone is not None:

@@ -7,7 +7,7 @@ from forecast import tiny
 from panel.panel_tables import days, table
 
 from forecaster.config import DataConfig, TargetConfig
-from forecaster.panel.audit import check_panel
+from forecaster.panel.audit import check_panel, facts_of
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 
@@ -170,6 +170,30 @@ def test_a_sign_that_flips_with_a_leap_and_stays_is_named():
     sinking = np.linspace(50, -50, 100) + noisy(1, 100) / 100
     assert found(several(a=sinking), rule="jump") == []
     assert found(several(a=np.concatenate([flipped, noisy(2)])), rule="jump") == []
+
+
+def test_a_series_is_judged_alike_alone_and_among_others():
+    rng, series = np.random.default_rng(0), {}
+    for number in range(40):
+        length = int(rng.integers(20, 90))
+        values = np.exp(rng.normal(size=length) / 2)
+        values[rng.integers(length) :] *= rng.choice([1, -1, 1000, -0.001])
+        values[rng.random(length) < 0.2] = rng.choice([0, np.nan])
+        series[f"s{number:02d}"] = values
+    panel = open_panel(several(**series), DataConfig())
+    alone = [panel.between(k, k + 1) for k in range(40)]
+    facts, *each = (facts_of(one, None, TargetConfig()) for one in (panel, *alone))
+    for name in ("count", "low", "high", "size", "negative", "run", "gaps", "longest"):
+        stacked = np.concatenate([getattr(one, name) for one in each])
+        np.testing.assert_allclose(getattr(facts, name), stacked, rtol=1e-12)
+    for name in ("first", "last", "longest_at"):
+        rows = [
+            getattr(one, name) + (getattr(one, name) >= 0) * panel.indptr[k]
+            for k, one in enumerate(each)
+        ]
+        assert (getattr(facts, name) == np.concatenate(rows)).all()
+    jumps = [sum(f.count for f in check_panel(one) if f.rule == "jump") for one in (panel, *alone)]
+    assert jumps[0] == sum(jumps[1:]) > 5
 
 
 def test_a_few_negative_counts_are_named():

@@ -188,6 +188,12 @@ def test_fields_too_many_or_too_few_are_refused_with_the_row(written):
         'a,b\n1,2\n"x,3\n4,5\n', "a quote sign opens in row 2 or before and is never closed"
     )
     assert written("a,b,c\n1,2,\n\n3,4,5\n").frame.height == 3
+    long = "x" * 200_000
+    written.refused(f'a,b,c\n"{long}",2,3\n1\n', "found 1 in row 2")
+    assert written('a,b,c\n2 "x, y",\n"3",4,\n').frame.rows() == [
+        ('2 "x', ' y"', None),
+        ("3", "4", None),
+    ]
 
 
 @given(
@@ -197,10 +203,10 @@ def test_fields_too_many_or_too_few_are_refused_with_the_row(written):
         max_size=8,
     )
 )
-def test_fields_are_counted_as_a_slow_reader_counts_them(rows):
+def test_fields_between_quotes_are_counted_whatever_they_hold(rows):
     lines = [",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows]
-    counts, closed = field_counts("\n".join(lines).encode(), ",")
-    assert closed and counts.tolist() == [len(row) for row in rows]
+    counts = field_counts("\n".join(lines).encode(), ",")
+    assert counts.tolist() == [len(row) for row in rows]
 
 
 def test_bytes_that_are_not_utf8_are_refused_with_the_command_that_converts(written):
@@ -233,6 +239,14 @@ def test_a_column_without_a_name_gets_one_or_is_dropped(written, text, columns, 
     assert table.frame.columns == columns
     (note,) = table.notes
     assert note.rule == "columns" and said in note.text
+
+
+def test_whole_numbers_without_a_name_can_be_ids(written):
+    for ids, kind in ((["3", "3", "7", "7"], pl.Int64), (["3", "03", "7", "07"], pl.String)):
+        rows = "".join(f"{one},2024-01-0{day},{day}\n" for day, one in enumerate(ids, 1))
+        for data in ({}, {"series": ("column_1",)}):
+            named = written(",day,y\n" + rows, **data).with_ids(["column_1"]).frame["column_1"]
+            assert named.dtype == kind and named.cast(pl.String).to_list() == ids
 
 
 def test_empty_rows_at_the_end_are_passed_over_and_others_kept(written):

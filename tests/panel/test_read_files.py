@@ -131,6 +131,14 @@ def test_the_kind_of_a_column_is_decided_over_all_files(tmp_path, first, second,
         write(tmp_path, a__csv=f"k,v\nx,{second}\n", b__csv=f"k,v\ny,{first}\n")
 
 
+def test_text_beside_numbers_changes_no_other_column_and_needs_no_name(tmp_path):
+    write(tmp_path, a__csv="k;v;\nx;;y\n", b__csv="k;v;\n1;2,50;1,50\n2;1234,5;0,70\n")
+    frame = read_table(tmp_path).frame
+    assert frame["k"].to_list() == ["x", "1", "2"]
+    assert frame["v"].to_list() == [None, 2.5, 1234.5]
+    assert frame["column_3"].to_list() == ["y", "1,50", "0,70"]
+
+
 def test_a_byte_order_mark_and_the_dialect_are_each_files_own(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + CSV)
     (tmp_path / "b.csv").write_bytes(FRAME.write_csv(separator=";", decimal_comma=True).encode())

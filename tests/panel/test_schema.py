@@ -46,10 +46,10 @@ def test_roles_of_a_long_table_are_inferred():
     assert (schema.time, schema.series, schema.target) == ("day", ("store",), ("sales",))
     assert schema.static == ("size", "kind") and schema.past == ("promo",)
     assert schema.categorical == ("promo", "kind") and schema.known == ()
-    assert schema.layout == "long" and schema.time_dtype == "string"
+    assert schema.layout == "long" and schema.time_dtype == "datetime"
     assert schema.reasons["opened"].startswith("ignored: dates")
     assert ("opened", "ignored", "", schema.reasons["opened"]) in schema.rows()
-    assert schema.rows()[0][:3] == ("day", "time", "string")
+    assert schema.rows()[0][:3] == ("day", "time", "datetime")
     assert schema.columns == ("sales",) and schema.code_columns == ("promo",)
 
 
