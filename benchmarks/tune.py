@@ -4,7 +4,8 @@
     python benchmarks/tune.py --quick    # a few small trials, to see that it runs
 
 Overhead: the demo table, a journal and an SQLite tracking store, one worker. From the time between two
-finished trials the time inside fit and scoring is subtracted; what is left is ask, tell and tracking.
+finished trials the time inside resolve, fit and scoring is subtracted; what is left is ask, tell and
+tracking.
 The first trials are left out: they load libraries.
 
 Workers: the same study (random settings, the same seed, no pruner), by one worker and by two, one
@@ -31,6 +32,7 @@ from rich.table import Table
 
 from forecaster.config import load_config
 from forecaster.panel.build import open_panel
+from forecaster.runs.resume import FitRequest
 from forecaster.runs.tracking import open_run
 from forecaster.runs.tune import trial
 from forecaster.runs.tune.search import run_trials
@@ -47,17 +49,18 @@ def make_plan(folder: Path, name: str, trials: int, steps: int) -> SweepPlan:
     (folder / "space.yaml").write_text(SPACE, encoding="utf-8")
     settings = ["horizon=28", f"fit.steps={steps}", "fit.patience=null", "data.known=[price,promo]"]
     config = load_config(None, [*settings, f"tracking.uri=sqlite:///{folder}/mlflow.db"])
-    panel = open_panel(str(DATA), config.data)
     return plan_search(
-        panel,
+        open_panel(str(DATA), config.data),
         config,
-        str(DATA),
-        trials=trials,
+        FitRequest(config, DATA),
         space=folder / "space.yaml",
         study=name,
         storage=folder / f"{name}.journal",
-        sampler="random",
         pruner="none",
+        metrics=None,
+        timeout=None,
+        trials=trials,
+        sampler="random",
     )
 
 
@@ -76,7 +79,8 @@ def overhead(folder: Path, trials: int, steps: int) -> list[tuple[float, float]]
 
         return call
 
-    trial.fit_panel = timed(trial.fit_panel)
+    for name in ("resolve", "fit_panel"):
+        setattr(trial, name, timed(getattr(trial, name)))
     plan = make_plan(folder, "overhead", trials, steps)
     evaluator, ended = trial.Evaluator(plan), []
     evaluator.backtest = timed(evaluator.backtest)  # type: ignore[method-assign]
