@@ -5,8 +5,7 @@
 
 Overhead: the demo table, a journal and an SQLite tracking store, one worker. From the time between two
 finished trials the time inside resolve, fit and scoring is subtracted; what is left is ask, tell and
-tracking.
-The first trials are left out: they load libraries.
+tracking. The first trials are left out: they load libraries.
 
 Workers: the same study (random settings, the same seed, no pruner), by one worker and by two, one
 thread each, in turn; whole processes, with their imports.
