@@ -26,12 +26,10 @@ from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
-from forecaster.model.hardware import spare_threads
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.runs.distributed import launch_ranks, process_group
 from forecaster.runs.linear_settings import choose_linear, linear_settings
 from forecaster.runs.members import (
     Trainings,
@@ -43,7 +41,7 @@ from forecaster.runs.members import (
     member_metrics,
 )
 from forecaster.runs.pool import pool_settings, smallest
-from forecaster.runs.train import NO_CONTEXT, TrainingContext
+from forecaster.runs.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.runs.versions import versions
 from forecaster.runs.warm_start import (
     Start,
@@ -163,20 +161,14 @@ def fit_panel(
     panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
     if parent is not None:
         panel = with_words_of(panel, parent)
-    distributed = context.distributed
-    with (
-        torch.random.fork_rng(devices=[]),
-        spare_threads(distributed.devices),
-        launch_ranks(distributed, panel, plan, context.checkpoints) as hand,
-        process_group(distributed),
-    ):
-        trainings = Trainings(panel, plan, context, start, hand)
+    with training_ranks(panel, plan, context) as train:
+        trainings = Trainings(panel, plan, context, start, train)
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
         with context.stage("weighing networks and experts"):
-            choose_network_weights(networks, trainings.store, split, distributed)
-            weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
+            choose_network_weights(networks, trainings.store, split, context.distributed)
+            weights = choose_ensemble_weights(networks, trainings.store, split, context.distributed)
         artifact = Artifact(
             schema=panel.schema,
             plan=plan,

@@ -26,16 +26,14 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.hardware import spare_threads
 from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
-from forecaster.runs.distributed import Training, launch_ranks, process_group
 from forecaster.runs.fit import settled_data
 from forecaster.runs.members import curves_of, of_member
 from forecaster.runs.moments import learn_channel_scales, learn_scales
-from forecaster.runs.train import NO_CONTEXT, TrainingContext, train
+from forecaster.runs.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex, even_draw
@@ -166,14 +164,9 @@ def fit_labels(
     Raises:
         FitError: the loss is not finite; names the series.
     """
-    shape, distributed = shape_of(panel, 0), context.distributed
+    shape = shape_of(panel, 0)
     store = WindowStore(folds.panel, plan.model, 0)
-    with (
-        torch.random.fork_rng(devices=[]),
-        spare_threads(distributed.devices),
-        launch_ranks(distributed, folds.panel, plan, context.checkpoints) as hand,
-        process_group(distributed),
-    ):
+    with training_ranks(folds.panel, plan, context) as train:
         networks, curves, steps = [], [], []
         held_out: list[tuple[Int64, Tensor, Tensor]] = []
         for number in range(folds.count):
@@ -187,7 +180,6 @@ def fit_labels(
             learner = Learner(
                 network, own.fit, folds.panel.labels, name, context.bf16, context.compiled
             )
-            hand(Training(learner, split, own))
             best = train(learner, store, split, own, context)
             done = learner.average.eval()
             assert isinstance(done, LabelNetwork)

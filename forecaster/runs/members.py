@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,10 +33,10 @@ from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
-from forecaster.runs.distributed import DistributedContext, Training, broadcast_from_rank_zero
+from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.pool import solve_experts
-from forecaster.runs.train import TrainingContext, train
+from forecaster.runs.train import Train, TrainingContext
 from forecaster.runs.warm_start import Start, started_shape, take_weights
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
@@ -85,12 +85,11 @@ class Trainings:
         plan: Plan,
         context: TrainingContext,
         start: Start | None,
-        hand: Callable[[Training], None],
+        train: Train,
     ):
-        """`hand` gives each training to the other processes before it begins."""
         self._begun = time.monotonic()
         self.store: WindowStore = training_store(panel, plan)
-        self._panel, self._context, self._start, self._hand = panel, context, start, hand
+        self._panel, self._context, self._start, self._train = panel, context, start, train
         self._solved: tuple[Split, Experts] | None = None
 
     def settled(self, plan: Plan, split: Split) -> Plan:
@@ -101,9 +100,8 @@ class Trainings:
         pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             learner = self._learner(short, split, "")
-            self._hand(Training(learner, split, short, saves=False))
             watched = replace(context, logger=None, callbacks=(pace,), checkpoints=None)
-            train(learner, self.store, split, short, watched)
+            self._train(learner, self.store, split, short, watched)
         left = max(0.0, fit.budget_seconds - (time.monotonic() - self._begun))
         trainings = fit.ensemble_size * (2 if fit.refit and len(split.validation_windows) else 1)
         bounded = broadcast_from_rank_zero(
@@ -187,8 +185,7 @@ class Trainings:
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
         learner = self._learner(plan, split, name)
-        self._hand(Training(learner, split, plan))
-        best = train(learner, self.store, split, plan, self._context)
+        best = self._train(learner, self.store, split, plan, self._context)
         network = learner.average
         assert isinstance(network, Network)
         merge(network)
@@ -290,13 +287,9 @@ class Pace(pl.Callback):
 
 def within_budget(fit: FitPlan, pace: Pace, seconds: float) -> FitPlan:
     """Returns the training with as many steps as fit into its seconds, and no budget."""
-    steps = fit.steps
-    while steps > 1:
-        validations = steps // max(1, steps // 8)
-        if steps * pace.step + validations * pace.validation <= seconds:
-            break
-        left = seconds - validations * pace.validation
-        steps = min(steps - 1, max(8 if steps > 8 else 1, int(left / pace.step)))
+    steps = max(1, min(fit.steps, int(seconds / pace.step)))
+    while steps > 1 and steps * pace.step + steps // max(1, steps // 8) * pace.validation > seconds:
+        steps -= 1
     return fit.model_copy(update={"steps": steps, "budget_seconds": None})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,14 @@ from forecaster.config import FitPlan, Plan
 from forecaster.evaluation.backtest import Backtest
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
+from forecaster.panel.panel import Panel
 from forecaster.panel.store import open_store
 from forecaster.runs.checkpoints import Checkpointing, Checkpoints
 from forecaster.runs.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
-    Training,
     find_distributed_context,
+    launch_ranks,
     process_group,
     windows_per_step,
 )
@@ -44,7 +45,6 @@ class TrainingContext:
     callbacks: tuple[pl.Callback, ...] = ()
     """Of rank 0; one that sets `should_stop` after a validation stops all ranks."""
     distributed: DistributedContext = SINGLE_PROCESS
-    """Its process group is initialised (`process_group`)."""
     checkpoints: Checkpoints | None = None
     """The training resumes from the newest."""
     bf16: bool = False
@@ -67,6 +67,31 @@ NO_CONTEXT = TrainingContext()
 
 GRADIENT_CLIP = 1.0
 """Largest gradient norm."""
+Train = Callable[[Learner, WindowStore, Split, Plan, TrainingContext], KeepBest]
+
+
+@contextmanager
+def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iterator[Train]:
+    """Holds the ranks of a fit; yields `train` for all of them.
+
+    Raises:
+        FitError: a rank died, did not join, or was lost.
+    """
+    distributed = context.distributed
+    with (
+        torch.random.fork_rng(devices=[]),
+        spare_threads(distributed.devices),
+        launch_ranks(distributed, panel, config, context.checkpoints) as send,
+        process_group(distributed),
+    ):
+
+        def train_all(
+            learner: Learner, store: WindowStore, split: Split, config: Plan, context: TrainingContext
+        ) -> KeepBest:
+            send((learner, split, config, context.checkpoints is not None))
+            return train(learner, store, split, config, context)
+
+        yield train_all
 
 
 def train(
@@ -136,10 +161,9 @@ def train_rank(parent: Parent) -> None:
     parent.send("ready")
     with spare_threads(distributed.devices), process_group(distributed):
         while True:
-            training: Training = parent.receive()
-            own = files if training.saves else None
-            context = TrainingContext(distributed=distributed, checkpoints=own)
-            train(training.learner, store, training.split, training.config, context)
+            learner, split, config, saves = parent.receive()
+            own = TrainingContext(distributed=distributed, checkpoints=files if saves else None)
+            train(learner, store, split, config, own)
 
 
 class _RunningRanks(DDPStrategy):
