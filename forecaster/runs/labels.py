@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import FORECAST_SETTINGS, Config, Plan, parse_plan, setting
+from forecaster.config import FORECAST_SETTINGS, Config, Plan, setting
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
@@ -30,7 +30,7 @@ from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import settled_data
+from forecaster.runs.fit import settled_plan
 from forecaster.runs.members import curves_of, of_member
 from forecaster.runs.moments import learn_channel_scales, learn_scales
 from forecaster.runs.train import NO_CONTEXT, TrainingContext, training_ranks
@@ -139,18 +139,12 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
         "channel_attention": model.channel_attention or together > 1,
     }
     apart = panel.n_channels if settled["channel_attention"] else 1
-    plan = parse_plan(
-        {
-            "horizon": 0,
-            "data": settled_data(panel, config),
-            "target": config.target.model_dump(),
-            "model": model.model_dump() | settled,
-            "fit": fit.model_dump()
-            | {"steps": fit.steps or _STEPS, "batch_size": fit.batch_size or _BATCH * apart}
-            | {"ensemble_size": folds.count},
-        },
-        "config",
-    )
+    trained = {
+        "steps": fit.steps or _STEPS,
+        "batch_size": fit.batch_size or _BATCH * apart,
+        "ensemble_size": folds.count,
+    }
+    plan = settled_plan(panel, config, {}, settled, trained)
     check_memory(plan.model, shape_of(panel, 0))
     check_work(plan.model, 1, plan.fit.ensemble_size)
     return plan, folds

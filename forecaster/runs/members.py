@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forecaster.config import FitPlan, Plan
+from forecaster.forecast.artifact import Artifact
 from forecaster.model.experts import Experts
 from forecaster.model.heads import pinball
 from forecaster.model.learner import Learner
@@ -37,7 +38,7 @@ from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.pool import solve_experts
 from forecaster.runs.train import Train, TrainingContext
-from forecaster.runs.warm_start import Start, started_shape, take_weights
+from forecaster.runs.warm_start import started_shape, take_weights
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split, split_panel
@@ -84,12 +85,13 @@ class Trainings:
         panel: Panel,
         plan: Plan,
         context: TrainingContext,
-        start: Start | None,
+        start: Artifact | None,
         train: Train,
     ):
         self._begun = time.monotonic()
         self.store: WindowStore = training_store(panel, plan)
         self._panel, self._context, self._start, self._train = panel, context, start, train
+        self._announced = False
         self._solved: tuple[Split, Experts] | None = None
 
     def settled(self, plan: Plan, split: Split) -> Plan:
@@ -157,12 +159,13 @@ class Trainings:
         """Returns the network of a member before training, its experts solved."""
         panel, start = self._panel, self._start
         torch.manual_seed(plan.fit.seed)
-        shape = started_shape(panel, plan.horizon, start.artifact if start else None)
-        network = Network(plan.model, shape)
+        network = Network(plan.model, started_shape(panel, plan.horizon, start))
         learn_scales(network, panel, split.train_end)
         if start is not None:
-            take_weights(network, panel, plan, start)
-            self._start = replace(start, say=lambda parts: None)  # printed once
+            parts = take_weights(network, panel, plan, start)
+            if not self._announced:
+                self._context.started(parts)
+            self._announced = True
         if network.experts is None:
             return network
         if self._solved is None or self._solved[0] is not split:  # all members have the same experts

@@ -20,6 +20,7 @@ from forecaster.config import FitPlan, Plan
 from forecaster.evaluation.backtest import Backtest
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
+from forecaster.model.transfer import Part
 from forecaster.panel.panel import Panel
 from forecaster.panel.store import open_store
 from forecaster.runs.checkpoints import Checkpointing, Checkpoints
@@ -53,6 +54,8 @@ class TrainingContext:
     """Compile the training loss with torch."""
     settled: Callable[[FitPlan], None] = lambda fit: None
     """Called before the first training with the settings that depend on the speed of this machine."""
+    started: Callable[[list[Part]], None] = lambda parts: None
+    """Called before the first training with what a warm start carries over."""
     say: Callable[[str], None] = lambda text: None
     """Prints a line."""
     stage: Callable[[str], AbstractContextManager[None]] = lambda doing: nullcontext()

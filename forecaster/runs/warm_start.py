@@ -6,8 +6,7 @@ the earlier weights have seen, so that no backtest scores it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,15 +25,6 @@ _FREE = ("dropout", "context_length")
 """Settings that do not shape weights: a config may have its own."""
 _SOLVED = ("lookbacks", "linear_units", "ridge_alpha")
 """Settings of the linear expert, which is solved for each table."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """A warm start."""
-
-    artifact: Artifact
-    say: Callable[[list[Part]], None] = lambda parts: None
-    """Called with what was carried over, before training."""
 
 
 def started_config(config: Config, start: Artifact | None) -> Config:
@@ -113,14 +103,12 @@ def check_start(panel: Panel, plan: Plan, start: Artifact) -> None:
 
 
 def _check_covariates(schema: Schema, start: Artifact) -> None:
-    theirs = start.schema
-    faults = []
-    for kind in KINDS:
-        for what in ("numeric", "category"):
-            for name in getattr(theirs, f"{kind}_{what}"):
-                if name not in getattr(schema, f"{kind}_{what}"):
-                    expected = f"{kind} {'category' if what == 'category' else 'number'}"
-                    faults.append(f"'{name}' (expected a {expected}, found {_role(schema, name)})")
+    own = dict.fromkeys(schema.target, "a target") | _covariates(schema)
+    faults = [
+        f"'{name}' (expected {role}, found {own.get(name, 'none')})"
+        for name, role in _covariates(start.schema).items()
+        if own.get(name) != role
+    ]
     if faults:
         has = [name for kind in KINDS for name in getattr(schema, kind)]
         raise ConfigError(
@@ -147,8 +135,10 @@ def started_shape(panel: Panel, horizon: int, start: Artifact | None) -> Shape:
     return replace(shape, regular=False) if irregular else shape
 
 
-def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> None:
+def take_weights(network: Network, panel: Panel, plan: Plan, start: Artifact) -> list[Part]:
     """Puts an artifact's weights into a network; freezes the encoder and adds adapters as planned.
+
+    Returns what was carried over.
 
     Args:
         network: with the scales of the panel's training rows.
@@ -159,13 +149,13 @@ def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> No
     Raises:
         ConfigError: weights do not fit.
     """
-    artifact = start.artifact
-    was, is_ = map(_meaning, (artifact.schema, panel.schema))
-    start.say(carry(artifact.ensemble.networks[0], network, was, is_))
+    was, is_ = map(_meaning, (start.schema, panel.schema))
+    parts = carry(start.ensemble.networks[0], network, was, is_)
     if plan.fit.freeze_encoder:
         freeze_encoder(network)
     if plan.fit.adapters is not None:
         adapt(network, plan.fit.adapters)
+    return parts
 
 
 def seen_until(end: int, schema: Schema, start: Artifact | None) -> int:
@@ -211,12 +201,13 @@ def _meaning(schema: Schema) -> Meaning:
     )
 
 
-def _role(schema: Schema, name: str) -> str:
-    for kind in KINDS:
-        for what, word in (("numeric", "number"), ("category", "category")):
-            if name in getattr(schema, f"{kind}_{what}"):
-                return f"a {kind} {word}"
-    return "a target" if name in schema.target else "none"
+def _covariates(schema: Schema) -> dict[str, str]:
+    return {
+        name: f"a {kind} {word}"
+        for kind in KINDS
+        for what, word in (("numeric", "number"), ("category", "category"))
+        for name in getattr(schema, f"{kind}_{what}")
+    }
 
 
 def _text(value: object) -> str:

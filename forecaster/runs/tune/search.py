@@ -30,7 +30,7 @@ from forecaster.runs.tracking import (
     this_process,
     without_password,
 )
-from forecaster.runs.tune.outcome import Outcome, SearchBar, log_study, print_plan, print_results
+from forecaster.runs.tune.outcome import Outcome, log_study, print_plan, print_results, search_bar
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study
 from forecaster.runs.tune.worker import (
@@ -104,8 +104,8 @@ def run_search(
         run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "tuning")
         shared = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
         try:
-            with SearchBar(console, plan, study) as bar:
-                run_trials(shared, study, run, bar.move, evaluator)
+            with search_bar(console, plan, study) as show:
+                run_trials(shared, study, run, show, evaluator)
         finally:
             outcome = Outcome.of(plan, study)
             log_study(run, study, outcome, console)
