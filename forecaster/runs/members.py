@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forecaster.config import FitPlan, Plan
+from forecaster.errors import number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.experts import Experts
 from forecaster.model.heads import pinball
@@ -116,7 +117,7 @@ class Trainings:
             note = f": too few to learn much; all of them take about {math.ceil(every / 60)} min"
         context.say(
             f"budget {fit.budget_seconds:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
-            f"{trainings} training{'s' * (trainings > 1)} of {bounded.steps:,} "
+            f"{number_of(trainings, 'training')} of {bounded.steps:,} "
             f"of {fit.steps:,} steps{note}"
         )
         context.settled(bounded)

@@ -6,6 +6,7 @@ the earlier weights have seen, so that no backtest scores it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,7 @@ def started_config(config: Config, start: Artifact | None) -> Config:
         for name, value in {"freeze_encoder": fit.freeze_encoder, "adapters": fit.adapters}.items():
             if value:
                 raise ConfigError(
-                    f"fit.{name} {str(value).lower()}: only trained weights can be kept; give some "
+                    f"fit.{name} {_text(value)}: only trained weights can be kept; give some "
                     f"with --from MODEL, or set it to {'false' if value is True else 'null'}"
                 )
         return config
@@ -211,8 +212,4 @@ def _covariates(schema: Schema) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+    return value if isinstance(value, str) else json.dumps(value)

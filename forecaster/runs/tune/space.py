@@ -145,8 +145,8 @@ class Space:
         for entry in self.entries:
             if entry.applies(has):
                 has[entry.path] = setting(config, entry.path)
-        own = {entry.path: entry for entry in self.entries}
-        return {path: value for path, value in has.items() if own[path].holds(value)}
+        asked = (entry for entry in self.entries if entry.path in has)
+        return {entry.path: has[entry.path] for entry in asked if entry.holds(has[entry.path])}
 
 
 def load_space(space: str | Path | Mapping[str, Any] | None = None) -> Space:
