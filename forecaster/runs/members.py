@@ -117,8 +117,7 @@ class Trainings:
             note = f": too few to learn much; all of them take about {math.ceil(every / 60)} min"
         context.say(
             f"budget {fit.budget_seconds:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
-            f"{number_of(trainings, 'training')} of {bounded.steps:,} "
-            f"of {fit.steps:,} steps{note}"
+            f"{number_of(trainings, 'training')} of {bounded.steps:,} of {fit.steps:,} steps{note}"
         )
         context.settled(bounded)
         return plan.model_copy(update={"fit": bounded})

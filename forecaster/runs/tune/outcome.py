@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from forecaster.runs.tune.trial import TrialEvaluator
+    from forecaster.runs.tune.trial import Evaluator
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 ALONE = "{} alone win: nothing to tune in the network"
@@ -178,7 +178,7 @@ def improvement(gain: float) -> str:
     return f"the best is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
 
 
-def print_plan(console: Screen, evaluator: TrialEvaluator) -> None:
+def print_plan(console: Screen, evaluator: Evaluator) -> None:
     """Prints what is searched, and on which rows trials are scored."""
     plan = evaluator.plan
     paths = ", ".join(entry.path for entry in plan.space.entries)

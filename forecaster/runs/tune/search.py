@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.panel import Panel
 
-EVALUATOR = "forecaster.runs.tune.trial:evaluator_of"
+EVALUATOR = "forecaster.runs.tune.trial:Evaluator"
 SAME_ERRORS = 3
 """Consecutive failures with one error that end the search."""
 SAME_DEATHS = 3
@@ -87,10 +87,10 @@ def run_search(
     """
     from forecaster.panel.audit import audit_panel
     from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.tune.trial import evaluator_of
+    from forecaster.runs.tune.trial import Evaluator
 
     found = audit_panel(panel, plan.config.horizon, plan.config.target)
-    evaluator = evaluator_of(plan, panel)
+    evaluator = Evaluator(plan, panel)
     with console.stage("preparing the search"):
         evaluator.check()
     console.print_roles(panel)
