@@ -153,8 +153,8 @@ def fit_panel(
     panel = with_categories(panel, split.train_end)
     if start is not None:
         panel = with_words_of(panel, start)
-    with training_ranks(panel, plan, context) as train:
-        trainings = Trainings(panel, plan, context, start, train)
+    with training_ranks(panel, plan, context) as context:
+        trainings = Trainings(panel, plan, context, start)
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]

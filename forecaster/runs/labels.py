@@ -33,7 +33,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.fit import settled_plan
 from forecaster.runs.members import curves_of, of_member
 from forecaster.runs.moments import learn_channel_scales, learn_scales
-from forecaster.runs.train import NO_CONTEXT, TrainingContext, training_ranks
+from forecaster.runs.train import NO_CONTEXT, TrainingContext, train, training_ranks
 from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex, even_draw
@@ -160,7 +160,7 @@ def fit_labels(
     """
     shape = shape_of(panel, 0)
     store = WindowStore(folds.panel, plan.model, 0)
-    with training_ranks(folds.panel, plan, context) as train:
+    with training_ranks(folds.panel, plan, context) as context:
         networks, curves, steps = [], [], []
         held_out: list[tuple[Int64, Tensor, Tensor]] = []
         for number in range(folds.count):

@@ -38,7 +38,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.pool import solve_experts
-from forecaster.runs.train import Train, TrainingContext
+from forecaster.runs.train import TrainingContext, train
 from forecaster.runs.warm_start import started_shape, take_weights
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
@@ -81,17 +81,10 @@ class Trained:
 class Trainings:
     """All trainings of one fit."""
 
-    def __init__(
-        self,
-        panel: Panel,
-        plan: Plan,
-        context: TrainingContext,
-        start: Artifact | None,
-        train: Train,
-    ):
+    def __init__(self, panel: Panel, plan: Plan, context: TrainingContext, start: Artifact | None):
         self._begun = time.monotonic()
         self.store: WindowStore = training_store(panel, plan)
-        self._panel, self._context, self._start, self._train = panel, context, start, train
+        self._panel, self._context, self._start = panel, context, start
         self._announced = False
         self._solved: tuple[Split, Experts] | None = None
 
@@ -104,7 +97,7 @@ class Trainings:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             learner = self._learner(short, split, "")
             watched = replace(context, logger=None, callbacks=(pace,), checkpoints=None)
-            self._train(learner, self.store, split, short, watched)
+            train(learner, self.store, split, short, watched)
         left = max(0.0, fit.budget_seconds - (time.monotonic() - self._begun))
         trainings = fit.ensemble_size * (2 if fit.refit and len(split.validation_windows) else 1)
         bounded = broadcast_from_rank_zero(
@@ -188,7 +181,7 @@ class Trainings:
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
         learner = self._learner(plan, split, name)
-        best = self._train(learner, self.store, split, plan, self._context)
+        best = train(learner, self.store, split, plan, self._context)
         network = learner.average
         assert isinstance(network, Network)
         merge(network)

@@ -7,7 +7,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -46,6 +46,8 @@ class TrainingContext:
     callbacks: tuple[pl.Callback, ...] = ()
     """Of rank 0; one that sets `should_stop` after a validation stops all ranks."""
     distributed: DistributedContext = SINGLE_PROCESS
+    send: Callable[[object], None] = lambda message: None
+    """Sends a message to the ranks that this process has started."""
     checkpoints: Checkpoints | None = None
     """The training resumes from the newest."""
     bf16: bool = False
@@ -70,12 +72,11 @@ NO_CONTEXT = TrainingContext()
 
 GRADIENT_CLIP = 1.0
 """Largest gradient norm."""
-Train = Callable[[Learner, WindowStore, Split, Plan, TrainingContext], KeepBest]
 
 
 @contextmanager
-def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iterator[Train]:
-    """Holds the ranks of a fit; yields `train` for all of them.
+def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iterator[TrainingContext]:
+    """Holds the ranks of a fit; yields the context of trainings on all of them.
 
     Raises:
         FitError: a rank died, did not join, or was lost.
@@ -87,14 +88,7 @@ def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iter
         launch_ranks(distributed, panel, config, context.checkpoints) as send,
         process_group(distributed),
     ):
-
-        def train_all(
-            learner: Learner, store: WindowStore, split: Split, config: Plan, context: TrainingContext
-        ) -> KeepBest:
-            send((learner, split, config, context.checkpoints is not None))
-            return train(learner, store, split, config, context)
-
-        yield train_all
+        yield replace(context, send=send)
 
 
 def train(
@@ -106,6 +100,7 @@ def train(
         FitError: the loss is not finite; names the series.
     """
     distributed = context.distributed
+    context.send((learner, split, config, context.checkpoints is not None))
     if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
     best = KeepBest(config.fit.patience)
