@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 from safetensors.torch import save as save_tensors
 
-from forecaster import __version__
 from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
 from forecaster.files import linked, only_writer, write_text
@@ -28,6 +27,7 @@ from forecaster.panel.panel import Panel
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
 from forecaster.runs.tracking import TrackedRun, flatten, open_run
 from forecaster.runs.train import TrainingContext
+from forecaster.runs.versions import versions
 
 _SUFFIX = ".run"
 _IN_MEMORY = "(in memory)"
@@ -107,9 +107,9 @@ class FitRecord:
         Raises:
             ConfigError: `now` contradicts it, or a table in memory is missing; all faults at once.
         """
-        if self.version != __version__:
+        if self.version != _version():
             raise ConfigError(
-                f"the fit to resume was begun by version {self.version}, this is {__version__}: "
+                f"the fit to resume was begun by version {self.version}, this is {_version()}: "
                 f"resume it there, or {_RESTART}"
             )
         asked = now.config.model_dump(mode="json", exclude_unset=True, exclude={"tracking"})
@@ -236,7 +236,7 @@ class RunFolder:
         assert request is not None
         weights = None if start is None else save_tensors(start.ensemble.state_dict())
         record = FitRecord(
-            version=__version__,
+            version=_version(),
             config=request.config.model_dump(mode="json", exclude={"tracking": {"uri", "experiment"}}),
             resolved=plan.model_dump(mode="json"),
             sources={name: _source(getattr(request, name)) for name in _SOURCES},
@@ -350,6 +350,10 @@ def _differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]
     had = flatten(before)
     new = {name: value for name, value in flatten(now).items() if value != had[name]}
     return [f"{name} {value}: the fit to resume has {had[name]}" for name, value in new.items()]
+
+
+def _version() -> str:
+    return versions()["attention-forecaster"]
 
 
 def _source(given: object) -> str | None:
