@@ -30,7 +30,6 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.warm_start import Start
 
 TARGET = 0.5  # of the steps that random weights take to their best
 BASE = ["tracking.enabled=false", "fit.patience=null"]
@@ -101,9 +100,8 @@ def fitted(panel: Panel, settings: list[str], parent: Artifact | None = None) ->
     """Returns a model, and its scores while it was trained."""
     curve = Curve()
     config, split = resolve(panel, load_config(None, settings), parent)
-    start = None if parent is None else Start(parent)
     context = TrainingContext(callbacks=(curve,))
-    return fit_panel(panel, config, split, context, start), curve
+    return fit_panel(panel, config, split, context, parent), curve
 
 
 def report(seeds: list[int], cold: list[Curve], warm: dict[str, list[Curve]]) -> None:

@@ -1,11 +1,11 @@
 """What a search costs beside its training, and what a second worker saves.
 
-    python benchmarks/tune.py            # both tables: 6 minutes
+    python benchmarks/tune.py            # both comparisons: 6 minutes
     python benchmarks/tune.py --quick    # a few small trials, to see that it runs
 
 Overhead: the demo table, a journal and an SQLite tracking store, one worker. From the time between two
-finished trials the time inside fit and scoring is subtracted; what is left is ask, tell and tracking.
-The first trials are left out: they load libraries.
+finished trials the time inside resolve, fit and scoring is subtracted; what is left is ask, tell and
+tracking. The first trials are left out: they load libraries.
 
 Workers: the same study (random settings, the same seed, no pruner), by one worker and by two, one
 thread each, in turn; whole processes, with their imports.
@@ -26,11 +26,9 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of both sides; before torch reads it
 
-from rich.console import Console
-from rich.table import Table
-
 from forecaster.config import load_config
 from forecaster.panel.build import open_panel
+from forecaster.runs.resume import FitRequest
 from forecaster.runs.tracking import open_run
 from forecaster.runs.tune import trial
 from forecaster.runs.tune.search import run_trials
@@ -47,17 +45,18 @@ def make_plan(folder: Path, name: str, trials: int, steps: int) -> SweepPlan:
     (folder / "space.yaml").write_text(SPACE, encoding="utf-8")
     settings = ["horizon=28", f"fit.steps={steps}", "fit.patience=null", "data.known=[price,promo]"]
     config = load_config(None, [*settings, f"tracking.uri=sqlite:///{folder}/mlflow.db"])
-    panel = open_panel(str(DATA), config.data)
     return plan_search(
-        panel,
+        open_panel(str(DATA), config.data),
         config,
-        str(DATA),
-        trials=trials,
+        FitRequest(config, DATA),
         space=folder / "space.yaml",
         study=name,
         storage=folder / f"{name}.journal",
-        sampler="random",
         pruner="none",
+        metrics=None,
+        timeout=None,
+        trials=trials,
+        sampler="random",
     )
 
 
@@ -76,7 +75,8 @@ def overhead(folder: Path, trials: int, steps: int) -> list[tuple[float, float]]
 
         return call
 
-    trial.fit_panel = timed(trial.fit_panel)
+    for name in ("resolve", "fit_panel"):
+        setattr(trial, name, timed(getattr(trial, name)))
     plan = make_plan(folder, "overhead", trials, steps)
     evaluator, ended = trial.Evaluator(plan), []
     evaluator.backtest = timed(evaluator.backtest)  # type: ignore[method-assign]
@@ -100,15 +100,8 @@ def sweep(folder: Path, name: str, trials: int, steps: int, workers: int) -> Non
     assert len(counted(study.get_trials())) == plan.trials
 
 
-def timed_sweep(*words: object) -> float:
-    """Returns the seconds of a whole process that runs a study."""
-    begun = time.perf_counter()
-    subprocess.run([sys.executable, __file__, "--sweep", *map(str, words)], check=True)
-    return time.perf_counter() - begun
-
-
 def main() -> None:
-    """Prints both tables."""
+    """Prints both comparisons."""
     parser = argparse.ArgumentParser(description="what a search costs, and what a second worker saves")
     parser.add_argument("--quick", action="store_true", help="fewer trials, to see that it runs")
     parser.add_argument("--rounds", type=int, default=1, help="turns of one and two workers")
@@ -118,44 +111,35 @@ def main() -> None:
         folder, name, *numbers = given.sweep
         sweep(Path(folder), name, *map(int, numbers))
         return
-    console, steps = Console(width=100), 6 if given.quick else 60
+    measured, trials, steps = (4, 6, 6) if given.quick else (20, 36, 60)
     with tempfile.TemporaryDirectory(prefix="forecaster-bench-") as scratch:
-        folder = Path(scratch)
-        show_overhead(console, overhead(folder, WARM + (4 if given.quick else 20), steps=20))
-        trials = 6 if given.quick else 36
+        spans = overhead(Path(scratch), WARM + measured, steps=20)
+        fitted, outside = zip(*spans, strict=True)
+        beside = statistics.median(outside)
+        print(
+            f"a trial, median of {len(spans)}: resolve, fit and scoring {statistics.median(fitted):.3f} s; "
+            f"beside them {beside:.3f} s ({min(outside):.3f} to {max(outside):.3f}), target at most "
+            f"{OVERHEAD_TARGET} s: {verdict(beside <= OVERHEAD_TARGET)}"
+        )
         taken: dict[int, list[float]] = {1: [], 2: []}
         for round_ in range(given.rounds):
             for workers in (1, 2) if round_ % 2 == 0 else (2, 1):
-                name = f"round-{round_}-{workers}"
-                taken[workers].append(timed_sweep(folder, name, trials, steps, workers))
-    show_workers(console, trials, taken)
+                words = ("--sweep", scratch, f"round-{round_}-{workers}", trials, steps, workers)
+                begun = time.perf_counter()
+                subprocess.run([sys.executable, __file__, *map(str, words)], check=True)
+                taken[workers].append(time.perf_counter() - begun)
+    one, two = min(taken[1]), min(taken[2])
+    enough = "" if one >= 60 else " (too short a study to say: under 60 s)"
+    print(
+        f"{trials} trials of {steps} steps, whole processes, one thread per worker: one worker {one:.1f} s, "
+        f"two {two:.1f} s ({two / one:.2f}), target at most {WORKERS_TARGET}: "
+        f"{verdict(two / one <= WORKERS_TARGET)}{enough}"
+    )
 
 
-def show_overhead(console: Console, spans: list[tuple[float, float]]) -> None:
-    """Prints what a trial costs beside its training."""
-    fitted, outside = (list(column) for column in zip(*spans, strict=True))
-    table = Table(title=f"a trial beside its training, {len(spans)} trials")
-    for heading in ("fit and scoring, s", "beside them, s: median", "least", "most"):
-        table.add_column(heading, justify="right")
-    figures = (statistics.median(fitted), statistics.median(outside), min(outside), max(outside))
-    table.add_row(*(f"{figure:.3f}" for figure in figures))
-    console.print(table)
-    verdict = "met" if figures[1] <= OVERHEAD_TARGET else "not met"
-    print(f"target: median <= {OVERHEAD_TARGET} s, {verdict}")
-
-
-def show_workers(console: Console, trials: int, taken: dict[int, list[float]]) -> None:
-    """Prints what a second worker saves."""
-    table = Table(title=f"the same study of {trials} trials, one thread per worker, whole processes")
-    for heading in ("workers", "s: least", "ratio"):
-        table.add_column(heading, justify="right")
-    ratio = min(taken[2]) / min(taken[1])
-    for workers, seconds in taken.items():
-        table.add_row(str(workers), f"{min(seconds):.1f}", "" if workers == 1 else f"{ratio:.2f}")
-    console.print(table)
-    verdict = "met" if ratio <= WORKERS_TARGET else "not met"
-    enough = "" if min(taken[1]) >= 60 else " (too short a study to say: under 60 s)"
-    print(f"target: ratio <= {WORKERS_TARGET}, {verdict}{enough}")
+def verdict(holds: bool) -> str:
+    """Returns whether a target is met, in words."""
+    return "met" if holds else "not met"
 
 
 if __name__ == "__main__":

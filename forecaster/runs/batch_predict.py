@@ -182,8 +182,8 @@ def predict_to(
 
 def _device_names(count: int | None) -> list[str]:
     """Returns one device per process: GPUs where the machine has any, else CPUs."""
-    count = 1 if count is None else count
     check_count(count, "devices")
+    count = count or 1
     if 0 < cuda_count() < count:
         raise ConfigError(f"devices {count}: this machine has {cuda_count()} GPUs")
     return [device(number) for number in range(count)]

@@ -47,14 +47,10 @@ class Maker:
         # One lane per actor: Ray gives each actor one core.
         self._predict, self._panel = job.opened("cpu", 1)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Makes the parts of a batch of blocks, and returns their records."""
-        records = [
-            {"number": int(number)}
-            | asdict(write_part(self._predict, self._panel, int(number), self._job))
-            for number in batch["number"]
-        ]
-        return {name: [record[name] for record in records] for name in records[0]}
+    def __call__(self, block: dict[str, Any]) -> dict[str, Any]:
+        """Makes the part of a block, and returns its record."""
+        number = int(block["number"])
+        return {"number": number} | asdict(write_part(self._predict, self._panel, number, self._job))
 
 
 def _made_by_ray(
@@ -65,10 +61,9 @@ def _made_by_ray(
         blocks = ray.data.from_items(
             [{"number": number} for number in todo], override_num_blocks=len(todo)
         )
-        made = blocks.map_batches(
+        made = blocks.map(
             Maker,
             fn_constructor_args=(job,),
-            batch_size=1,
             num_cpus=1,
             compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
         )

@@ -27,10 +27,8 @@ from forecaster.runs.tracking import first_line
 if TYPE_CHECKING:
     import torch
 
-    from forecaster.model.learner import Learner
     from forecaster.panel.panel import Panel
     from forecaster.runs.checkpoints import Checkpoints
-    from forecaster.windows.split import Split
 
 Value = TypeVar("Value")
 
@@ -182,28 +180,17 @@ def only_rank_zero_prints(distributed: DistributedContext) -> Iterator[None]:
         raise
 
 
-@dataclass(frozen=True)
-class Training:
-    """What a started rank receives for each training."""
-
-    learner: Learner
-    split: Split
-    config: Plan
-    saves: bool = True
-    """Whether it writes checkpoints."""
-
-
 @contextmanager
 def launch_ranks(
     distributed: DistributedContext, panel: Panel, config: Plan, checkpoints: Checkpoints | None
-) -> Iterator[Callable[[Training], None]]:
-    """Runs the other ranks of a fit on this machine; yields a function that sends them a training.
+) -> Iterator[Callable[[object], None]]:
+    """Runs the other ranks of a fit on this machine; yields a function that sends them a message.
 
     Raises:
         FitError: a rank died.
     """
     if not distributed.launches:
-        yield lambda training: None
+        yield lambda message: None
         return
     from forecaster.model.hardware import environment
     from forecaster.panel.store import write_store

@@ -26,12 +26,10 @@ from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
-from forecaster.model.hardware import spare_threads
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.runs.distributed import launch_ranks, process_group
 from forecaster.runs.linear_settings import choose_linear, linear_settings
 from forecaster.runs.members import (
     Trainings,
@@ -43,10 +41,9 @@ from forecaster.runs.members import (
     member_metrics,
 )
 from forecaster.runs.pool import pool_settings, smallest
-from forecaster.runs.train import NO_CONTEXT, TrainingContext
+from forecaster.runs.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.runs.versions import versions
 from forecaster.runs.warm_start import (
-    Start,
     ancestry,
     check_start,
     seen_until,
@@ -99,17 +96,8 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     if needs_maps(settled["experts"]):
         back = CUTOFFS * settled["cutoff_spacing"]
         settled |= linear_settings(model, panel, context, back)
-    plan = parse_plan(
-        {
-            "horizon": horizon,
-            "data": settled_data(panel, config) | {"periods": panel.calendar.periods},
-            "target": config.target.model_dump(),
-            "model": model.model_dump() | settled,
-            "fit": fit.model_dump()
-            | {"steps": fit.steps or least_steps, "batch_size": fit.batch_size or least_batch},
-        },
-        "config",
-    )
+    trained = {"steps": fit.steps or least_steps, "batch_size": fit.batch_size or least_batch}
+    plan = settled_plan(panel, config, {"periods": panel.calendar.periods}, settled, trained)
     _check_tokens(plan)
     split = split_panel(panel, plan)
     windows = len(split.train) * (panel.n_channels if model.channel_attention else 1)
@@ -125,19 +113,21 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     return choose_linear(panel, plan, split), split
 
 
-def settled_data(panel: Panel, config: Config) -> dict[str, Any]:
-    """Returns how the table of a plan is read: its roles, step and season settled."""
+def settled_plan(
+    panel: Panel, config: Config, data: dict[str, Any], model: dict[str, Any], fit: dict[str, Any]
+) -> Plan:
+    """Returns the plan of a request: settings as given, and roles, step and season of the table."""
     schema = panel.schema.as_read
     roles = ("series", "target", "known", "past", "static", "layout")
-    return (
-        config.data.model_dump()
-        | {name: getattr(schema, name) for name in roles}
-        | {
-            "time": schema.time or "row",
-            "freq": None if config.data.resample else schema.freq,
-            "season_length": panel.calendar.season,
-        }
-    )
+    read = {name: getattr(schema, name) for name in roles} | {
+        "time": schema.time or "row",
+        "freq": None if config.data.resample else schema.freq,
+        "season_length": panel.calendar.season,
+    }
+    settled = config.model_dump(exclude={"tracking"}) | {"horizon": config.horizon or 0}
+    for section, own in {"data": read | data, "model": model, "fit": fit}.items():
+        settled[section] |= own
+    return parse_plan(settled, "config")
 
 
 def fit_panel(
@@ -145,7 +135,7 @@ def fit_panel(
     plan: Plan,
     split: Split,
     context: TrainingContext = NO_CONTEXT,
-    start: Start | None = None,
+    start: Artifact | None = None,
 ) -> Artifact:
     """Returns the artifact trained on a panel.
 
@@ -153,40 +143,34 @@ def fit_panel(
         panel: the table; rows of a holdout already cut off.
         plan, split: from `resolve`.
         context: logger, callbacks, devices and checkpoints of the training.
-        start: whose weights come first; None = random weights.
+        start: the artifact of a warm start; None = random weights.
 
     Raises:
         ConfigError: the weights to start from do not fit.
         FitError: the loss is not finite; names the series.
     """
     fingerprint = panel.until(split.end).fingerprint()
-    panel, parent = with_categories(panel, split.train_end), start.artifact if start else None
-    if parent is not None:
-        panel = with_words_of(panel, parent)
-    distributed = context.distributed
-    with (
-        torch.random.fork_rng(devices=[]),
-        spare_threads(distributed.devices),
-        launch_ranks(distributed, panel, plan, context.checkpoints) as hand,
-        process_group(distributed),
-    ):
-        trainings = Trainings(panel, plan, context, start, hand)
+    panel = with_categories(panel, split.train_end)
+    if start is not None:
+        panel = with_words_of(panel, start)
+    with training_ranks(panel, plan, context) as context:
+        trainings = Trainings(panel, plan, context, start)
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
         with context.stage("weighing networks and experts"):
-            choose_network_weights(networks, trainings.store, split, distributed)
-            weights = choose_ensemble_weights(networks, trainings.store, split, distributed)
+            choose_network_weights(networks, trainings.store, split, context.distributed)
+            weights = choose_ensemble_weights(networks, trainings.store, split, context.distributed)
         artifact = Artifact(
             schema=panel.schema,
             plan=plan,
             shape=members[0].network.shape,
             ensemble=Ensemble(networks, weights, target=plan.target).eval(),
-            trained_until=seen_until(split.end, panel.schema, parent),
+            trained_until=seen_until(split.end, panel.schema, start),
             data=panel.name,
             fingerprint=fingerprint,
             versions=versions(),
-            parent=ancestry(parent) if parent else None,
+            parent=ancestry(start) if start else None,
         )
         with context.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)

@@ -65,15 +65,13 @@ def true_codes(panel: Panel, per_step: bool) -> Int64:
     code = panel.codes[:, -1].astype(np.int64)
     if per_step:
         return code
-    owner = panel.owner
-    high, low = np.full((2, panel.n_series), -1, np.int64)
-    low[:] = np.iinfo(np.int64).max
-    np.maximum.at(high, owner[code >= 0], code[code >= 0])
-    np.minimum.at(low, owner[code >= 0], code[code >= 0])
-    if len(bad := np.flatnonzero((high >= 0) & (low != high))):
+    owner, own = np.unique(np.stack([panel.owner, code])[:, code >= 0], axis=1)
+    if len(bad := np.flatnonzero(np.bincount(owner) > 1)):
         raise DataError(
             f"{panel.name}: label '{panel.schema.label}' changes within {len(bad):,} of "
             f"{panel.n_series:,} series (first: {panel.labels[bad[0]]}); the model learned one label per "
             "series"
         )
-    return high
+    found = np.full(panel.n_series, -1)
+    found[owner] = own
+    return found

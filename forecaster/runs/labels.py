@@ -21,21 +21,19 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.config import FORECAST_SETTINGS, Config, Plan, parse_plan, setting
+from forecaster.config import FORECAST_SETTINGS, Config, Plan, setting
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.hardware import spare_threads
 from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
-from forecaster.runs.distributed import Training, launch_ranks, process_group
-from forecaster.runs.fit import settled_data
+from forecaster.runs.fit import settled_plan
 from forecaster.runs.members import curves_of, of_member
 from forecaster.runs.moments import learn_channel_scales, learn_scales
-from forecaster.runs.train import NO_CONTEXT, TrainingContext, train
+from forecaster.runs.train import NO_CONTEXT, TrainingContext, train, training_ranks
 from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex, even_draw
@@ -141,18 +139,12 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
         "channel_attention": model.channel_attention or together > 1,
     }
     apart = panel.n_channels if settled["channel_attention"] else 1
-    plan = parse_plan(
-        {
-            "horizon": 0,
-            "data": settled_data(panel, config),
-            "target": config.target.model_dump(),
-            "model": model.model_dump() | settled,
-            "fit": fit.model_dump()
-            | {"steps": fit.steps or _STEPS, "batch_size": fit.batch_size or _BATCH * apart}
-            | {"ensemble_size": folds.count},
-        },
-        "config",
-    )
+    trained = {
+        "steps": fit.steps or _STEPS,
+        "batch_size": fit.batch_size or _BATCH * apart,
+        "ensemble_size": folds.count,
+    }
+    plan = settled_plan(panel, config, {}, settled, trained)
     check_memory(plan.model, shape_of(panel, 0))
     check_work(plan.model, 1, plan.fit.ensemble_size)
     return plan, folds
@@ -166,14 +158,9 @@ def fit_labels(
     Raises:
         FitError: the loss is not finite; names the series.
     """
-    shape, distributed = shape_of(panel, 0), context.distributed
+    shape = shape_of(panel, 0)
     store = WindowStore(folds.panel, plan.model, 0)
-    with (
-        torch.random.fork_rng(devices=[]),
-        spare_threads(distributed.devices),
-        launch_ranks(distributed, folds.panel, plan, context.checkpoints) as hand,
-        process_group(distributed),
-    ):
+    with training_ranks(folds.panel, plan, context) as context:
         networks, curves, steps = [], [], []
         held_out: list[tuple[Int64, Tensor, Tensor]] = []
         for number in range(folds.count):
@@ -187,7 +174,6 @@ def fit_labels(
             learner = Learner(
                 network, own.fit, folds.panel.labels, name, context.bf16, context.compiled
             )
-            hand(Training(learner, split, own))
             best = train(learner, store, split, own, context)
             done = learner.average.eval()
             assert isinstance(done, LabelNetwork)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,17 +27,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from forecaster.config import FitPlan, Plan
+from forecaster.errors import number_of
+from forecaster.forecast.artifact import Artifact
 from forecaster.model.experts import Experts
 from forecaster.model.heads import pinball
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
-from forecaster.runs.distributed import DistributedContext, Training, broadcast_from_rank_zero
+from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
 from forecaster.runs.moments import learn_scales
 from forecaster.runs.pool import solve_experts
 from forecaster.runs.train import TrainingContext, train
-from forecaster.runs.warm_start import Start, started_shape, take_weights
+from forecaster.runs.warm_start import started_shape, take_weights
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split, split_panel
@@ -79,18 +81,11 @@ class Trained:
 class Trainings:
     """All trainings of one fit."""
 
-    def __init__(
-        self,
-        panel: Panel,
-        plan: Plan,
-        context: TrainingContext,
-        start: Start | None,
-        hand: Callable[[Training], None],
-    ):
-        """`hand` gives each training to the other processes before it begins."""
+    def __init__(self, panel: Panel, plan: Plan, context: TrainingContext, start: Artifact | None):
         self._begun = time.monotonic()
         self.store: WindowStore = training_store(panel, plan)
-        self._panel, self._context, self._start, self._hand = panel, context, start, hand
+        self._panel, self._context, self._start = panel, context, start
+        self._announced = False
         self._solved: tuple[Split, Experts] | None = None
 
     def settled(self, plan: Plan, split: Split) -> Plan:
@@ -101,7 +96,6 @@ class Trainings:
         pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             learner = self._learner(short, split, "")
-            self._hand(Training(learner, split, short, saves=False))
             watched = replace(context, logger=None, callbacks=(pace,), checkpoints=None)
             train(learner, self.store, split, short, watched)
         left = max(0.0, fit.budget_seconds - (time.monotonic() - self._begun))
@@ -116,8 +110,7 @@ class Trainings:
             note = f": too few to learn much; all of them take about {math.ceil(every / 60)} min"
         context.say(
             f"budget {fit.budget_seconds:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
-            f"{trainings} training{'s' * (trainings > 1)} of {bounded.steps:,} "
-            f"of {fit.steps:,} steps{note}"
+            f"{number_of(trainings, 'training')} of {bounded.steps:,} of {fit.steps:,} steps{note}"
         )
         context.settled(bounded)
         return plan.model_copy(update={"fit": bounded})
@@ -159,12 +152,13 @@ class Trainings:
         """Returns the network of a member before training, its experts solved."""
         panel, start = self._panel, self._start
         torch.manual_seed(plan.fit.seed)
-        shape = started_shape(panel, plan.horizon, start.artifact if start else None)
-        network = Network(plan.model, shape)
+        network = Network(plan.model, started_shape(panel, plan.horizon, start))
         learn_scales(network, panel, split.train_end)
         if start is not None:
-            take_weights(network, panel, plan, start)
-            self._start = replace(start, say=lambda parts: None)  # printed once
+            parts = take_weights(network, panel, plan, start)
+            if not self._announced:
+                self._context.started(parts)
+            self._announced = True
         if network.experts is None:
             return network
         if self._solved is None or self._solved[0] is not split:  # all members have the same experts
@@ -187,7 +181,6 @@ class Trainings:
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
         learner = self._learner(plan, split, name)
-        self._hand(Training(learner, split, plan))
         best = train(learner, self.store, split, plan, self._context)
         network = learner.average
         assert isinstance(network, Network)
@@ -290,13 +283,9 @@ class Pace(pl.Callback):
 
 def within_budget(fit: FitPlan, pace: Pace, seconds: float) -> FitPlan:
     """Returns the training with as many steps as fit into its seconds, and no budget."""
-    steps = fit.steps
-    while steps > 1:
-        validations = steps // max(1, steps // 8)
-        if steps * pace.step + validations * pace.validation <= seconds:
-            break
-        left = seconds - validations * pace.validation
-        steps = min(steps - 1, max(8 if steps > 8 else 1, int(left / pace.step)))
+    steps = max(1, min(fit.steps, int(seconds / pace.step)))
+    while steps > 1 and steps * pace.step + steps // max(1, steps // 8) * pace.validation > seconds:
+        steps -= 1
     return fit.model_copy(update={"steps": steps, "budget_seconds": None})
 
 

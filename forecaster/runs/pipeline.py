@@ -49,7 +49,7 @@ from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
-from forecaster.runs.warm_start import Start, requested
+from forecaster.runs.warm_start import requested
 
 Refit = Literal["once", "each", "never"]
 EXPERTS = "experts"
@@ -130,10 +130,9 @@ def run_fit(
         with console.stage("choosing experts and their settings"):
             plan, split = resolve(panel, config, start)
         console.print_plan(panel, plan, split)
-        first = None
+        learn = partial(fit_panel, panel, plan, split, start=start)
         if start is not None:
-            first = Start(start, partial(console.print_start, panel, split, start))
-        learn = partial(fit_panel, panel, plan, split, start=first)
+            context = replace(context, started=partial(console.print_start, panel, split, start))
     windows_per_step(plan, panel.n_channels, distributed)
     name = name or (out.name if out else Path(panel.name).stem)
     validated: list[Backtest] = []

@@ -63,22 +63,19 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
     if second > HISTORY - reach:
         second = 0
     back = min(PERIODS * second, longest, HISTORY - reach)
+    drivers = _drivers(panel, longest)
     suitable = {
         *GENERAL,
+        "linear",
         *(SEASONAL if season > 1 else ()),
         *(SECOND if second else ()),
-        "tsb",
-        "linear",
+        *(["tsb"] if _intermittent(panel, panel.indptr[1:]).any() else ()),
+        *(["arx"] if drivers else ()),
     }
     if season > ETS_SEASON:
         suitable -= {"ets"}
     if memory < 3 * season:
         suitable -= {"growing_season"}
-    if not _intermittent(panel, panel.indptr[1:]).any():
-        suitable -= {"tsb"}
-    drivers = _drivers(panel, longest)
-    if drivers:
-        suitable |= {"arx"}
     if unsuited := sorted(set(asked or ()) - suitable):
         raise ConfigError(
             f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it (season "

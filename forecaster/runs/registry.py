@@ -145,7 +145,6 @@ def write_package(artifact: Artifact[Any], target: Path, model_id: str) -> Path:
         from mlflow.models import Model
 
         artifact.save(data := Path(scratch) / Path(_INSIDE).name)
-        # "2.8.0+cpu" is no version that an index has.
         needs = {name: importlib.metadata.version(name) for name in _NEEDS.split()}
         mlflow.pyfunc.save_model(
             target,
@@ -153,7 +152,8 @@ def write_package(artifact: Artifact[Any], target: Path, model_id: str) -> Path:
             python_model=str(_CODE),
             artifacts={"model": str(data)},
             code_paths=[str(_PACKAGE)],
-            pip_requirements=[f"{name}=={needs[name].partition('+')[0]}" for name in needs],
+            # "2.8.0+cpu" is no version that an index has.
+            pip_requirements=[f"{name}=={own.partition('+')[0]}" for name, own in needs.items()],
             signature=signature_of(artifact),
             input_example=None if artifact.schema.layout == "rows" else example_of(artifact),
         )

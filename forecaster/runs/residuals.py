@@ -156,8 +156,7 @@ def _over_least(mean: Tensor) -> Tensor:
 def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     """[2] the sharpness of least Huber loss, near `SHARPNESS` where windows side by side are few."""
     every = -(-len(rows.target) // _SHARPENED)
-    fewer = [field[::every] for field in (*rows.pool, *rows[1:])]
-    some = _Rows(Pool(*fewer[: len(rows.pool)]), *fewer[len(rows.pool) :])
+    some = _Rows(Pool(*(part[::every] for part in rows.pool)), *(part[::every] for part in rows[1:]))
     target, unit = some.target[..., 0], some.pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
     # In float64: in float32 rounding decides where the search stops.
     before, change = torch.tensor(SHARPNESS).double(), torch.zeros(2).double().requires_grad_()

@@ -286,22 +286,23 @@ def resumable_fit(
         ConfigError: there is nothing to resume, or the request contradicts the interrupted fit.
         OutputError: another fit writes there, or an interrupted one is there.
     """
-    if resume is None:
-        assert out is not None
-        with claimed(out, restarts=restarts, is_main=is_main) as folder:
-            folder.request = request
-            yield folder
-        return
-    if restarts:
-        raise ConfigError("--resume goes on, --restart begins anew: give one of them")
-    found = _find_run(resume)
-    if out is not None and out.resolve() != found.resolve():
-        raise ConfigError(f"--out {out}: the fit to resume writes {found}; leave --out away")
-    with claimed(found, resumes=True, is_main=is_main) as folder:
-        folder.interrupted = folder.record()
-        if folder.interrupted is None:
-            raise ConfigError(f"--resume {resume}: this fit is finished, there is nothing to resume")
-        folder.request = folder.interrupted.request(request)
+    if resume is not None:
+        if restarts:
+            raise ConfigError("--resume goes on, --restart begins anew: give one of them")
+        found = _find_run(resume)
+        if out is not None and out.resolve() != found.resolve():
+            raise ConfigError(f"--out {out}: the fit to resume writes {found}; leave --out away")
+        out = found
+    assert out is not None
+    with claimed(out, resume is not None, restarts, is_main) as folder:
+        folder.request = request
+        if resume is not None:
+            folder.interrupted = folder.record()
+            if folder.interrupted is None:
+                raise ConfigError(
+                    f"--resume {resume}: this fit is finished, there is nothing to resume"
+                )
+            folder.request = folder.interrupted.request(request)
         yield folder
 
 

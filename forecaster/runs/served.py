@@ -35,9 +35,9 @@ class ServedForecaster(PythonModel):
         Args:
             context: MLflow's; unused.
             model_input: history, and after it rows with empty targets and the known covariates.
-            params: horizon, cutoff and, where the model draws paths, seed.
+            params: horizon, cutoff and, where the model draws paths, seed; null = the default.
         """
-        given = params or {}
+        given = {name: value for name, value in (params or {}).items() if value is not None}
         try:
             panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.read_schema)
             if isinstance(self._model, Labeller):

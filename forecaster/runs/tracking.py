@@ -265,26 +265,15 @@ class TrackedRun:
 
     def log_params(self, settings: Mapping[str, Any]) -> None:
         """Logs nested settings as dotted parameters."""
-        if self.recorded:
-            from mlflow.entities import Param
-
-            flat = flatten(settings).items()
-            self._call("log_batch", params=[Param(name, str(value)) for name, value in flat])
+        self._log("params", ((name, str(value)) for name, value in flatten(settings).items()))
 
     def log_metrics(self, points: list[Point]) -> None:
         """Logs points; those that a reopened run has are skipped."""
-        if self.recorded:
-            from mlflow.entities import Metric
-
-            new = [Metric(*point) for point in points if (point[0], point[3]) not in self._known]
-            self._call("log_batch", metrics=new)
+        self._log("metrics", (point for point in points if (point[0], point[3]) not in self._known))
 
     def log_tags(self, tags: Mapping[str, str]) -> None:
         """Logs tags: versions, commit, fingerprint."""
-        if self.recorded:
-            from mlflow.entities import RunTag
-
-            self._call("log_batch", tags=[RunTag(name, str(value)) for name, value in tags.items()])
+        self._log("tags", ((name, str(value)) for name, value in tags.items()))
 
     def log_dataset(self, name: str, fingerprint: str, schema: Schema, context: str) -> None:
         """Logs fingerprint and roles of a table, not its rows; `context` is "training" or similar."""
@@ -324,6 +313,13 @@ class TrackedRun:
     def close(self, status: str = "FINISHED") -> None:
         """Ends the run: "FINISHED", "FAILED" or "KILLED"."""
         self._call("set_terminated", status)
+
+    def _log(self, kind: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        if self.recorded:
+            from mlflow.entities import Metric, Param, RunTag
+
+            entity: Any = {"params": Param, "metrics": Metric, "tags": RunTag}[kind]
+            self._call("log_batch", **{kind: [entity(*row) for row in rows]})
 
     def _call(self, method: str, *args: Any, **named: Any) -> None:
         """Calls a method of the client for this run; a failure moves the run to the local store."""

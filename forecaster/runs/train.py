@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,13 +20,15 @@ from forecaster.config import FitPlan, Plan
 from forecaster.evaluation.backtest import Backtest
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
+from forecaster.model.transfer import Part
+from forecaster.panel.panel import Panel
 from forecaster.panel.store import open_store
 from forecaster.runs.checkpoints import Checkpointing, Checkpoints
 from forecaster.runs.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
-    Training,
     find_distributed_context,
+    launch_ranks,
     process_group,
     windows_per_step,
 )
@@ -44,7 +46,8 @@ class TrainingContext:
     callbacks: tuple[pl.Callback, ...] = ()
     """Of rank 0; one that sets `should_stop` after a validation stops all ranks."""
     distributed: DistributedContext = SINGLE_PROCESS
-    """Its process group is initialised (`process_group`)."""
+    send: Callable[[object], None] = lambda message: None
+    """Sends a message to the ranks that this process has started."""
     checkpoints: Checkpoints | None = None
     """The training resumes from the newest."""
     bf16: bool = False
@@ -53,6 +56,8 @@ class TrainingContext:
     """Compile the training loss with torch."""
     settled: Callable[[FitPlan], None] = lambda fit: None
     """Called before the first training with the settings that depend on the speed of this machine."""
+    started: Callable[[list[Part]], None] = lambda parts: None
+    """Called before the first training with what a warm start carries over."""
     say: Callable[[str], None] = lambda text: None
     """Prints a line."""
     stage: Callable[[str], AbstractContextManager[None]] = lambda doing: nullcontext()
@@ -69,6 +74,23 @@ GRADIENT_CLIP = 1.0
 """Largest gradient norm."""
 
 
+@contextmanager
+def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iterator[TrainingContext]:
+    """Holds the ranks of a fit; yields the context of trainings on all of them.
+
+    Raises:
+        FitError: a rank died, did not join, or was lost.
+    """
+    distributed = context.distributed
+    with (
+        torch.random.fork_rng(devices=[]),
+        spare_threads(distributed.devices),
+        launch_ranks(distributed, panel, config, context.checkpoints) as send,
+        process_group(distributed),
+    ):
+        yield replace(context, send=send)
+
+
 def train(
     learner: Learner, store: WindowStore, split: Split, config: Plan, context: TrainingContext
 ) -> KeepBest:
@@ -78,6 +100,7 @@ def train(
         FitError: the loss is not finite; names the series.
     """
     distributed = context.distributed
+    context.send((learner, split, config, context.checkpoints is not None))
     if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
     best = KeepBest(config.fit.patience)
@@ -136,10 +159,9 @@ def train_rank(parent: Parent) -> None:
     parent.send("ready")
     with spare_threads(distributed.devices), process_group(distributed):
         while True:
-            training: Training = parent.receive()
-            own = files if training.saves else None
-            context = TrainingContext(distributed=distributed, checkpoints=own)
-            train(training.learner, store, training.split, training.config, context)
+            learner, split, config, saves = parent.receive()
+            own = TrainingContext(distributed=distributed, checkpoints=files if saves else None)
+            train(learner, store, split, config, own)
 
 
 class _RunningRanks(DDPStrategy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import subprocess
+from contextlib import suppress
 
 _PACKAGES = ("attention-forecaster", "torch", "pytorch-lightning", "polars", "numpy")
 
@@ -16,12 +17,10 @@ def versions() -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "unknown"
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
+    # No git on this machine, no repository, or a slow disk.
+    with suppress(OSError, subprocess.SubprocessError):
+        commit = subprocess.check_output(
+            ["git", "rev-parse", "HEAD"], stderr=subprocess.DEVNULL, text=True, timeout=5
         )
-    except (OSError, subprocess.SubprocessError):  # no git on this machine, or a slow disk
-        return found
-    if commit.returncode == 0:
-        found["git_commit"] = commit.stdout.strip()
+        found["git_commit"] = commit.strip()
     return found

@@ -6,8 +6,8 @@ the earlier weights have seen, so that no backtest scores it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,15 +28,6 @@ _SOLVED = ("lookbacks", "linear_units", "ridge_alpha")
 """Settings of the linear expert, which is solved for each table."""
 
 
-@dataclass(frozen=True)
-class Start:
-    """A warm start."""
-
-    artifact: Artifact
-    say: Callable[[list[Part]], None] = lambda parts: None
-    """Called with what was carried over, before training."""
-
-
 def started_config(config: Config, start: Artifact | None) -> Config:
     """Returns the config with the network of an artifact; explicit settings must agree with it.
 
@@ -48,7 +39,7 @@ def started_config(config: Config, start: Artifact | None) -> Config:
         for name, value in {"freeze_encoder": fit.freeze_encoder, "adapters": fit.adapters}.items():
             if value:
                 raise ConfigError(
-                    f"fit.{name} {str(value).lower()}: only trained weights can be kept; give some "
+                    f"fit.{name} {_text(value)}: only trained weights can be kept; give some "
                     f"with --from MODEL, or set it to {'false' if value is True else 'null'}"
                 )
         return config
@@ -113,14 +104,12 @@ def check_start(panel: Panel, plan: Plan, start: Artifact) -> None:
 
 
 def _check_covariates(schema: Schema, start: Artifact) -> None:
-    theirs = start.schema
-    faults = []
-    for kind in KINDS:
-        for what in ("numeric", "category"):
-            for name in getattr(theirs, f"{kind}_{what}"):
-                if name not in getattr(schema, f"{kind}_{what}"):
-                    expected = f"{kind} {'category' if what == 'category' else 'number'}"
-                    faults.append(f"'{name}' (expected a {expected}, found {_role(schema, name)})")
+    own = dict.fromkeys(schema.target, "a target") | _covariates(schema)
+    faults = [
+        f"'{name}' (expected {role}, found {own.get(name, 'none')})"
+        for name, role in _covariates(start.schema).items()
+        if own.get(name) != role
+    ]
     if faults:
         has = [name for kind in KINDS for name in getattr(schema, kind)]
         raise ConfigError(
@@ -147,8 +136,10 @@ def started_shape(panel: Panel, horizon: int, start: Artifact | None) -> Shape:
     return replace(shape, regular=False) if irregular else shape
 
 
-def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> None:
+def take_weights(network: Network, panel: Panel, plan: Plan, start: Artifact) -> list[Part]:
     """Puts an artifact's weights into a network; freezes the encoder and adds adapters as planned.
+
+    Returns what was carried over.
 
     Args:
         network: with the scales of the panel's training rows.
@@ -159,13 +150,13 @@ def take_weights(network: Network, panel: Panel, plan: Plan, start: Start) -> No
     Raises:
         ConfigError: weights do not fit.
     """
-    artifact = start.artifact
-    was, is_ = map(_meaning, (artifact.schema, panel.schema))
-    start.say(carry(artifact.ensemble.networks[0], network, was, is_))
+    was, is_ = map(_meaning, (start.schema, panel.schema))
+    parts = carry(start.ensemble.networks[0], network, was, is_)
     if plan.fit.freeze_encoder:
         freeze_encoder(network)
     if plan.fit.adapters is not None:
         adapt(network, plan.fit.adapters)
+    return parts
 
 
 def seen_until(end: int, schema: Schema, start: Artifact | None) -> int:
@@ -211,17 +202,14 @@ def _meaning(schema: Schema) -> Meaning:
     )
 
 
-def _role(schema: Schema, name: str) -> str:
-    for kind in KINDS:
-        for what, word in (("numeric", "number"), ("category", "category")):
-            if name in getattr(schema, f"{kind}_{what}"):
-                return f"a {kind} {word}"
-    return "a target" if name in schema.target else "none"
+def _covariates(schema: Schema) -> dict[str, str]:
+    return {
+        name: f"a {kind} {word}"
+        for kind in KINDS
+        for what, word in (("numeric", "number"), ("category", "category"))
+        for name in getattr(schema, f"{kind}_{what}")
+    }
 
 
 def _text(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+    return value if isinstance(value, str) else json.dumps(value)

@@ -20,7 +20,6 @@ from forecaster.runs import checkpoints
 from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
 from forecaster.runs.fit import fit_panel, resolve
 from forecaster.runs.train import TrainingContext
-from forecaster.runs.warm_start import Start
 
 STEPS = 5
 KINDS = {
@@ -140,7 +139,7 @@ def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     panel, plan, _ = _prepared(make_panel, make_config)
     config = plan.as_config(TrackingConfig(enabled=False)).replaced(fit=fit)
     plan, split = resolve(panel, config, start)
-    warm = partial(fit_panel, panel, plan, split, start=Start(start, lambda parts: None))
+    warm = partial(fit_panel, panel, plan, split, start=start)
     resumed, _ = _stopped_at_every_step(tmp_path, warm)
     _assert_same(resumed, warm())
 

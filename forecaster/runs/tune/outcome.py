@@ -6,11 +6,12 @@ import shlex
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from forecaster.runs.tune.trial import TrialEvaluator
+    from forecaster.runs.tune.trial import Evaluator
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 ALONE = "{} alone win: nothing to tune in the network"
@@ -177,7 +178,7 @@ def improvement(gain: float) -> str:
     return f"the best is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
 
 
-def print_plan(console: Screen, evaluator: TrialEvaluator) -> None:
+def print_plan(console: Screen, evaluator: Evaluator) -> None:
     """Prints what is searched, and on which rows trials are scored."""
     plan = evaluator.plan
     paths = ", ".join(entry.path for entry in plan.space.entries)
@@ -189,47 +190,34 @@ def print_plan(console: Screen, evaluator: TrialEvaluator) -> None:
     console.print_line(f"each trial is {evaluator.description}; trial 0 is the config as it is")
 
 
-class SearchBar:
-    """A progress bar; without a terminal, a line now and then."""
+@contextmanager
+def search_bar(
+    console: Screen, plan: SweepPlan, study: Study
+) -> Iterator[Callable[[FrozenTrial], None]]:
+    """Yields what shows a trial that has ended: a bar or, without a terminal, a line now and then."""
+    outcome = Outcome.of(plan, study)
+    before, begun = len(outcome.ended), time.monotonic()
+    printed = begun
+    if before:
+        console.print_line(f"continues: {_standing(outcome)}")
+    trials = TextColumn("{task.completed}/{task.total} trials{task.fields[best]}")
+    columns = (TextColumn("searching"), BarColumn(), trials, TimeElapsedColumn(), TimeRemainingColumn())
 
-    def __init__(self, console: Screen, plan: SweepPlan, study: Study):
-        self._console, self._plan, self._study = console, plan, study
-        trials = TextColumn("{task.completed}/{task.total} trials{task.fields[best]}")
-        columns = (
-            TextColumn("searching"),
-            BarColumn(),
-            trials,
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self._progress = progress_bar(console, *columns)
-        self._task = self._progress.add_task("", total=plan.trials, best="")
-        self._begun = self._printed = time.monotonic()
-        self._before = 0
-
-    def __enter__(self) -> Self:
-        outcome = Outcome.of(self._plan, self._study)
-        self._before = len(outcome.ended)
-        if outcome.ended:
-            self._console.print_line(f"continues: {_standing(outcome)}")
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def move(self, trial: FrozenTrial) -> None:
-        """Shows a trial that has ended."""
-        outcome = Outcome.of(self._plan, self._study)
-        self._progress.update(self._task, completed=len(outcome.ended), best=_best(outcome))
+    def show(trial: FrozenTrial) -> None:
+        nonlocal printed
+        outcome, now = Outcome.of(plan, study), time.monotonic()
+        done = len(outcome.ended)
+        progress.update(task, completed=done, best=_best(outcome))
         if error := trial.user_attrs.get("error"):
-            self._console.print_notice(f"trial {trial.number} failed: {error}")
-        if self._progress.disable and time.monotonic() - self._printed > _SILENCE_SECONDS:
-            self._printed = time.monotonic()
-            done = len(outcome.ended)
-            pace = (self._printed - self._begun) / max(1, done - self._before)
-            left = time_left(pace * max(0, self._plan.trials - done))
-            self._console.print_line(f"{_standing(outcome)} · about {left}")
+            console.print_notice(f"trial {trial.number} failed: {error}")
+        if progress.disable and now - printed > _SILENCE_SECONDS:
+            printed, pace = now, (now - begun) / max(1, done - before)
+            left = time_left(pace * max(0, plan.trials - done))
+            console.print_line(f"{_standing(outcome)} · about {left}")
+
+    with progress_bar(console, *columns) as progress:
+        task = progress.add_task("", total=plan.trials, best="")
+        yield show
 
 
 def print_results(console: Screen, outcome: Outcome) -> None:

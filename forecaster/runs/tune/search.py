@@ -30,7 +30,7 @@ from forecaster.runs.tracking import (
     this_process,
     without_password,
 )
-from forecaster.runs.tune.outcome import Outcome, SearchBar, log_study, print_plan, print_results
+from forecaster.runs.tune.outcome import Outcome, log_study, print_plan, print_results, search_bar
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study
 from forecaster.runs.tune.worker import (
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.panel import Panel
 
-EVALUATOR = "forecaster.runs.tune.trial:evaluator_of"
+EVALUATOR = "forecaster.runs.tune.trial:Evaluator"
 SAME_ERRORS = 3
 """Consecutive failures with one error that end the search."""
 SAME_DEATHS = 3
@@ -87,10 +87,10 @@ def run_search(
     """
     from forecaster.panel.audit import audit_panel
     from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.tune.trial import evaluator_of
+    from forecaster.runs.tune.trial import Evaluator
 
     found = audit_panel(panel, plan.config.horizon, plan.config.target)
-    evaluator = evaluator_of(plan, panel)
+    evaluator = Evaluator(plan, panel)
     with console.stage("preparing the search"):
         evaluator.check()
     console.print_roles(panel)
@@ -104,8 +104,8 @@ def run_search(
         run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "tuning")
         shared = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
         try:
-            with SearchBar(console, plan, study) as bar:
-                run_trials(shared, study, run, bar.move, evaluator)
+            with search_bar(console, plan, study) as show:
+                run_trials(shared, study, run, show, evaluator)
         finally:
             outcome = Outcome.of(plan, study)
             log_study(run, study, outcome, console)

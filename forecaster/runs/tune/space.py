@@ -145,8 +145,8 @@ class Space:
         for entry in self.entries:
             if entry.applies(has):
                 has[entry.path] = setting(config, entry.path)
-        own = {entry.path: entry for entry in self.entries}
-        return {path: value for path, value in has.items() if own[path].holds(value)}
+        asked = (entry for entry in self.entries if entry.path in has)
+        return {entry.path: has[entry.path] for entry in asked if entry.holds(has[entry.path])}
 
 
 def load_space(space: str | Path | Mapping[str, Any] | None = None) -> Space:
@@ -195,26 +195,25 @@ def _read_entries(yaml: Mapping[str, Any], faults: list[str]) -> Iterator[Entry]
 
 
 def _path_faults(path: str) -> list[str]:
+    if path in _FIXED:
+        return [f"cannot be searched: {_FIXED[path]}"]
     known = [
         f"{section}.{name}"
         for section, info in Config.model_fields.items()
         for name in getattr(info.annotation, "model_fields", {})
     ]
-    section = path.partition(".")[0]
-    if path in _FIXED:
-        return [f"cannot be searched: {_FIXED[path]}"]
-    if section in _SEARCHED and path in known:
-        return []
     if path in known or path == "horizon":
+        if path.startswith(_SEARCHED):
+            return []
         return [f"cannot be searched: only settings of {' and '.join(_SEARCHED)} are"]
-    searched = [name for name in known if name.startswith(_SEARCHED) and name not in _FIXED]
-    near = nearest(path, searched)
-    if near is None:
-        # A bare name, or one under another section, still says which setting is meant.
-        ends = {name.partition(".")[2]: name for name in searched}
-        end = nearest(path.rpartition(".")[2], ends)
-        near = ends[end] if end else None
-    hint = f", did you mean '{near}'?" if near else ""
+    # By name alone: a bare name, or one under another section, still says which setting is meant.
+    searched = {
+        name.partition(".")[2]: name
+        for name in known
+        if name.startswith(_SEARCHED) and name not in _FIXED
+    }
+    near = nearest(path.rpartition(".")[2], searched)
+    hint = f", did you mean '{searched[near]}'?" if near else ""
     return [f"unknown setting{hint}"]
 
 

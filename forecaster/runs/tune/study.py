@@ -117,9 +117,10 @@ def plan_search(
     if study is None:
         stem = re.sub(r"[^\w.+-]+", "-", Path(panel.name).stem).strip(".-+") or "table"
         study = f"{'frame' if source is None else stem}-{label or config.horizon}"
+    storage = str(storage or default_storage(study, tracking_uri(config.tracking)))
     plan = SweepPlan(
         study=study,
-        storage=str(storage or default_storage(study, tracking_uri(config.tracking))),
+        storage=storage if "://" in storage else str(Path(storage).expanduser()),
         source=source,
         config=config,
         space=searched,
@@ -195,7 +196,7 @@ def open_storage(address: str) -> Any:
                 f"--storage {shown}: {first_line(error)}; expected a path, sqlite:///FILE or "
                 "postgresql+psycopg://USER@HOST/DATABASE"
             ) from error
-    path = Path(address).expanduser().absolute()  # the working directory may change
+    path = Path(address).absolute()  # the working directory may change
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():

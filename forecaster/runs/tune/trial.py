@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -56,29 +55,46 @@ _OF_NETWORKS = {
     "fit": {"steps", "batch_size", "seed", "learning_rate", "weight_decay", "patience", "loss"},
 }
 Objectives = tuple[float, ...]
+TrialScores = tuple[dict[str, Scores], Objectives, Objectives]
+"""All scores of a fit, the metrics of the search, and what the sampler learns from."""
 MOST_CUTOFFS = 32
 """Cutoffs scored at most: enough to compare trials, and quick compared with the fit."""
 
 
-class TrialEvaluator(ABC):
+class Evaluator:
     """Evaluates the trials of a search; opens its table once."""
 
-    def __init__(
-        self,
-        plan: SweepPlan,
-        description: str,
-        resolve: Callable[[Config], tuple[Plan, Any]],
-        fit: Callable[[Plan, Any, TrainingContext], Artifact[Any]],
-    ):
-        """Takes what fits a config to the table.
+    def __init__(self, plan: SweepPlan, panel: Panel | None = None):
+        """Opens the table, unless given, up to `plan.until`.
 
-        Args:
-            plan: of the search.
-            description: on which rows trials are fitted and scored.
-            resolve: returns the plan of a config, and what `fit` reads beside it.
-            fit: returns the fitted model.
+        Raises:
+            DataError: the table cannot be understood, or is too short to score anything.
         """
-        self.plan, self.description, self._resolve, self._fit = plan, description, resolve, fit
+        if panel is None:
+            panel = open_panel(
+                plan.source, plan.config.data, covariates=plan.covariates, future=plan.future
+            )
+            panel = panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
+        self.plan = plan
+        self._resolve: Callable[[Config], tuple[Plan, Any]]
+        self._fit: Callable[[Plan, Any, TrainingContext], Artifact[Any]]
+        self._scores: Callable[[Artifact[Any]], TrialScores]
+        if plan.config.data.label is not None:
+            self.description = (
+                "fitted to the table and scored by log_loss on labels that are held out in turn"
+            )
+            self._resolve, self._fit = partial(resolve_labels, panel), partial(fit_labels, panel)
+            self._scores = _label_scores
+            return
+        self.cutoffs = cutoffs = scored_cutoffs(panel, plan.config)
+        seen, text = with_found_cycles(panel.until(cutoffs[0]), plan.config), panel.calendar.text
+        self._panel = panel.with_cycles(seen.calendar.season, seen.calendar.periods)
+        self.description = (
+            f"fitted to the rows until {text(cutoffs[0])} and scored by {', '.join(plan.metrics)} at "
+            f"{number_of(len(cutoffs), 'cutoff')} until {text(cutoffs[-1])}"
+        )
+        self._resolve, self._fit = partial(resolve, seen), partial(fit_panel, seen)
+        self._scores = self._forecast_scores
 
     def check(self) -> None:
         """Raises ConfigError or DataError if the config does not fit the table."""
@@ -107,31 +123,7 @@ class TrialEvaluator(ABC):
         attributes["seconds"] = round(time.monotonic() - begun, 3)
         return TrialResult("COMPLETE", values, None, attributes)
 
-    @abstractmethod
-    def _scores(self, artifact: Artifact[Any]) -> tuple[dict[str, Scores], Objectives, Objectives]:
-        """Returns all scores of a fit, the metrics of the search, and what the sampler learns from."""
-
-
-class Evaluator(TrialEvaluator):
-    """Evaluates the trials of a forecaster."""
-
-    def __init__(self, plan: SweepPlan, panel: Panel | None = None):
-        """Opens the table, unless given, up to `plan.until`.
-
-        Raises:
-            DataError: the table cannot be understood, or is too short to score anything.
-        """
-        panel = panel or _opened(plan)
-        self.cutoffs = cutoffs = scored_cutoffs(panel, plan.config)
-        seen, text = with_found_cycles(panel.until(cutoffs[0]), plan.config), panel.calendar.text
-        self._panel = panel.with_cycles(seen.calendar.season, seen.calendar.periods)
-        description = (
-            f"fitted to the rows until {text(cutoffs[0])} and scored by {', '.join(plan.metrics)} at "
-            f"{number_of(len(cutoffs), 'cutoff')} until {text(cutoffs[-1])}"
-        )
-        super().__init__(plan, description, partial(resolve, seen), partial(fit_panel, seen))
-
-    def _scores(self, artifact: Artifact) -> tuple[dict[str, Scores], Objectives, Objectives]:
+    def _forecast_scores(self, artifact: Artifact) -> TrialScores:
         backtest = self.backtest(artifact)
         fitted = values = self._values(backtest)
         if artifact.metrics.get("network_weight") == 0 and len(artifact.plan.model.experts) > 1:
@@ -162,31 +154,10 @@ class Evaluator(TrialEvaluator):
         return values
 
 
-class LabelEvaluator(TrialEvaluator):
-    """Evaluates the trials of a fit to labels, which scores them."""
-
-    def __init__(self, plan: SweepPlan, panel: Panel | None = None):
-        """Opens the table, unless given."""
-        panel = panel or _opened(plan)
-        description = "fitted to the table and scored by log_loss on labels that are held out in turn"
-        super().__init__(plan, description, partial(resolve_labels, panel), partial(fit_labels, panel))
-
-    def _scores(
-        self, artifact: Artifact[LabelEnsemble]
-    ) -> tuple[dict[str, Scores], Objectives, Objectives]:
-        scores = artifact.metrics["validation"]["scores"]
-        network = NETWORK if artifact.metrics["network_weight"] == 0 else MODEL
-        return scores, (scores[MODEL]["log_loss"],), (scores[network]["log_loss"],)
-
-
-def evaluator_of(plan: SweepPlan, panel: Panel | None = None) -> TrialEvaluator:
-    """Returns what evaluates the trials of a plan; see `Evaluator`."""
-    return (Evaluator if plan.config.data.label is None else LabelEvaluator)(plan, panel)
-
-
-def _opened(plan: SweepPlan) -> Panel:
-    panel = open_panel(plan.source, plan.config.data, covariates=plan.covariates, future=plan.future)
-    return panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
+def _label_scores(artifact: Artifact[LabelEnsemble]) -> TrialScores:
+    scores = artifact.metrics["validation"]["scores"]
+    network = NETWORK if artifact.metrics["network_weight"] == 0 else MODEL
+    return scores, (scores[MODEL]["log_loss"],), (scores[network]["log_loss"],)
 
 
 def used_settings(plan: Plan) -> str:

@@ -1,10 +1,13 @@
 """What travels with a model: an example that it answers, whatever its table looks like."""
 
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
+from forecast import tiny
+from pandas.testing import assert_frame_equal
 
 from forecaster.config import DataConfig
 from forecaster.forecast.artifact import Artifact, shape_of
@@ -65,3 +68,14 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
     assert signature.inputs.input_names() == list(example.columns)
     assert set(example.columns) <= set(columns)
     assert signature.outputs.input_names() == forecast.rows.columns
+
+
+@pytest.mark.filterwarnings("ignore:.*AnyType")
+def test_a_parameter_of_a_request_that_is_null_is_left_at_its_default(tmp_path, poor):
+    from forecaster.runs.served import ServedForecaster
+
+    poor.save(tmp_path / "model")
+    served, table = ServedForecaster(), tiny.plain(40).to_pandas()
+    served.load_context(SimpleNamespace(artifacts={"model": str(tmp_path / "model")}))
+    null = dict.fromkeys(("horizon", "cutoff", "seed"))
+    assert_frame_equal(served.predict(None, table, null), served.predict(None, table))

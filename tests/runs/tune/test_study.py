@@ -11,6 +11,7 @@ from sweeps import make_plan, trials_of
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError
+from forecaster.runs.resume import FitRequest
 from forecaster.runs.tracking import this_process
 from forecaster.runs.tune import search
 from forecaster.runs.tune.search import SAME_DEATHS, run_trials
@@ -22,6 +23,7 @@ from forecaster.runs.tune.study import (
     make_sampler,
     open_storage,
     open_study,
+    plan_search,
 )
 
 
@@ -185,3 +187,13 @@ def test_a_pruner_stops_the_worse_trials_and_spares_the_best(tmp_path, name):
         study.tell(trial, state=optuna.trial.TrialState.COMPLETE, values=[loss])
     assert ended[0.5] == 90
     assert sum(ended.values()) < 0.75 * 12 * 90
+
+
+def test_a_journal_in_the_home_folder_and_the_best_settings_lie_together(
+    tmp_path, monkeypatch, make_panel, make_config
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    request = FitRequest(make_config(7))
+    options = ("shop", "~/studies/shop.journal", None, None, None)
+    plan = plan_search(make_panel(), request.config, request, SPACE, *options)
+    assert plan.storage == str(tmp_path / "studies" / "shop.journal")
