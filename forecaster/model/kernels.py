@@ -6,7 +6,6 @@
     sparse     queries that stand out meet every key, the others a mean  N·ln N   (ProbSparse)
     low_rank   every query meets `rank` mixtures of the keys             N        (Linformer)
 
-
 All share the signature of `full_attention`; local and sparse are of self-attention, where N = M. A query
 with nothing to attend to gets zeros, never NaN; the values of masked tokens change nothing. True in a mask
 means "may attend".

@@ -199,14 +199,16 @@ def _ridges(products: Float[Tensor, "F F"], targets: Float[Tensor, "F G"]) -> Fl
 
 def _kernels(channels: int, dilations: int) -> Float[Tensor, "D K C 9"]:
     """Returns the kernels at each dilation, each over some channels of its own."""
-    taps = torch.full((KERNELS, TAPS), -1.0)
+    taps = np.full((KERNELS + 1, TAPS), -1.0, np.float32)
     for row, chosen in enumerate(itertools.combinations(range(TAPS), 3)):
-        taps[row, list(chosen)] = 2.0
+        taps[row, chosen] = 2.0
+    taps[KERNELS] = 0.0  # of channels that a kernel leaves out
     generator, most = np.random.default_rng(0), min(channels, _MOST_CHANNELS)
-    mask = np.zeros((dilations * KERNELS, channels), np.float32)
-    for some in mask:
+    rows = np.full((dilations * KERNELS, channels), KERNELS)
+    for number, row in enumerate(rows):
         # The number of channels is uniform on a logarithmic scale.
         size = int((most + 1) ** generator.random())
-        some[generator.permutation(channels)[:size]] = 1.0
-    shared: Tensor = torch.from_numpy(mask).to(taps.device).unflatten(0, (dilations, KERNELS))
-    return shared[..., None] * taps[None, :, None]
+        row[generator.permutation(channels)[:size]] = number % KERNELS
+    # A lookup, no arithmetic: on the meta device, which counts parameters, that loads torch's compiler.
+    found = torch.tensor(taps).index_select(0, torch.tensor(rows).flatten())
+    return found.view(dilations, KERNELS, channels, TAPS)
