@@ -63,9 +63,6 @@ class Labelling(Result):
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
 
-    def __repr__(self) -> str:
-        return f"Labelling({self.report})"
-
     @property
     def known(self) -> NDArray[np.bool_]:
         """[N] or [R] whether there is a label."""
