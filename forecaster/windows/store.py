@@ -266,8 +266,7 @@ def _flat(end: Tensor) -> bool:
     real = _observed(end)
     low, high = (torch.where(real, end, empty) for empty in (torch.inf, -torch.inf))
     low, high = low.amin(dim=1), high.amax(dim=1)
-    varies: Tensor = high - low > _SLIGHT * torch.maximum(low.abs(), high.abs())
-    return not bool(varies.all())
+    return not bool((high - low > _SLIGHT * torch.maximum(low.abs(), high.abs())).all())
 
 
 def _observed(cells: Tensor) -> Tensor:
