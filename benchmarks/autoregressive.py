@@ -16,16 +16,20 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import polars
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from forecaster.config import ModelPlan
+from forecaster.config import DataConfig, ModelPlan
 from forecaster.model.embedding import Shape, previous_values
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
+from forecaster.panel.build import open_panel
 from forecaster.windows.batch import Inputs
+from forecaster.windows.store import WindowStore
 
 REPEATS = 3
 TARGET = 5.0  # times faster, at 64 steps of 256 windows
@@ -58,7 +62,7 @@ def main() -> None:
 
 
 def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network, Inputs]:
-    """Returns a decoder of two layers with random weights, and random windows without covariates."""
+    """Returns a decoder of two layers with random weights, and windows of a series of noise."""
     torch.manual_seed(0)
     config = ModelPlan(
         decoder="autoregressive",
@@ -70,28 +74,10 @@ def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network
     )
     network = Network(config, Shape(horizon=horizon, channels=1)).eval().to(device)
     torch.nn.init.normal_(network.output.weight, std=0.1)
-    values = torch.randn(windows, context, 1, dtype=torch.float64)
-    observed = torch.ones_like(values, dtype=torch.bool)
-    nothing = torch.zeros(windows, context + horizon, 0)
-    past = nothing[:, :context]
-    inputs = Inputs(
-        context=values,
-        observed=observed,
-        past=past,
-        past_observed=past.bool(),
-        known=nothing,
-        known_observed=nothing.bool(),
-        static=nothing[:, 0],
-        static_category=nothing[:, 0].long(),
-        past_category=past.long(),
-        known_category=nothing.long(),
-        phase=nothing,
-        elapsed=torch.arange(1.0 - context, horizon + 1).expand(windows, -1),
-        channel=torch.ones(windows, 1, dtype=torch.int64),
-        history=values[:, -1:],
-        history_observed=observed[:, -1:],
-        drivers=past,
-    )
+    values = np.random.default_rng(0).normal(size=windows + context + horizon)
+    panel = open_panel(polars.DataFrame({"y": values}), DataConfig(time="row", target=("y",)))
+    series, cutoff = np.zeros(windows, np.int64), np.arange(windows) + context - 1
+    inputs = WindowStore(panel, config, horizon).batch(series, None, cutoff).inputs
     return network, inputs.to(device)
 
 
