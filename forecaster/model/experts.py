@@ -9,8 +9,9 @@ these are many, with a history cut to one as short (in the classes of `Experts.l
 choose s and t near 6 and 12. An error counts only leads up to the cutoff of the window. All experts commute
 with y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
 
-Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
-the window's own last · S season · H lead · E expert · P ETS candidate · Q quantile level.
+Axes: B batch · C channel · R row, a channel of a window · T history · J cutoff, the window's own last ·
+H lead · L class of history, or a lead that is scored · E expert · Q quantile level · F feature of statics ·
+X known number · K static category · S static number.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ All share the signature of `full_attention`; local and sparse are of self-attent
 with nothing to attend to gets zeros, never NaN; the values of masked tokens change nothing. True in a mask
 means "may attend".
 
-Axes: B batch · N query · M key · A head · E width per head · K block · W block size · S span.
+Axes: B batch · N query · M key · A head · E width per head · K block · W block size · S span ·
+U sampled key · T query that stands out.
 """
 
 from __future__ import annotations

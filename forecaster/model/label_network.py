@@ -5,7 +5,7 @@
     context ─▶ random convolution kernels + ridge ─▶ labels of either kind
     probability = network weight · mean of the networks + rest · random kernels, each with its temperature
 
-Axes: B window · L context · C channel · M token · D width · G class.
+Axes: B window · L context · C channel · M token · D width · G class · P class of each model.
 """
 
 from __future__ import annotations

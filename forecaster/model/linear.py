@@ -7,8 +7,8 @@
 
 Masked cells are 0 after the mean of the observed cells has been taken away. Channels share the maps.
 
-Axes: B batch · C channel · L context · H horizon · R row, a channel of a window · F feature · K known
-number · P phase of the shortest cycle.
+Axes: B batch · C channel · T step · R row, a channel of a window · J cutoff · L lead · H horizon · F feature ·
+E feature beside the lookback · K known number, X with its categories · P phase of the shortest cycle · G map.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The state that undoes the scaling is returned, never stored. NaN and unobserved cells enter no moment.
 Data units are float64 and scaled units float32: 23,000,000.4 has no more digits in float32.
 
-Axes: B batch · L context · C channel · X covariate. "Scaled units" are (value − level − loc) / scale.
+Axes: B batch · L context · T step · C channel · X covariate · Q quantile level. "Scaled
+units" are (value − level − loc) / scale.
 """
 
 from __future__ import annotations
