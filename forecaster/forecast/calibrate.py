@@ -29,6 +29,8 @@ Int64 = NDArray[np.int64]
 
 STRENGTHS = (1.0, 0.5)
 """Exponents of the factors that are tried, beside none."""
+MAX_LOSS = 1.0
+"""Pinball loss after calibration over that before, at most, on windows not learned from."""
 _AS_NEAR = 0.01  # coverages this close count as equal
 _FOLDS = 4
 _PRIOR = 20  # windows without overlap at which a factor counts as much as what it is shrunk to
@@ -95,7 +97,7 @@ class Calibration:
 def calibrate(held_out: CalibrationSet, levels: tuple[float, ...]) -> Calibration:
     """Returns conformal factors, as strong as is best on windows that they were not learned from.
 
-    Of the strengths that make no pinball loss larger, the largest whose coverage is as near to nominal as
+    Of the strengths whose pinball loss is allowed, the largest whose coverage is as near to nominal as
     that of any other.
 
     Args:
@@ -114,7 +116,7 @@ def calibrate(held_out: CalibrationSet, levels: tuple[float, ...]) -> Calibratio
     errors = {
         strength: abs(found.coverage - nominal)
         for strength, found in tried.items()
-        if found.pinball <= before.pinball
+        if found.pinball <= MAX_LOSS * before.pinball
     }
     nearest = min(errors.values(), default=0.0)
     strength = max((s for s, error in errors.items() if error <= nearest + _AS_NEAR), default=0.0)
