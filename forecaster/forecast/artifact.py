@@ -43,10 +43,16 @@ from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-FORMAT = 5
+FORMAT = 6
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
-_LAST_READERS = {1: "e917b4f", 2: "1e68356", 3: "e815cb9", 4: "4feacf0"}  # commits, by format
+_LAST_READERS = {
+    1: "e917b4f",
+    2: "1e68356",
+    3: "e815cb9",
+    4: "4feacf0",
+    5: "78539bd",
+}  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
 _OBJECT = TypeAdapter(dict[str, Any])

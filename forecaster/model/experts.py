@@ -28,10 +28,11 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
-from forecaster.model.channels import few_categories, fold, indicators
+from forecaster.model.channels import few_categories, fold, indicators, repeat_channels
 from forecaster.model.closed_forms import ClosedForms, taken
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import LinearForecast
+from forecaster.model.positions import step_of_cycle
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
 
@@ -243,9 +244,9 @@ class Experts(nn.Module):
         if self.phases == 1:
             return inputs.channel.new_zeros((1, 1)).expand(inputs.channel.numel(), self.horizon)
         leads = torch.arange(1, self.horizon + 1, device=inputs.channel.device)
-        cutoff = (inputs.phase[:, length - 1, :1].nan_to_num() * self.season).round().long()
+        cutoff = step_of_cycle(inputs.phase[:, length - 1, :1], self.season)
         part = (cutoff + leads) % self.season * self.phases // self.season
-        return part.repeat_interleave(channels, dim=0)
+        return repeat_channels(part, channels)
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from forecaster.config import ModelPlan
 from forecaster.model.channels import few_categories, fold, indicators, repeat_channels
 from forecaster.model.embedding import Shape
-from forecaster.model.positions import phase_sinusoids
+from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Inputs
 
@@ -234,10 +234,7 @@ class LinearForecast(nn.Module):
         if self.places == 1:
             return inputs.channel.new_zeros((inputs.channel.numel(), len(shifts)))
         at = inputs.phase[:, [length - 1 - shift for shift in shifts], 0]
-        at = torch.where(at.isnan(), 0.0, at)
-        # Half a step off in float32 is a place off: 5/24 · 24 may be 4.9999995.
-        place = (at * self.places + 1e-3).long() % self.places
-        return repeat_channels(place, channels)
+        return repeat_channels(step_of_cycle(at, self.places), channels)
 
     def lead_blocks(self) -> list[tuple[slice, int]]:
         """Returns blocks of leads, each with the number of features of the horizon it may see."""

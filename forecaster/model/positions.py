@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
@@ -31,6 +31,13 @@ def sinusoids(position: Float[Tensor, "B N"], width: int) -> Float[Tensor, "B N 
     exponent = torch.arange(0, width, 2, dtype=torch.float32, device=position.device) / width
     angle = position[..., None] * torch.exp(-math.log(10000.0) * exponent)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
+
+
+def step_of_cycle(phase: Float[Tensor, "*B"], steps: int) -> Int[Tensor, "*B"]:
+    """Returns the step of a cycle, of `steps`, in which each phase in [0, 1) lies; 0 where it is NaN."""
+    # Months begin up to .1 of a step early (March at 59/365 · 12 = 1.94), 5/24 · 24 may be 4.9999995, and
+    # rows of half past or a quarter to lie half a step or three quarters after the start of theirs.
+    return (phase.nan_to_num() * steps + 0.2).floor().long() % steps
 
 
 def phase_sinusoids(phase: Float[Tensor, "B N Y"], harmonics: int) -> Float[Tensor, "B N _"]:

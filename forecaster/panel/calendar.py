@@ -296,8 +296,9 @@ class Calendar:
     def phase(self, time: Times) -> NDArray[np.float32]:
         """Returns the progress in [0, 1) of each cycle on the local wall clock: float32 [n, cycle].
 
-        day: since midnight; week: since Monday 00:00; year: (day of the year - 1 + share of the day)
-        / days in the year; further cycles: since any whole number of them after 1970, or 0.
+        day: since midnight; week: since Monday 00:00, of five days where weekends have no steps; year:
+        (day of the year - 1 + share of the day) / days in the year; further cycles: since any whole
+        number of them after 1970, or 0.
         """
         if not self.cycles:
             return np.zeros((len(time), 0), np.float32)
@@ -310,7 +311,7 @@ class Calendar:
             if cycle == "day":
                 columns.append(share)
             elif cycle == "week":
-                columns.append(((days + 3) % 7 + share) / 7)
+                columns.append(((days + 3) % 7 + share) / (5 if self.unit == "b" else 7))
             else:
                 year = days.astype("M8[D]").astype("M8[Y]")
                 start = year.astype("M8[D]").astype(np.int64)

@@ -375,7 +375,7 @@ def _truncate(name):
 DAMAGE = {
     "another format": (
         lambda: _edit_contract(format=99),
-        ["artifact format 99, expected format 5: upgrade", "forecaster fit TABLE --out"],
+        ["artifact format 99, expected format 6: upgrade", "forecaster fit TABLE --out"],
     ),
     "no format": (lambda: _edit_contract(format=None), ["artifact format None"]),
     "a flipped byte": (

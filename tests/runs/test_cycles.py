@@ -3,10 +3,13 @@
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import forecaster as fc
 from forecaster.config import Config, DataConfig
+from forecaster.model.positions import step_of_cycle
 from forecaster.panel.build import open_panel
+from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.runs.fit import resolve, with_found_cycles
 
 TINY = {
@@ -73,3 +76,17 @@ def test_a_clock_is_told_further_periods_only_when_they_are_declared():
     assert fc.fit(frame, horizon=6, config=TINY, quiet=True).artifact.shape.cycles == 2
     model = fc.fit(frame, horizon=6, periods=[12], config=TINY, quiet=True)
     assert model.artifact.shape.cycles == 3 and set(model.predict(frame).status) == {"ok"}
+
+
+@pytest.mark.parametrize("freq", ["15min", "30min", "1h", "2h", "1d", "1b", "1mo", "1moe", "1q"])
+@pytest.mark.parametrize("first", ["2023-01-02", "2023-01-02 00:07:30", "2024-01-01 18:45"])
+def test_rows_a_step_apart_are_a_step_of_the_cycle_apart(freq, first):
+    calendar = Calendar(freq, None, False)
+    time = calendar.shift(calendar.parse(first), np.arange(3000))
+    steps = cycle_steps(calendar, calendar.cycles[0])
+    at = step_of_cycle(torch.from_numpy(calendar.phase(time)[:, 0]), steps)
+    assert (at.diff() % steps == 1).all()
+
+
+def test_a_cycle_without_a_phase_is_at_its_first_step():
+    assert step_of_cycle(torch.tensor([0.0, torch.nan, 0.999999]), 12).tolist() == [0, 0, 0]
