@@ -16,16 +16,20 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import polars
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from forecaster.config import ModelPlan
+from forecaster.config import DataConfig, ModelPlan
 from forecaster.model.embedding import Shape, previous_values
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
+from forecaster.panel.build import open_panel
 from forecaster.windows.batch import Inputs
+from forecaster.windows.store import WindowStore
 
 REPEATS = 3
 TARGET = 5.0  # times faster, at 64 steps of 256 windows
@@ -58,32 +62,22 @@ def main() -> None:
 
 
 def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network, Inputs]:
-    """Returns a decoder of two layers with random weights, and random windows without covariates."""
+    """Returns a decoder of two layers with random weights, and windows of a series of noise."""
     torch.manual_seed(0)
     config = ModelPlan(
-        decoder="autoregressive", decoder_layers=2, context_length=context, patch=1, decoder_patch=1
+        decoder="autoregressive",
+        decoder_layers=2,
+        context_length=context,
+        history_length=1,
+        patch=1,
+        decoder_patch=1,
     )
     network = Network(config, Shape(horizon=horizon, channels=1)).eval().to(device)
     torch.nn.init.normal_(network.output.weight, std=0.1)
-    span = context + horizon
-    nothing = torch.zeros(windows, span, 0)
-    codes, values = nothing.long(), torch.randn(windows, context, 1)
-    inputs = Inputs(
-        context=values,
-        observed=torch.ones_like(values, dtype=torch.bool),
-        past=nothing[:, :context],
-        past_observed=nothing[:, :context].bool(),
-        known=nothing,
-        known_observed=nothing.bool(),
-        static=nothing[:, 0],
-        static_category=codes[:, 0],
-        past_category=codes[:, :context],
-        known_category=codes,
-        phase=nothing,
-        elapsed=torch.arange(1.0 - context, horizon + 1).expand(windows, -1),
-        channel=torch.ones(windows, 1, dtype=torch.int64),
-        spread=torch.full((windows, 1), torch.nan),
-    )
+    values = np.random.default_rng(0).normal(size=windows + context + horizon)
+    panel = open_panel(polars.DataFrame({"y": values}), DataConfig(time="row", target=("y",)))
+    series, cutoff = np.zeros(windows, np.int64), np.arange(windows) + context - 1
+    inputs = WindowStore(panel, config, horizon).batch(series, None, cutoff).inputs
     return network, inputs.to(device)
 
 
@@ -93,8 +87,8 @@ def _median(network: Network, raw: Tensor, scale: Scale) -> Tensor:
 
 def with_cache(network: Network, inputs: Inputs) -> Tensor:
     """Returns the path of medians."""
-    take = lambda raw, scale, lead: _median(network, raw, scale)  # noqa: E731
-    return network.generate(network.encode(inputs), inputs, take, 1)[:, 0]
+    memory = network.encode(inputs)
+    return network.generate(memory, inputs, lambda raw, own, _: _median(network, raw, own), 1)[:, 0]
 
 
 def without_cache(network: Network, inputs: Inputs) -> Tensor:
@@ -102,15 +96,7 @@ def without_cache(network: Network, inputs: Inputs) -> Tensor:
     memory = network.encode(inputs)
     written = inputs.context[:, :0]
     for steps in range(1, inputs.elapsed.shape[1] - network.config.context_length + 1):
-        seen = network.config.context_length + steps
-        so_far = replace(
-            inputs,
-            known=inputs.known[:, :seen],
-            known_observed=inputs.known_observed[:, :seen],
-            known_category=inputs.known_category[:, :seen],
-            phase=inputs.phase[:, :seen],
-            elapsed=inputs.elapsed[:, :seen],
-        )
+        so_far = replace(inputs, elapsed=inputs.elapsed[:, : network.config.context_length + steps])
         previous = previous_values(inputs, torch.cat([written, inputs.context[:, :1]], dim=1), 1)
         last = network.decode(memory, so_far, previous)[:, -1:]
         written = torch.cat([written, _median(network, last, memory.scale)], dim=1)

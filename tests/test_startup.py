@@ -78,6 +78,8 @@ def test_verbs_load_only_what_they_need(tmp_path):
     tiny.plain().write_csv(tmp_path / "shop.csv")
     tiny.write_tiny(tmp_path / "tiny.yaml")
     heavy = ("torch", "sympy", *TRACKED)  # sympy: torch's compiler
+    # As the labels of a saved model are counted before it is loaded.
+    sizes = {"context_length": 16, "history_length": 1, "patch": 4, "decoder_patch": 4}
     program = (
         "import sys\nfrom forecaster.cli import main\n"
         "def run(*words):\n"
@@ -87,11 +89,15 @@ def test_verbs_load_only_what_they_need(tmp_path):
         "run('check', 'shop.csv')\n"
         "run('convert', 'shop.csv', 'store')\n"
         "run('predict', 'model', 'shop.csv', '--out', 'ahead.csv')\n"
+        "from forecaster.config import ModelPlan\nfrom forecaster.model.embedding import Shape\n"
+        "from forecaster.model.size import count_parameters\n"
+        f"count_parameters(ModelPlan(**{sizes}, head='classes'), Shape(0, 2, classes=3))\n"
+        "run('check', 'shop.csv')\n"
         "run('fit', 'shop.csv', '--horizon', '7', '--config', 'tiny.yaml', '--out', 'new')\n"
     )
     done = _python("-c", program, cwd=tmp_path)
     loaded = [line for line in done.stdout.splitlines() if line.startswith("[")]
-    assert loaded == ["[]", "[]", "['torch']", "['torch', 'sympy', 'pytorch_lightning']"], (
+    assert loaded == ["[]", "[]", *["['torch']"] * 2, "['torch', 'sympy', 'pytorch_lightning']"], (
         done.stdout + done.stderr
     )
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()

@@ -57,9 +57,6 @@ class Labels(Result):
     note: str
     """What limits the labels: no calibration, or steps that the model was trained on."""
 
-    def __repr__(self) -> str:
-        return f"Labels({self.report})"
-
     @property
     def rows(self) -> Any:
         """A polars frame with a row per (series, channel, step), in that order."""

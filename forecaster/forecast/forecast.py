@@ -56,9 +56,6 @@ class Forecast(Result):
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
 
-    def __repr__(self) -> str:
-        return f"Forecast({self.report})"
-
     @property
     def median(self) -> NDArray[np.float64]:
         """[N, H, C] the point forecast, data units."""

@@ -63,14 +63,10 @@ class Labelling(Result):
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
 
-    def __repr__(self) -> str:
-        return f"Labelling({self.report})"
-
     @property
     def known(self) -> NDArray[np.bool_]:
         """[N] or [R] whether there is a label."""
-        found: NDArray[np.bool_] = ~np.isnan(self.probabilities[:, 0])
-        return found
+        return ~np.isnan(self.probabilities[:, 0])
 
     @property
     def code(self) -> Int64:
@@ -252,8 +248,7 @@ class Labeller:
         def of_batch(start: int) -> Floats:
             part = slice(start, start + size)
             inputs = store.batch(series[part], None, end[part]).inputs.to(self._device)
-            found: Floats = compute(inputs).double().cpu().numpy()
-            return found
+            return compute(inputs).double().cpu().numpy()
 
         yield from run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
 

@@ -25,6 +25,9 @@ class HasRows(Protocol):
 class Result:
     """The rows of a subclass as a frame and as a file."""
 
+    def __repr__(self: Any) -> str:
+        return f"{type(self).__name__}({self.report})"
+
     @property
     def frame(self: HasRows) -> Any:
         """The rows as the kind of frame of the input (a file gives polars)."""

@@ -10,8 +10,8 @@ ARX: autoregression with exogenous inputs. Each channel has its own drivers and 
 without drivers has no such forecast. All numbers are in units of the window's spread, and drivers in those
 of the channel's training spread over it, so that a relation in data units is one number at all times.
 
-Axes: B batch · C channel · R row, a channel of a window · J cutoff · D step of a driver · K driver column ·
-F driver at a lag · N number that a map reads · L lead.
+Axes: B batch · C channel · R row, a channel of a window · T history · J cutoff · D step of a driver ·
+K driver column · F driver at a lag · N number that a map reads · L lead.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+_MOST_CATEGORIES = 32
+
 
 def fold(cells: Tensor) -> Tensor:
     """[B, T, C] → [B·C, T, 1]."""
@@ -74,6 +76,20 @@ def category_embeddings(sizes: tuple[int, ...]) -> nn.ModuleList:
 def embedded(tables: nn.ModuleList, codes: Tensor) -> list[Tensor]:
     """Returns the embedding [B, …, _] of each column of codes."""
     return [table(codes[..., i]) for i, table in enumerate(tables)]
+
+
+def few_categories(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the numbers of categories, 0 in place of those too many for a coefficient each."""
+    return tuple(size if size <= _MOST_CATEGORIES else 0 for size in sizes)
+
+
+def indicators(codes: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    """Returns, of each column of codes that has a size, 1 for its category [B, …, size]; 0 for others."""
+    return [
+        (codes[..., i, None] == torch.arange(1, size + 1, device=codes.device)).float()
+        for i, size in enumerate(sizes)
+        if size
+    ]
 
 
 def widths_per_step(numbers: int, *tables: nn.ModuleList) -> list[int]:

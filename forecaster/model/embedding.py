@@ -1,7 +1,8 @@
 """Inputs become tokens: patches of the context, tokens of the horizon, static and previous values.
 
-Axes: B batch · T step · H horizon · C channel · D width · M context token · N horizon token. Channels
-are folded into the batch; with channel attention covariates are channels behind the targets.
+Axes: B batch · T step · H horizon · C channel · D width · M context token · N horizon token ·
+K known number · S static number · W path of a window. Channels are folded into the batch; with channel
+attention covariates are channels behind the targets.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ these are many, with a history cut to one as short (in the classes of `Experts.l
 choose s and t near 6 and 12. An error counts only leads up to the cutoff of the window. All experts commute
 with y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent channels alone.
 
-Axes: B batch · C channel · R row, a channel of a window · T history · K memory of an expert · J cutoff,
-the window's own last · S season · H lead · E expert · P ETS candidate · Q quantile level.
+Axes: B batch · C channel · R row, a channel of a window · T history · J cutoff, the window's own last ·
+H lead · L class of history, or a lead that is scored · E expert · Q quantile level · F feature of statics ·
+X known number · K static category · S static number.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
-from forecaster.model.channels import fold, repeat_channels
+from forecaster.model.channels import few_categories, fold, indicators, repeat_channels
 from forecaster.model.closed_forms import ClosedForms, taken
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import LinearForecast
@@ -46,7 +47,6 @@ _SCATTER = 4.0  # cutoffs that the distance of neighbouring seasons counts as, i
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
-_MOST_CATEGORIES = 32  # a static with more tells the level of no series but those it knows
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 
 
@@ -180,9 +180,8 @@ class Experts(nn.Module):
         self.reset_errors()
         self.intermittent = nn.Buffer(torch.zeros(shape.channels + 1, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
-        self._statics = tuple(
-            size if size <= _MOST_CATEGORIES else 0 for size in shape.static_categories
-        )
+        # A static with more tells the level of no series but those it knows.
+        self._statics = few_categories(shape.static_categories)
         sizes = 1 + shape.static + sum(self._statics)
         self.cold_level = nn.Buffer(torch.zeros(shape.channels + 1, sizes).double())
         """[C + 1, F] level of a series without history per feature of `statics`, data units."""
@@ -263,11 +262,7 @@ class Experts(nn.Module):
 
     def statics(self, codes: Int[Tensor, "B K"], numbers: Float[Tensor, "B S"]) -> Float[Tensor, "B F"]:
         """Returns 1, the standardised static numbers, and 1 for the category of each static."""
-        kinds = [
-            F.one_hot(code.clamp(max=size), size + 1)[:, 1:]
-            for code, size in zip(codes.unbind(dim=1), self._statics, strict=True)
-            if size
-        ]
+        kinds = indicators(codes, self._statics)
         # Not len(): a graph would keep the size of the batch.
         return torch.cat([numbers.new_ones((numbers.shape[0], 1)), numbers, *kinds], dim=1)
 

@@ -6,12 +6,12 @@
     sparse     queries that stand out meet every key, the others a mean  N·ln N   (ProbSparse)
     low_rank   every query meets `rank` mixtures of the keys             N        (Linformer)
 
-
 All share the signature of `full_attention`; local and sparse are of self-attention, where N = M. A query
 with nothing to attend to gets zeros, never NaN; the values of masked tokens change nothing. True in a mask
 means "may attend".
 
-Axes: B batch · N query · M key · A head · E width per head · K block · W block size · S span.
+Axes: B batch · N query · M key · A head · E width per head · K block · W block size · S span ·
+U sampled key · T query that stands out.
 """
 
 from __future__ import annotations

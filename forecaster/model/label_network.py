@@ -5,7 +5,7 @@
     context ─▶ random convolution kernels + ridge ─▶ labels of either kind
     probability = network weight · mean of the networks + rest · random kernels, each with its temperature
 
-Axes: B window · L context · C channel · M token · D width · G class.
+Axes: B window · L context · C channel · M token · D width · G class · P class of each model.
 """
 
 from __future__ import annotations
@@ -85,11 +85,10 @@ class LabelNetwork(nn.Module):
         """Returns logits of the classes of each window, or [B, L, G] of each of its steps."""
         if self.per_step:
             tokens, _ = self.encode(inputs)
-            logits: Tensor = self.output(self.dropout(tokens.transpose(1, 2).flatten(2)))
+            logits = self.output(self.dropout(tokens.transpose(1, 2).flatten(2)))
             logits = logits.unflatten(-1, (self.config.patch, -1)).flatten(1, 2)
             return logits[:, -self.config.context_length :] - self.class_weights.log()
-        found: Tensor = self.output(self.dropout(self.embed(inputs)))
-        return found - self.class_weights.log()
+        return self.output(self.dropout(self.embed(inputs))) - self.class_weights.log()
 
     def encode(self, inputs: Inputs) -> tuple[Float[Tensor, "B C M D"], Bool[Tensor, "B C M"]]:
         """Returns encoded tokens of each channel, covariates among them, and where one holds an observation."""
@@ -107,12 +106,10 @@ class LabelNetwork(nn.Module):
         tokens, seen = self.encode(inputs)
         if self.pool is None or self.query is None:
             real = seen[..., None].float()
-            mean: Tensor = (tokens * real).sum(dim=2) / real.sum(dim=2).clamp(min=1)
-            return mean.flatten(1)
+            return ((tokens * real).sum(dim=2) / real.sum(dim=2).clamp(min=1)).flatten(1)
         query = self.query.expand(tokens.shape[0] * tokens.shape[1], 1, -1)
-        pooled: Tensor = self.pool(query, tokens.flatten(0, 1), seen.flatten(0, 1))
-        windows: Tensor = pooled.unflatten(0, tokens.shape[:2])
-        return windows.flatten(1)
+        pooled = self.pool(query, tokens.flatten(0, 1), seen.flatten(0, 1))
+        return pooled.unflatten(0, tokens.shape[:2]).flatten(1)
 
     def losses(self, batch: Batch) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
         """Returns the weighted sum of cross-entropies of each window, and the sum of weights.
@@ -200,8 +197,7 @@ class LabelEnsemble(nn.Module):
         return (logits / self.temperatures[0]).softmax(dim=-1).mean(dim=0)
 
     def _by_kernels(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
-        scores: Tensor = self.kernels(*self.series(inputs))
-        return (scores / self.temperatures[1]).softmax(dim=-1)
+        return (self.kernels(*self.series(inputs)) / self.temperatures[1]).softmax(dim=-1)
 
     def series(self, inputs: Inputs) -> tuple[Float[Tensor, "B L C"], Bool[Tensor, "B L"]]:
         """Returns what random kernels read: scaled values, and True inside the series."""

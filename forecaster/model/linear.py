@@ -7,8 +7,8 @@
 
 Masked cells are 0 after the mean of the observed cells has been taken away. Channels share the maps.
 
-Axes: B batch · C channel · L context · H horizon · R row, a channel of a window · F feature · K known
-number · P phase of the shortest cycle.
+Axes: B batch · C channel · T step · R row, a channel of a window · J cutoff · L lead · H horizon · F feature ·
+E feature beside the lookback · K known number, X with its categories · P phase of the shortest cycle · G map.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
-from forecaster.model.channels import fold, repeat_channels
+from forecaster.model.channels import few_categories, fold, indicators, repeat_channels
 from forecaster.model.embedding import Shape
 from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import Scale
@@ -31,7 +31,6 @@ from forecaster.windows.batch import Inputs
 
 HARMONICS = 3
 """Sine and cosine pairs of each cycle: three of a week distinguish seven days."""
-_MOST_CATEGORIES = 32  # a covariate with more is left to attention
 _MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
 _LARGEST_RATIO = 30.0  # of a context's spread to the unit of the maps
 
@@ -69,9 +68,7 @@ class LinearForecast(nn.Module):
         assert config.lookbacks
         self.horizon, self.lookbacks = shape.horizon, config.lookbacks
         self.places = config.linear_phases
-        self._categories = tuple(
-            size if size <= _MOST_CATEGORIES else 0 for size in shape.known_categories
-        )
+        self._categories = few_categories(shape.known_categories)  # others are left to attention
         self._lags = config.linear_lags
         self._cycles = shape.cycles if config.linear_calendar else 0
         per_step = shape.known + sum(self._categories)
@@ -220,13 +217,8 @@ class LinearForecast(nn.Module):
             parts.append(phase_sinusoids(inputs.phase[:, [end - 1 for end in ends]], HARMONICS))
         if self._pooled:
             oldest = min(ends) - max((0, *self._lags))
-            codes = inputs.known_category[:, oldest:]
-            cells = [known[:, oldest:]] + [
-                (codes[..., n, None] == torch.arange(1, size + 1, device=codes.device)).float()
-                for n, size in enumerate(self._categories)
-                if size
-            ]
-            steps = torch.cat(cells, dim=-1)
+            kinds = indicators(inputs.known_category[:, oldest:], self._categories)
+            steps = torch.cat([known[:, oldest:], *kinds], dim=-1)
             missing = max(ends) + self.horizon - oldest - steps.shape[1]
             steps = F.pad(steps, (0, 0, 0, max(0, missing)))
             for lag in (*self._lags, 0):

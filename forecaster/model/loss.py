@@ -42,7 +42,7 @@ def window_losses(
         raw = network.decode(memory, inputs, previous)
     raw = raw.float()
     if loss == "pinball":
-        losses: Tensor = network.head.loss(raw, memory.scale, target)
+        losses = network.head.loss(raw, memory.scale, target)
     else:
         assert isinstance(network.head, QuantileHead)
         losses = network.head.median_loss(raw, memory.scale, target, loss)

@@ -133,7 +133,7 @@ class Network(nn.Module):
     def scale(self, inputs: Inputs) -> Scale:
         """Returns the scale of the context that the longest lookback or attention reads."""
         reach = self.experts.reach if self.experts and self.experts.linear else 0
-        found: Scale = self.scaler(
+        found = self.scaler(
             inputs.context[:, reach:],
             inputs.observed[:, reach:],
             inputs.channel,

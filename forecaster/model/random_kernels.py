@@ -70,8 +70,7 @@ class RandomKernels(nn.Module):
             values: standardised; 0 where missing.
             inside: True from the first to the last step of the series.
         """
-        scores: Tensor = (self.features(values, inside) - self.loc) @ self.weights + self.bias
-        return scores
+        return (self.features(values, inside) - self.loc) @ self.weights + self.bias
 
     def features(self, values: Values, inside: Inside) -> Float[Tensor, "B *T F"]:
         """Returns the share of steps inside the series at which each result exceeds each threshold."""
@@ -129,8 +128,7 @@ class RandomKernels(nn.Module):
         _, penalty, scores = min(found, key=lambda one: one[0])
         weights = centred.T @ (left @ (turned / (squares + penalty * unit)[:, None]))
         self._keep(loc, weights, bias)
-        held_out: Tensor = scores.float()
-        return held_out
+        return scores.float()
 
     def solve_folds(self, parts: Callable[[], Iterator[Part]], folds: int) -> Float[Tensor, "N G"]:
         """Sets the weights by a ridge; returns the scores of labels without their fold.
@@ -174,14 +172,12 @@ class RandomKernels(nn.Module):
     def _convolved(self, values: Tensor, place: int) -> Float[Tensor, "B K T"]:
         dilation = self.dilations[place]
         padded = F.pad(values.transpose(1, 2), (dilation * (TAPS // 2),) * 2)
-        result: Tensor = F.conv1d(padded, self.kernels[place], dilation=dilation)
-        return result
+        return F.conv1d(padded, self.kernels[place], dilation=dilation)
 
 
 def _around(rows: Float[Tensor, "B X T"]) -> Float[Tensor, "B X T"]:
     """Returns the mean over the steps around each; beyond the ends are zeros."""
-    mean: Tensor = F.avg_pool1d(rows, _AROUND, stride=1, padding=_AROUND // 2)
-    return mean
+    return F.avg_pool1d(rows, _AROUND, stride=1, padding=_AROUND // 2)
 
 
 def _ridges(products: Float[Tensor, "F F"], targets: Float[Tensor, "F G"]) -> Float[Tensor, "P F G"]:
@@ -199,14 +195,16 @@ def _ridges(products: Float[Tensor, "F F"], targets: Float[Tensor, "F G"]) -> Fl
 
 def _kernels(channels: int, dilations: int) -> Float[Tensor, "D K C 9"]:
     """Returns the kernels at each dilation, each over some channels of its own."""
-    taps = torch.full((KERNELS, TAPS), -1.0)
-    for row, chosen in enumerate(itertools.combinations(range(TAPS), 3)):
-        taps[row, list(chosen)] = 2.0
+    taps = np.full((KERNELS + 1, TAPS), -1.0, np.float32)
+    for number, chosen in enumerate(itertools.combinations(range(TAPS), 3)):
+        taps[number, chosen] = 2.0
+    taps[KERNELS] = 0.0  # of channels that a kernel leaves out
     generator, most = np.random.default_rng(0), min(channels, _MOST_CHANNELS)
-    mask = np.zeros((dilations * KERNELS, channels), np.float32)
-    for some in mask:
+    rows = np.full((dilations * KERNELS, channels), KERNELS)
+    for number, row in enumerate(rows):
         # The number of channels is uniform on a logarithmic scale.
         size = int((most + 1) ** generator.random())
-        some[generator.permutation(channels)[:size]] = 1.0
-    shared: Tensor = torch.from_numpy(mask).to(taps.device).unflatten(0, (dilations, KERNELS))
-    return shared[..., None] * taps[None, :, None]
+        row[generator.permutation(channels)[:size]] = number % KERNELS
+    # A lookup, no arithmetic: on the meta device, which counts parameters, that loads torch's compiler.
+    found = torch.tensor(taps).index_select(0, torch.tensor(rows).flatten())
+    return found.view(dilations, KERNELS, channels, TAPS)

@@ -3,7 +3,7 @@
 The random numbers of paths are a function of (key, path, lead, channel) only, so that neither the batch
 nor the order of windows, shards or devices changes a path. A key is made of seed, series and cutoff.
 
-Axes: B batch · S path · T step · H horizon · C channel · Q quantile level.
+Axes: B batch · S path · H horizon · C channel · Q quantile level.
 """
 
 from __future__ import annotations

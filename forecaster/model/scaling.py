@@ -3,7 +3,8 @@
 The state that undoes the scaling is returned, never stored. NaN and unobserved cells enter no moment.
 Data units are float64 and scaled units float32: 23,000,000.4 has no more digits in float32.
 
-Axes: B batch · L context · C channel · X covariate. "Scaled units" are (value − level − loc) / scale.
+Axes: B batch · L context · T step · C channel · X covariate · Q quantile level. "Scaled
+units" are (value − level − loc) / scale.
 """
 
 from __future__ import annotations
@@ -75,9 +76,10 @@ class ContextScaler(nn.Module):
         if self.length is not None:
             steps = observed.shape[1]
             late = torch.arange(steps, device=observed.device)[:, None] >= steps - self.length
-            late = observed & late
-            low, high = (torch.where(late, context, sign * torch.inf) for sign in (1, -1))
-            observed = torch.where((low.amin(dim=1) < high.amax(dim=1))[:, None], late, observed)
+            seen = observed & late
+            low, high = (torch.where(seen, context, sign * torch.inf) for sign in (1, -1))
+            varies = low.amin(dim=1) < high.amax(dim=1)
+            observed = observed & (late | ~varies[:, None])  # onnxruntime has no `where` of masks
         count = observed.sum(dim=1)
         level = torch.where(observed, context, -torch.inf).amax(dim=1)
         level = torch.where(count > 0, level, self.loc[channel])

@@ -4,9 +4,9 @@ The network receives `Inputs` and therefore cannot see a target.
 
 Numbers in data units are float64, phases and elapsed times float32.
 
-Axes: B batch of windows · L context · H horizon · C channel · P past covariate · K known covariate ·
-S static covariate · N calendar cycle · D step of a driver. Cells that are not observed hold NaN (numbers) or code 0
-(categories) and must be masked, never read.
+Axes: B batch of windows · L context · T history · H horizon · C channel · P past covariate ·
+K known covariate, or driver · S static covariate · N calendar cycle · D step of a driver. Cells that are not
+observed hold NaN (numbers) or code 0 (categories) and must be masked, never read.
 """
 
 from __future__ import annotations

@@ -32,20 +32,21 @@ class WindowIndex:
     """Windows per cutoff: one per channel, or 1 where a window holds them all."""
     members: NDArray[np.bool_] | None = None
     """[series, channel] which channels each series has; None = all."""
-    ends: Int64 = field(init=False, repr=False)
-    """[series] window numbers used up to and including each series."""
+    begin: Int64 = field(init=False, repr=False)
+    """[series + 1] number of the first window of each series; last, the number of windows."""
 
     def __post_init__(self) -> None:
         channels = self.channels if self.members is None else self.members.sum(axis=1)
-        object.__setattr__(self, "ends", np.cumsum(self.count * channels, dtype=np.int64))
+        windows = np.append(0, self.count * channels)
+        object.__setattr__(self, "begin", np.cumsum(windows, dtype=np.int64))
 
     def __len__(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
+        return int(self.begin[-1])
 
     def locate(self, numbers: Int64) -> tuple[Int64, Int64, Int64]:
         """Returns (series, channel, cutoff row) of window numbers in [0, len), in any order."""
-        series = np.searchsorted(self.ends, numbers, side="right")
-        channel, step = np.divmod(numbers - self._begin(series), self.count[series])
+        series = np.searchsorted(self.begin, numbers, side="right") - 1
+        channel, step = np.divmod(numbers - self.begin[series], self.count[series])
         if self.members is not None:
             channel = self._own_first[series, channel]
         return series, channel, self.first[series] + step * self.stride
@@ -55,14 +56,11 @@ class WindowIndex:
         if self.members is not None:
             channel = np.cumsum(self.members, axis=1)[series, channel] - 1
         step = (cutoff - self.first[series]) // self.stride
-        return self._begin(series) + channel * self.count[series] + step
+        return self.begin[series] + channel * self.count[series] + step
 
     def between(self, first: Int64, last: Int64) -> WindowIndex:
         """Returns the index with other cutoff rows [series]: from first to last; none where last < first."""
         return replace(self, first=first, count=np.maximum(0, (last - first) // self.stride + 1))
-
-    def _begin(self, series: Int64) -> Int64:
-        return np.where(series > 0, self.ends[series - 1], 0)
 
     @cached_property
     def _own_first(self) -> Int64:

@@ -120,7 +120,7 @@ def _shared_out(
 ) -> tuple[Int64, Int64]:
     """Returns the numbers of the validation windows, and of the calibration windows."""
     share, horizon = plan.fit.calibration, plan.horizon
-    everything = _drawn(validation, validation)
+    everything = even_draw(len(validation), MOST_WINDOWS)
     steps = round((end - split) / panel.calendar.step)
     cutoffs = steps - horizon + 1
     # Steps from the last validation cutoff to the first after it.
@@ -143,8 +143,7 @@ def _shared_out(
 
 def _drawn(index: WindowIndex, among: WindowIndex) -> Int64:
     """Returns at most `MOST_WINDOWS` windows of an index, by their numbers in another, rising."""
-    chosen = even_draw(len(index), MOST_WINDOWS)
-    return chosen if index is among else among.numbers(*index.locate(chosen))
+    return among.numbers(*index.locate(even_draw(len(index), MOST_WINDOWS)))
 
 
 def _same_phase(first: Int64, last: Int64, stride: int) -> Int64:

@@ -4,7 +4,8 @@ Every requested window has its horizon rows (`Panel.reaching`). The tensors of a
 gathered block. A cell outside a series' own rows is masked, never read; the values of a window do not
 depend on the other windows of the batch.
 
-Axes: B batch of windows · W = L context + H horizon rows · C channel · X column.
+Axes: B batch of windows · W = L context + H horizon rows · C channel · X column · T history ·
+D step of a driver · K driver · N calendar cycle · E window that reaches outside its series, F the table.
 
 A window is W consecutive rows, so the flat store is looked at through an overlapping strided view
 [row, W, X] and a batch is one `index_select` on it: 0.07 µs per window of 120 × 3, where index
@@ -266,8 +267,7 @@ def _flat(end: Tensor) -> bool:
     real = _observed(end)
     low, high = (torch.where(real, end, empty) for empty in (torch.inf, -torch.inf))
     low, high = low.amin(dim=1), high.amax(dim=1)
-    varies: Tensor = high - low > _SLIGHT * torch.maximum(low.abs(), high.abs())
-    return not bool(varies.all())
+    return not bool((high - low > _SLIGHT * torch.maximum(low.abs(), high.abs())).all())
 
 
 def _observed(cells: Tensor) -> Tensor:
