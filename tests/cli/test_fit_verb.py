@@ -63,13 +63,6 @@ def test_a_fit_stopped_by_ctrl_c_goes_on_without_being_told_anything_again(folde
     )
 
 
-def test_restart_gives_an_unfinished_fit_up(folder, shell, interrupted):
-    assert shell(*FIT, "--out", "new").code == 130
-    anew = shell(*FIT, "--out", "new", "--restart")
-    assert anew.code == 0 and "goes on" not in anew.out
-    assert not Path("new.run").exists()
-
-
 def test_what_a_new_fit_needs_is_asked_for(shell):
     assert shell("fit", "--out", "new").err == (
         "error: Missing argument DATA: the table to fit a model to\n"
