@@ -276,20 +276,8 @@ def _m4_config() -> Config:
 def test_panels_are_told_beside_the_better_seasonal_naive(tmp_path, monkeypatch, capsys):
     path = _write(tmp_path / "sales.csv", 900, ("units", "price"))
     out = tmp_path / "rows.json"
-    words = [
-        "--target",
-        "units",
-        "--known",
-        "price",
-        "--horizon",
-        12,
-        "--seasons",
-        24,
-        7,
-        "--windows",
-        10,
-    ]
-    _run(panels, monkeypatch, path, *words, "--seeds", 1, "--json", out)
+    words = "--target units --known price --horizon 12 --seasons 24 7 --windows 10 --seeds 1"
+    _run(panels, monkeypatch, path, *words.split(), "--json", out)
     rows = {(r["model"], r["metric"]): r["value"] for r in json.loads(out.read_text())}
     assert (
         rows["seasonal_naive", "wql"]

@@ -61,10 +61,6 @@ CATALOGUE = {
         ["check", "shop.csv", "--horizon", "long"],
         ["Invalid value", "--horizon"],
     ),
-    "a horizon of nothing": (
-        ["check", "shop.csv", "--horizon", 0],
-        ["Invalid value", "--horizon", "1"],
-    ),
     "another layout than the model's": (
         ["predict", "model", "shop.csv", "--out", "new.csv", "--layout", "wide"],
         ["--layout wide: this model was fitted with long"],
