@@ -1,5 +1,6 @@
 """Baselines: against slow loops, by hand, and against published numbers on real data."""
 
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -13,6 +14,11 @@ from forecaster.evaluation.error_scales import Histories
 NAN = float("nan")
 LEVELS = [0.1, 0.5, 0.9]
 NO_DEADLINE = settings(deadline=None)  # a busy machine is no fault
+DECILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+DATASETS = Path(__file__).parents[2].parent / "shared" / "datasets"
+needs_datasets = pytest.mark.skipif(
+    not DATASETS.is_dir(), reason="the shared data sets are not beside this checkout"
+)
 
 
 def _store(*series):
