@@ -53,6 +53,7 @@ SETS = [
     "tracking.enabled=false",
 ]
 FORECASTER = [sys.executable, "-m", "forecaster"]
+OUT = ["--out", "forecasts.parquet", "--overwrite"]
 
 
 def main() -> None:
@@ -86,15 +87,7 @@ def beside_peer(folder: Path, series: int, rows: int, repeats: int, cache: Path)
     other = str(folder / "peer")
     measured([str(python), script, "make", str(file), other], folder)
     commands = {
-        "forecaster": [
-            *FORECASTER,
-            "predict",
-            "model",
-            str(file),
-            "--out",
-            "forecasts.parquet",
-            "--overwrite",
-        ],
+        "forecaster": [*FORECASTER, "predict", "model", str(file), *OUT],
         "neuralforecast": [str(python), script, "run", str(file), other, "peer.parquet"],
     }
     runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
@@ -119,14 +112,11 @@ def beside_peer(folder: Path, series: int, rows: int, repeats: int, cache: Path)
 
 def million(folder: Path, series: int, rows: int) -> None:
     """Prints seconds, throughput and peak memory of a conversion and of a forecast from the store."""
-    source = folder / "source"
-    source.mkdir()
-    for number, frame in enumerate(chunks(series, rows)):
-        frame.write_parquet(source / f"chunk-{number:04}.parquet")
+    source = written(folder, series, rows)
     fit(folder)
     steps = {
         "convert": [*FORECASTER, "convert", str(source), "store", "--freq", "1h"],
-        "predict": [*FORECASTER, "predict", "model", "store", "--out", "forecasts.parquet"],
+        "predict": [*FORECASTER, "predict", "model", "store", *OUT],
     }
     table = Table(title=f"{series:,} series x {rows} rows")
     for heading in ("step", "s", "series per s", "peak MB", "without mapped files"):
@@ -148,10 +138,7 @@ def million(folder: Path, series: int, rows: int) -> None:
 def growth(folder: Path, rows: int, repeats: int) -> None:
     """Prints the seconds of forecasts of more and more series, and what each further 10,000 cost."""
     counts = [10_000, 40_000, 70_000, 100_000]
-    source = folder / "source"
-    source.mkdir()
-    for number, frame in enumerate(chunks(counts[-1], rows)):
-        frame.write_parquet(source / f"chunk-{number:04}.parquet")
+    source = written(folder, counts[-1], rows)
     fit(folder)
     commands = {}
     for count in counts:
@@ -161,15 +148,7 @@ def growth(folder: Path, rows: int, repeats: int) -> None:
         store = f"store-{count}"
         measured([*FORECASTER, "convert", str(part), store, "--freq", "1h"], folder)
         part.unlink()
-        commands[count] = [
-            *FORECASTER,
-            "predict",
-            "model",
-            store,
-            "--out",
-            "forecasts.parquet",
-            "--overwrite",
-        ]
+        commands[count] = [*FORECASTER, "predict", "model", store, *OUT]
     walls, works = (dict.fromkeys(counts, float("inf")) for _ in range(2))
     for _ in range(repeats):
         for count, command in commands.items():
@@ -212,6 +191,15 @@ def chunks(series: int, rows: int) -> Iterator[pl.DataFrame]:
         yield keys[np.repeat(np.arange(count), rows)].with_columns(
             time=clock[np.tile(np.arange(rows), count)], value=values.ravel().round(2)
         )
+
+
+def written(folder: Path, series: int, rows: int) -> Path:
+    """Returns the folder of a panel in Parquet files."""
+    source = folder / "source"
+    source.mkdir()
+    for number, frame in enumerate(chunks(series, rows)):
+        frame.write_parquet(source / f"chunk-{number:04}.parquet")
+    return source
 
 
 def fit(folder: Path) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,9 +23,9 @@ import accuracy_report as report
 import numpy as np
 from accuracy import Floats, Rows, say
 from accuracy_report import Row
+from known_tables import Setting, add_flags, setting_of
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError
 from forecaster.evaluation.metrics import pinball
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
@@ -42,34 +41,6 @@ COUNTS = ("inside", "cells", "width", "pinball", "loss")
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is forecast of a table, from what."""
-
-    horizon: int
-    target: tuple[str, ...] | None = None
-    known: tuple[str, ...] = ()
-    layout: str | None = None
-    reserved: int = 0
-    """Rows at the end that other benchmarks test."""
-
-
-_BIKE = ("holiday", "workingday", "weather", "temp", "atemp", "hum", "windspeed")
-SETTINGS = {
-    "ETTh1": Setting(24),
-    "EPF-DE": Setting(
-        24, ("OT",), ("Wind power forecast", "Ampirion zonal load forecast"), reserved=480
-    ),
-    "EPF-NP": Setting(24, ("OT",), ("Grid load forecast", "Wind power forecast"), reserved=480),
-    "vic_electricity": Setting(48, ("Demand",), ("Temperature", "Holiday"), reserved=2400),
-    "bike_sharing": Setting(24, ("users",), _BIKE, reserved=1200),
-    "bdg2_hourly": Setting(24),
-    "multi_series": Setting(3),
-    "M4-Hourly-train": Setting(48, layout="rows"),
-}
-"""By the name of the file."""
-
-
-@dataclass(frozen=True)
 class Sums:
     """What was counted at each cutoff: [K, 5], in the order of `COUNTS`."""
 
@@ -81,37 +52,17 @@ class Sums:
 def main() -> None:
     parser = report.flags("coverage of the 80 % band", "configs/default.yaml")
     parser.add_argument("paths", type=Path, nargs="+", help="tables")
-    parser.add_argument("--target", nargs="*", help="columns to forecast")
-    parser.add_argument("--known", nargs="*", help="columns known in advance")
-    parser.add_argument("--horizon", type=int, help="leads")
+    add_flags(parser)
     parser.add_argument("--windows", type=int, default=WINDOWS, help=f"at least so many; {WINDOWS}")
     parser.add_argument("--until", help="date after which all rows are cut off")
     given, began = parser.parse_args(), time.monotonic()
     config = report.settled(given)
     found = {
-        (path.stem, seed): measured(path, setting_of(path, given), config, given, seed)
+        (path.stem, seed): measured(path, setting_of(path, given, "horizon"), config, given, seed)
         for path in given.paths
         for seed in range(given.seeds)
     }
     report.finish(given, rows_of(found, given), written(found), began)
-
-
-def setting_of(path: Path, given: Namespace) -> Setting:
-    """Returns what is known of a table, with what flags say on top.
-
-    Raises:
-        ConfigError: the horizon is unknown.
-    """
-    known = vars(SETTINGS[path.stem]) if path.stem in SETTINGS else {}
-    flags = {name: getattr(given, name) for name in ("target", "known", "horizon")}
-    merged = known | {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in flags.items()
-        if value is not None
-    }
-    if "horizon" not in merged:
-        raise ConfigError(f"{path}: nothing is known of it; tell --horizon, and --target and --known")
-    return Setting(**merged)
 
 
 def measured(path: Path, setting: Setting, config: Config, given: Namespace, seed: int) -> Sums:
@@ -211,7 +162,14 @@ def mean(sums: Floats, name: str) -> float:
 def rows_of(found: dict[tuple[str, int], Sums], given: Namespace) -> list[Row]:
     """Returns the figures as rows."""
     return [
-        Row(name, f"{model}", setting_of(Path(name), given).horizon, seed, metric, mean(counts, column))
+        Row(
+            name,
+            f"{model}",
+            setting_of(Path(name), given, "horizon").horizon,
+            seed,
+            metric,
+            mean(counts, column),
+        )
         for (name, seed), sums in found.items()
         for model, counts in (("before", sums.before), ("after", sums.after))
         for metric, column in (("coverage_80", "inside"), ("width", "width"), ("pinball", "pinball"))
@@ -224,7 +182,9 @@ def written(found: dict[tuple[str, int], Sums]) -> str:
     lines, covered = [], []
     for name in dict.fromkeys(name for name, _ in found):
         seeds = [sums for (other, _), sums in found.items() if other == name]
-        before, after = (averaged(one.before for one in seeds), averaged(one.after for one in seeds))
+        before, after = (
+            np.mean([getattr(one, w) for one in seeds], axis=0) for w in ("before", "after")
+        )
         low, high = report.interval(lambda drawn, after=after: coverage(after[drawn[0]]), [len(after)])
         ratio = {column: mean(after, column) / mean(before, column) for column in COUNTS[2:]}
         covered.append((coverage(before), coverage(after)))
@@ -241,11 +201,6 @@ def written(found: dict[tuple[str, int], Sums]) -> str:
     both = (f"{100 * share:.1f} %" for share in np.mean(covered, axis=0))
     lines.append(("**mean**", "", *both, "", "", ""))
     return report.markdown(header, lines)
-
-
-def averaged(parts: Iterable[Floats] | Sequence[Floats]) -> Floats:
-    """Returns the mean over seeds of what was counted at each cutoff."""
-    return np.mean(list(parts), axis=0)
 
 
 if __name__ == "__main__":

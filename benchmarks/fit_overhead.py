@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import copy
 import statistics
-import time
 from collections.abc import Callable
 from itertools import islice
 
-import pytorch_lightning as pl
 import torch
+from own_step import Clock
 from pytorch_lightning.loggers.logger import DummyLogger
 from rich.console import Console
 from rich.table import Table
@@ -56,20 +55,20 @@ class Bench:
         return Learner(copy.deepcopy(self.network), self.config.fit, self.series)
 
     def fit(self, logger: DummyLogger | None) -> float:
-        """Returns seconds per step of `fit_panel`'s training, its first steps left out."""
-        clock = Clock()
+        """Returns milliseconds per step of `fit_panel`'s training, its first steps left out."""
+        clock = Clock(WARM)
         train(self.learner(), self.store, self.split, self.config, TrainingContext(logger, (clock,)))
-        return clock.seconds_per_step
+        return clock.milliseconds
 
     def bare(self, averaged: bool) -> float:
-        """Returns seconds per step of a torch loop that a reader could write in ten minutes."""
+        """Returns milliseconds per step of a torch loop that a reader could write in ten minutes."""
         learner, fit = self.learner(), self.config.fit
         network, average = learner.network.train(), learner.average
         made = learner.configure_optimizers()
         optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
         parameters, kept = list(network.parameters()), list(average.parameters())
         stream = TrainingStream(self.store, self.split.train, fit.batch_size, fit.seed)
-        clock = Clock()
+        clock = Clock(WARM)
         for batch in islice(stream, STEPS):
             total, count = window_losses(network, batch)
             loss = total.sum() / count.sum().clamp(min=1)
@@ -82,21 +81,7 @@ class Bench:
                 data = [parameter.data for parameter in parameters]
                 torch._foreach_lerp_([parameter.data for parameter in kept], data, 0.01)
             clock.on_train_batch_end()
-        return clock.seconds_per_step
-
-
-class Clock(pl.Callback):
-    """Times the steps after the first few, from batch end to batch end."""
-
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-
-    def on_train_batch_end(self, *_: object) -> None:
-        self.ends.append(time.thread_time())
-
-    @property
-    def seconds_per_step(self) -> float:
-        return (self.ends[-1] - self.ends[WARM - 1]) / (len(self.ends) - WARM)
+        return clock.milliseconds
 
 
 def main() -> None:
@@ -117,7 +102,7 @@ def main() -> None:
     for heading in ("loop", "ms per step", "ratio to bare", "ratio to bare + average"):
         table.add_column(heading, justify="left" if heading == "loop" else "right")
     for name in loops:
-        ms = 1e3 * statistics.median(taken[name] for taken in rounds)
+        ms = statistics.median(taken[name] for taken in rounds)
         ratios = [statistics.median(t[name] / t[base] for t in rounds) for base in (BARE, AVERAGED)]
         table.add_row(name, f"{ms:.1f}", *(f"{ratio:.3f}" for ratio in ratios))
     Console().print(table)

@@ -16,10 +16,11 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from own_step import CONTEXT, HORIZON, make_panel
+from own_step import CONTEXT, HORIZON
 from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
+from windows import make_panel
 
 from forecaster.config import Config
 from forecaster.forecast.artifact import shape_of
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1024, help="windows")
     given = parser.parse_args()
     bf16 = given.precision == "bf16"
-    panel = make_panel()
+    panel = make_panel(32, 2000, known=0)
     model = {"width": given.width, "context_length": CONTEXT, "patch": 16, "experts": []}
     plan, _ = resolve(panel, Config().replaced(horizon=HORIZON, model=model))
     network = Network(plan.model, shape_of(panel, HORIZON)).to(given.device)

@@ -11,18 +11,16 @@ import sys
 import time
 
 import numpy as np
-import polars
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from windows import make_panel
 
-from forecaster.config import Config, DataConfig
+from forecaster.config import Config
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.attention import Memory
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
-from forecaster.panel.build import open_panel
-from forecaster.panel.panel import Panel
 from forecaster.runs.fit import resolve
 from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.batch import Inputs
@@ -52,38 +50,29 @@ def main() -> None:
     sizes = {"context_length": CONTEXT, "patch": 16, "experts": []}
     levels = {"quantile_levels": [0.5]} if alone else {}
     fit = {"steps": STEPS, "batch_size": 256, "validation": None}
-    panel = make_panel()
+    panel = make_panel(32, 2000, known=0)
     config = Config().replaced(horizon=HORIZON, model=model | sizes | levels, fit=fit)
     plan, split = resolve(panel, config)
     network = (EncoderOnly if alone else Network)(plan.model, shape_of(panel, HORIZON))
-    clock = Clock()
+    clock = Clock(WARM)
     store = training_store(panel, plan)
     learner = Learner(network, plan.fit, panel.labels)
     train(learner, store, split, plan, TrainingContext(callbacks=(clock,)))
     print(json.dumps(clock.milliseconds))
 
 
-def make_panel() -> Panel:
-    """Returns 32 hourly series of noise, of one target."""
-    cells = np.random.default_rng(0).normal(size=32 * 2000)
-    hour = np.tile(np.arange(2000), 32)
-    frame = polars.DataFrame({"id": np.repeat(np.arange(32), 2000), "time": 3_600_000_000 * hour})
-    frame = frame.with_columns(polars.col("time").cast(polars.Datetime("us")), y=cells)
-    return open_panel(frame, DataConfig(series=("id",), target=("y",), past=(), static=()))
-
-
 class Clock(pl.Callback):
     """Times the steps after the first few, from batch end to batch end."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+    def __init__(self, warm: int) -> None:
+        self.warm, self.ends = warm, list[float]()
 
     def on_train_batch_end(self, *_: object) -> None:
         self.ends.append(time.process_time())
 
     @property
     def milliseconds(self) -> float:
-        return 1e3 * statistics.median(np.diff(self.ends[WARM:]))
+        return 1e3 * statistics.median(np.diff(self.ends[self.warm :]))
 
 
 if __name__ == "__main__":

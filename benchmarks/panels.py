@@ -12,45 +12,21 @@ windows before the test span, of which no row is read.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
 from accuracy import MODEL, NAIVE, RIDGE, Found, compare, last_windows, value
 from accuracy_report import Row
+from known_tables import Setting, add_flags, setting_of
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError
 from forecaster.panel.build import open_panel
 
 METRICS = ("wql", "mase", "sql")
 WINDOWS = 50
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is forecast of a table, from what."""
-
-    target: str
-    horizon: int
-    known: tuple[str, ...]
-    seasons: tuple[int, ...]
-
-
-SETTINGS = {
-    "vic_electricity": Setting("Demand", 48, ("Temperature", "Holiday"), (48, 336)),
-    "bike_sharing": Setting(
-        "users",
-        24,
-        ("holiday", "workingday", "weather", "temp", "atemp", "hum", "windspeed"),
-        (24, 168),
-    ),
-}
-"""By the name of the file."""
 
 
 def main() -> None:
@@ -58,36 +34,16 @@ def main() -> None:
         "WQL on the last windows of tables with known covariates", "configs/best.yaml"
     )
     parser.add_argument("paths", type=Path, nargs="+", help="tables of one series each")
-    parser.add_argument("--target", help="column to forecast")
-    parser.add_argument("--horizon", type=int, help="leads")
-    parser.add_argument("--known", nargs="*", help="columns known in advance")
+    add_flags(parser)
     parser.add_argument("--seasons", type=int, nargs="+", help="steps of each seasonal naive")
     parser.add_argument("--windows", type=int, default=WINDOWS, help=f"scored; {WINDOWS}")
     given, began = parser.parse_args(), time.monotonic()
     config, found = report.settled(given), Found()
-    settings = {path: setting_of(path, given) for path in given.paths}
+    settings = {path: setting_of(path, given, "horizon", "target", "seasons") for path in given.paths}
     for path, setting in settings.items():
         found |= measured(path, setting, config, given.seeds, given.windows, given.validation)
     rows = report.rows_of(found) + skills(found)
     report.finish(given, rows, written(found, bool(given.validation)), began)
-
-
-def setting_of(path: Path, given: argparse.Namespace) -> Setting:
-    """Returns what is known of a table, with what flags say on top.
-
-    Raises:
-        ConfigError: a setting is missing, or below 1.
-    """
-    known = vars(SETTINGS[path.stem]) if path.stem in SETTINGS else {}
-    flags = {name: getattr(given, name) for name in ("target", "horizon", "known", "seasons")}
-    found = known | {name: value for name, value in flags.items() if value is not None}
-    lacking = [f"--{name}" for name in ("target", "horizon", "seasons") if name not in found]
-    if lacking:
-        raise ConfigError(f"{path}: expected {', '.join(lacking)}, found no setting of this table")
-    if min(found["horizon"], given.windows, *found["seasons"]) < 1:
-        raise ConfigError("--horizon, --windows, --seasons: expected 1 or more")
-    covariates, seasons = tuple(found.get("known", ())), tuple(found["seasons"])
-    return Setting(found["target"], found["horizon"], covariates, seasons)
 
 
 def measured(
@@ -106,7 +62,7 @@ def measured(
     Raises:
         DataError: there is not as much history.
     """
-    roles = {"target": (setting.target,), "known": setting.known, "past": ()}
+    roles = {"target": setting.target, "known": setting.known, "past": ()}
     panel = open_panel(path, config.data.model_copy(update=roles))
     tasks = [
         last_windows(path.stem, panel, setting.horizon, windows, setting.seasons, earlier)

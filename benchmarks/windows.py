@@ -64,17 +64,18 @@ def main() -> None:
     Console(width=110).print(table)
 
 
-def make_panel(n_series: int, n_rows: int) -> Panel:
-    """Returns series of noise, each observed from its own hour on."""
+def make_panel(n_series: int, n_rows: int, known: int = 2) -> Panel:
+    """Returns series of noise, each observed from its own hour on, with covariates known in advance."""
     rng = np.random.default_rng(0)
     series = np.repeat(np.arange(n_series), n_rows)
     hour = np.tile(np.arange(n_rows), n_series) + series % 24
-    cells = rng.normal(size=(len(series), 3))
+    cells = rng.normal(size=(len(series), 1 + known))
+    names = tuple(f"k{k}" for k in range(known))
     frame = pl.DataFrame({"id": series, "time": 3_600_000_000 * hour}).with_columns(
-        pl.col("time").cast(pl.Datetime("us")), y=cells[:, 0], k0=cells[:, 1], k1=cells[:, 2]
+        pl.col("time").cast(pl.Datetime("us")),
+        *(pl.Series(name, cells[:, column]) for column, name in enumerate(("y", *names))),
     )
-    roles = DataConfig(series=("id",), target=("y",), known=("k0", "k1"), past=(), static=())
-    return open_panel(frame, roles)
+    return open_panel(frame, DataConfig(series=("id",), target=("y",), known=names, past=(), static=()))
 
 
 def measure(panel: Panel) -> dict[str, float]:

@@ -3,9 +3,11 @@
 import io
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import jaxtyping
 import numpy as np
@@ -35,6 +37,7 @@ jaxtyping.install_import_hook("forecaster.model", "beartype.beartype")
 # On tensors this small a second thread costs more than it gives.
 torch.set_num_threads(1)
 
+from forecaster.cli import main  # noqa: E402
 from forecaster.config import Config, DataConfig, Plan, parse_plan  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
@@ -212,3 +215,25 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
             Path(str(target)).write_bytes(b"\x89PNG\r\n")
 
     monkeypatch.setattr(Figure, "savefig", save)
+
+
+class Answer(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Callable[..., Answer]:
+    """Runs `forecaster WORDS...` in this process."""
+
+    def run(*words: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        return Answer(left.value.code, *capsys.readouterr())
+
+    return run

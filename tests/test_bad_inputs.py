@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.conftest import shell  # noqa: F401
 from forecast.tiny import tree
 
 HERE = Path(__file__).parent / "bad_inputs"
@@ -23,7 +22,7 @@ def tables(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
 @pytest.mark.parametrize("verb", ["check", "fit"])
-def test_a_broken_table_is_refused_with_its_lines(case, verb, tables, shell, monkeypatch):  # noqa: F811
+def test_a_broken_table_is_refused_with_its_lines(case, verb, tables, shell, monkeypatch):
     monkeypatch.chdir(tables)
     before = tree(tables)
     words = [verb, case["file"], *case.get("flags", "").split()]

@@ -5,10 +5,9 @@ import io
 import json
 import re
 import subprocess
-from datetime import date, datetime
+from datetime import date
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 from forecast import tiny
@@ -42,51 +41,43 @@ def test_dollars_in_names_cost_no_model(tmp_path, capsys):
     assert {"loss.png", "forecast.png", "report.html"} <= set(tiny.tree(tmp_path / "model"))
 
 
-def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, monkeypatch, capsys):
-    from forecaster.forecast.plain_figure import PlainFigure
-
-    def failing(self, renderer):
-        raise ValueError("ParseFatalException: expected a \\frac")
-
-    monkeypatch.setattr(PlainFigure, "draw", failing)
-    model = fc.fit(
-        tiny.plain(), horizon=7, config=tiny.TINY, out=tmp_path / "model", report=tmp_path / "a.html"
-    )
-    shown = " ".join(capsys.readouterr().out.split())
-    for name in ("loss.png", "forecast.png", "report.html"):
-        assert f"no {name}: ParseFatalException" in shown
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
-    again = fc.load(tmp_path / "model").predict(tiny.plain())
-    np.testing.assert_array_equal(again.quantiles, model.predict(tiny.plain()).quantiles)
-
-
-def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(tmp_path, monkeypatch, capsys):
-    from forecaster import cli
+@pytest.fixture
+def no_font(monkeypatch):
+    """Every drawing fails."""
     from forecaster.forecast.plain_figure import PlainFigure
 
     def failing(self, renderer):
         raise ValueError("no font")
 
     monkeypatch.setattr(PlainFigure, "draw", failing)
+
+
+def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, no_font, capsys):
+    model = fc.fit(
+        tiny.plain(), horizon=7, config=tiny.TINY, out=tmp_path / "model", report=tmp_path / "a.html"
+    )
+    shown = " ".join(capsys.readouterr().out.split())
+    for name in ("loss.png", "forecast.png", "report.html"):
+        assert f"no {name}: no font" in shown
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    again = fc.load(tmp_path / "model").predict(tiny.plain())
+    np.testing.assert_array_equal(again.quantiles, model.predict(tiny.plain()).quantiles)
+
+
+def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(tmp_path, monkeypatch, no_font, shell):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
     monkeypatch.chdir(tmp_path)
     tiny.plain_model().save("model")
     tiny.plain().write_csv("plain.csv")
-    for words in (
-        ["predict", "model", "plain.csv", "--out", "rows.csv", "--plot", "a.png"],
-        ["backtest", "model", "plain.csv", "--windows", "1", "--out", "scores.csv", "--plot", "b.png",
-         "--report", "c.html"],
-    ):  # fmt: skip
-        monkeypatch.setattr("sys.argv", ["forecaster", *words])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        assert not left.value.code
-    shown = capsys.readouterr()
+    first = shell(*["predict", "model", "plain.csv", "--out", "rows.csv", "--plot", "a.png"])
+    words = "backtest model plain.csv --windows 1 --out scores.csv --plot b.png --report c.html"
+    second = shell(*words.split())
+    assert not first.code and not second.code
     for name in ("a.png", "b.png", "c.html"):
-        assert f"no {name}: no font; all else is complete" in shown.err
+        assert f"no {name}: no font; all else is complete" in first.err + second.err
     for name in ("backtest.png", "report.html"):
-        assert f"no {name}: no font; the scores are complete" in shown.out
-    assert "tracked, see it with" in shown.out and "MLflow store" not in shown.out
+        assert f"no {name}: no font; the scores are complete" in second.out
+    assert "tracked, see it with" in second.out and "MLflow store" not in second.out
     made = {path.name for path in tmp_path.iterdir()}
     assert made - {"mlartifacts"} == {"model", "plain.csv", "rows.csv", "scores.csv", "runs.db"}
 
@@ -199,11 +190,6 @@ def test_a_cutoff_far_after_an_irregular_table_is_refused(make_panel):
         resolve_window(tiny.plain_model().artifact, panel, "9999-12-31", None)
 
 
-def test_a_cutoff_some_time_after_the_table_has_a_status():
-    forecast = tiny.plain_model().predict(tiny.plain(), cutoff="2030-01-01")
-    assert forecast.status[0].startswith("no target observed in the")
-
-
 def _served(monkeypatch, table, **params):
     """What a server answers, as JSON that any reader takes."""
     from types import SimpleNamespace
@@ -241,9 +227,7 @@ ESCAPE = "a\x1b]0;owned\x07\x9b31m\u202e"
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, capsys):
-    from forecaster import cli
-
+def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, shell):
     monkeypatch.chdir(tmp_path)
     odd = tiny.plain().with_columns(store=pl.col("store").replace({"a": ESCAPE}))
     odd = odd.rename({"sales": f"sales{ESCAPE}"})
@@ -258,32 +242,10 @@ def test_control_characters_of_a_table_reach_no_terminal(tmp_path, monkeypatch, 
         ["fit", "odd.parquet", "--horizon", "50", "--config", "quick.yaml", "--out", "model"],
         ["predict", ESCAPE, "odd.parquet", "--out", "rows.csv"],
     ):
-        monkeypatch.setattr("sys.argv", ["forecaster", *words])
-        with pytest.raises(SystemExit):
-            cli.main()
-        shown = capsys.readouterr()
-        text = shown.out + shown.err
+        _, out, err = shell(*words)
+        text = out + err
         assert not set(text) & set("\x1b\x07\x9b\u202e"), words
         assert "\\x1b" in text, words
-
-
-def test_a_date_is_text_or_any_kind_of_date():
-    model, table = tiny.plain_model(), tiny.plain()
-    expected = model.predict(table, cutoff="2024-03-01").rows
-    instant = datetime(2024, 3, 1)
-    kinds = (date(2024, 3, 1), instant, pd.Timestamp(instant), np.datetime64(instant, "ns"))
-    for given in (*kinds, np.datetime64("2024-03-01"), np.str_("2024-03-01")):
-        assert model.predict(table, cutoff=given).rows.equals(expected)
-        held = (
-            fc.fit(table, horizon=7, config=tiny.TINY, quiet=True, until=given)
-            if given in kinds[2:3]
-            else 0
-        )
-        assert not held or held.artifact.trained_until == int(np.datetime64(instant, "us").astype(int))
-    assert model.explain(table, only="a", cutoff=pd.Timestamp(instant)).history[-1] is not None
-    for bad in (None, pd.NaT, np.datetime64("NaT"), 2.5, [instant], True):
-        with pytest.raises(fc.ConfigError, match="expected a date: text, a date, datetime, Timestamp"):
-            model.predict(table, cutoff=bad)
 
 
 VERBS = ("predict", "predict_to", "backtest", "detect")

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
-from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -489,18 +488,6 @@ def test_every_date_option_takes_every_kind_of_date(tmp_path, given, text):
             fc.ConfigError, match=f"^{name} .*: expected a date: text, a date, datetime, Timestamp"
         ):
             call()
-    options = {
-        option
-        for f in (fc.fit, fc.tune, fc.convert, fc.check, *vars(fc.Forecaster).values())
-        if callable(f)
-        for option in signature(f).parameters
-    }
-    dates = {
-        name
-        for name in options
-        if name in ("until", "cutoff", "since", "start", "end", "after", "before", "date")
-    }
-    assert dates == {"until", "cutoff"}
 
 
 @pytest.mark.parametrize("mark", ["'", " ", "\u202f"])

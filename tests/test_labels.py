@@ -479,18 +479,10 @@ def test_a_search_ranks_settings_by_held_out_labels(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_shell_has_the_same_verbs(tmp_path, monkeypatch, capsys):
-    from forecaster.cli import main
-
+def test_the_shell_has_the_same_verbs(tmp_path, monkeypatch, shell):
     monkeypatch.chdir(tmp_path)
     waves().to_csv("train.csv", index=False)
     waves(1).to_csv("test.csv", index=False)
-
-    def shell(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["forecaster", *words])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code, *capsys.readouterr()
 
     roles = [f"--{role}={name}" for role, name in ROLES.items()]
     sets = ["--set", "model.width=8", "--set", "model.heads=2", "--set", "fit.steps=2"]

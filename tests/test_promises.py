@@ -2,17 +2,14 @@
 
 What single rooms promise is proved beside them: causality, equivariance and masks of the network, the
 averaged weights and early stopping in tests/model; splits, window counts and batches in tests/windows;
-the same panel from any kind of table in tests/panel; promise 7 in tests/cli/test_bad_input.py, 8 in
-tests/forecast/test_artifact.py, 4 in tests/forecast/test_forecast.py.
+the same panel from any kind of table in tests/panel; fits that are killed in tests/runs/test_killed_fit.py;
+promise 7 in tests/cli/test_bad_input.py, 8 in tests/forecast/test_artifact.py, 4 in
+tests/forecast/test_forecast.py.
 """
 
-import os
-import pickle
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from functools import cache
 
@@ -27,7 +24,7 @@ from polars.testing import assert_frame_equal
 
 import forecaster as fc
 from forecaster.forecast import predictor
-from forecaster.model.learner import KeepBest, Learner
+from forecaster.model.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
 
@@ -210,7 +207,9 @@ def test_5_series_that_end_on_different_days_are_aligned_by_time():
     own = model.predict(_ragged())
     first = own.frame.filter(pl.col("lead") == 1)
     assert first["date"].to_list() == [tiny.day(100), tiny.day(95), tiny.day(100)]
+    assert "1 series end earlier and are forecast from their own end" in own.report
     last = model.predict(_ragged(), cutoff="last")
+    assert "end earlier" not in last.report
     assert last.frame["cutoff"].unique().to_list() == [tiny.day(99)]
     # To be forecast from the others' end is to have a gap of five days before it.
     gap = pl.DataFrame({"store": ["b"] * 5, "date": [tiny.day(n) for n in range(95, 100)]})
@@ -237,44 +236,7 @@ def test_5_a_gap_is_the_same_as_empty_rows():
     assert not np.array_equal(model.predict(closed).quantiles[0], model.predict(missing).quantiles[0])
 
 
-def test_5_a_shift_of_whole_weeks_keeps_leads_on_their_days():
-    moved = tiny.plain().with_columns(pl.col("date") + pl.duration(days=364))
-    forecast = tiny.plain_model().predict(moved)
-    assert forecast.frame["date"][0] == tiny.day(100 + 364)
-    assert forecast.frame["date"][0].weekday() == tiny.day(100).weekday()
-
-
 # Promise 6
-
-
-def test_6_a_fit_killed_at_any_moment_leaves_no_half_model_but_the_way_to_go_on(tmp_path):
-    tiny.plain().write_csv(tmp_path / "plain.csv")
-    endless = {"fit": {"steps": 10**6, "batch_size": 32, "validation": None}}
-    tiny.write_tiny(tmp_path / "endless.yaml", **endless)
-    words = ["fit", "plain.csv", "--horizon", "7", "--config", "endless.yaml", "--out", "model"]
-    before = tiny.tree(tmp_path)
-    fit = subprocess.Popen(
-        [sys.executable, "-u", "-m", "forecaster", *words, "--checkpoint-every", "5"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"COLUMNS": "200"},
-    )
-    own = tmp_path / "model.run"
-    with fit:
-        assert any(line.startswith("trains on") for line in fit.stdout)
-        until = time.monotonic() + 60
-        while not list(own.glob("step-*.checkpoint")) and time.monotonic() < until:
-            assert fit.poll() is None
-            time.sleep(0.05)
-        fit.kill()
-        fit.wait(timeout=30)
-    assert fit.returncode == -signal.SIGKILL
-    left = {name for name in tiny.tree(tmp_path) if name not in before}
-    assert all(name.startswith("model.run/") for name in left)
-    assert (own / "run.json").is_file() and list(own.glob("step-*.checkpoint"))
-    shutil.rmtree(own)
-    assert tiny.tree(tmp_path) == before
 
 
 def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
@@ -326,56 +288,7 @@ def test_6_a_model_killed_while_it_is_saved_leaves_the_old_one_whole(tmp_path):
     assert tiny.tree(tmp_path / "model") == before
 
 
-# Promise 8
-
-
-def test_8_nothing_on_the_way_to_a_forecast_opens_a_pickle(tmp_path, monkeypatch):
-    tiny.model().save(tmp_path / "model")
-
-    def refuse(*args, **kwargs):
-        pytest.fail("a pickle was opened")
-
-    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
-        monkeypatch.setattr(module, name, refuse)
-    assert _same(_at(tiny.shop(), fc.load(tmp_path / "model")), _reference())
-
-
 # Promise 9
-
-
-def test_9_the_model_kept_is_the_one_of_the_best_validation(monkeypatch):
-    # A high rate and no average: the validations waver, and the last is not the best.
-    steps = {"steps": 40, "learning_rate": 0.05}
-    steps |= {"batch_size": 32, "patience": None, "seed": 2}
-    config = tiny.TINY | {"fit": steps}
-    model = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
-    curve = dict(model.metrics["curves"]["validation_loss"])
-    best = min(curve, key=curve.__getitem__)
-    assert model.metrics["best_step"] == best
-    assert best < 40, "the last validation is the best: this run proves nothing"
-    # The same training, ended there by the loss alone, keeps the same weights.
-    seen = {}
-    keep = KeepBest.on_validation_end
-
-    def remember(self, trainer, learner):
-        keep(self, trainer, learner)
-        seen[learner.global_step] = {k: v.clone() for k, v in learner.average.state_dict().items()}
-
-    monkeypatch.setattr(KeepBest, "on_validation_end", remember)
-    again = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
-    (kept,) = again.artifact.ensemble.members
-    for name, weight in kept.state_dict().items():
-        # Chosen after the training: the weight of the network, and experts solved again without one.
-        if not name.startswith(("network_weight", "experts.")):
-            assert torch.equal(weight, seen[best][name]), name
-
-
-@pytest.mark.slow
-def test_9_patience_ends_a_training_that_gets_no_better():
-    steps = {"steps": 400, "learning_rate": 0.05}
-    steps |= {"batch_size": 32, "patience": 2}
-    model = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY | {"fit": steps}, quiet=True)
-    assert model.metrics["steps"] == model.metrics["best_step"] + 2 * 50 < 400
 
 
 def test_9_validation_scores_every_cell_of_every_window_once():

@@ -1,41 +1,13 @@
-"""The command line, called in this process; a folder with the shop in it."""
+"""A folder with the shop in it; a disk that is full."""
 
 import resource
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from forecast import tiny
-
-from forecaster.cli import main
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def shell(monkeypatch, capsys) -> Callable[..., Answer]:
-    """Runs `forecaster WORDS...` in this process."""
-
-    def run(*words: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        out, err = capsys.readouterr()
-        return Answer(left.value.code, out, err)
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -50,24 +50,10 @@ def test_a_fit_stopped_by_ctrl_c_goes_on_without_being_told_anything_again(folde
     resumed = shell("fit", "--resume", "new")
     assert resumed.code == 0
     assert "resumes after step 3" in resumed.out and "saved new" in resumed.out
-    assert shell(*FIT, "--out", "whole", "--checkpoint-every", 2).code == 0
-    names = {path.name for path in Path("whole").iterdir()}
-    assert {path.name for path in Path("new").iterdir()} == names
-    for name in names:
-        new, whole = (Path(out, name).read_bytes() for out in ("new", "whole"))
-        # The report says which command makes it again.
-        assert new.replace(b"--out new", b"") == whole.replace(b"--out whole", b""), name
     assert not list(Path().glob("*.run"))
     assert shell("fit", "--resume", "new").err == (
         "error: --resume new: this fit is finished, there is nothing to resume\n"
     )
-
-
-def test_restart_gives_an_unfinished_fit_up(folder, shell, interrupted):
-    assert shell(*FIT, "--out", "new").code == 130
-    anew = shell(*FIT, "--out", "new", "--restart")
-    assert anew.code == 0 and "goes on" not in anew.out
-    assert not Path("new.run").exists()
 
 
 def test_what_a_new_fit_needs_is_asked_for(shell):

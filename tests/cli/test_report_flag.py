@@ -27,19 +27,14 @@ def test_fit_says_why_there_is_no_page(folder, shell):
     assert not Path("fit.html").exists() and not Path("new/report.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("report.txt", "report.txt: expected a name ending in .html"),
-    ],
-)
 @pytest.mark.parametrize("verb", ["backtest", "fit"])
-def test_a_page_that_cannot_be_written_is_refused_before_the_work(folder, shell, verb, path, said):
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(folder, shell, verb):
     before = {one.name for one in folder.iterdir()}
     words = ["fit", "plain.csv", "--horizon", 7, "--config", "tiny.yaml", "--out", "new"]
     words = words if verb == "fit" else ["backtest", "plain_model", "plain.csv"]
-    answer = shell(*words, "--report", path)
-    assert answer.code == 2 and said in answer.err and len(answer.err.splitlines()) == 1
+    answer = shell(*words, "--report", "report.txt")
+    assert answer.code == 2 and "report.txt: expected a name ending in .html" in answer.err
+    assert len(answer.err.splitlines()) == 1
     assert {one.name for one in folder.iterdir()} == before
 
 

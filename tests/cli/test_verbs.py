@@ -1,13 +1,11 @@
 """Every verb does what its help says, on tables as people have them."""
 
-import json
 import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 
-import numpy as np
 import polars as pl
 import pytest
 from forecast import tiny
@@ -64,18 +62,6 @@ def test_check_shows_the_role_of_every_column_and_why(folder, shell):
     assert said.endswith("0 errors, 0 warnings, 1 note")
 
 
-def test_check_gives_findings_as_json(folder, shell):
-    pl.concat([tiny.plain(), tiny.plain().head(5).with_columns(store=pl.lit("new"))]).write_csv(
-        "new.csv"
-    )
-    answer = shell("check", "new.csv", "--horizon", 7, "--json")
-    assert answer.code == 0
-    found = {finding["rule"]: finding for finding in json.loads(answer.out)}
-    assert found["short"]["series"] == "new"
-    assert found["short"]["count"] == 1
-    assert found["ends"]["severity"] == "note"
-
-
 def test_fit_says_what_it_does_and_saves_a_model(folder, shell):
     words = ["--horizon", 7, "--known", "price", "--config", "tiny.yaml", "--set", "fit.steps=4"]
     answer = shell("fit", "shop.csv", *words, "--out", "models/new")
@@ -93,18 +79,6 @@ def test_fit_says_what_it_does_and_saves_a_model(folder, shell):
     assert saved.config.fit.steps == 4
     assert saved.config.data.known == ("price",)
     assert (folder / "models/new/loss.png").is_file() and (folder / "models/new/forecast.png").is_file()
-
-
-def test_fit_until_a_date_keeps_that_date_and_leaves_a_holdout_for_an_honest_backtest(folder, shell):
-    words = ["--config", "tiny.yaml", "--horizon", 7, "--until", "2024-03-26", "--out", "new"]
-    assert shell("fit", "plain.csv", *words).code == 0
-    assert np.int64(fc.load("new").artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-26")
-    answer = shell("backtest", "new", "plain.csv", "--windows", 2, "--refit", "never")
-    assert answer.code == 0, answer.err
-    assert "2 cutoffs from 2024-03-26 to 2024-04-02: the model as it is" in answer.out
-    answer = shell("backtest", "new", "plain.csv", "--windows", 3, "--refit", "never")
-    assert answer.code == 2
-    assert "trained until 2024-03-26" in answer.err and "first cutoff is 2024-03-19" in answer.err
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -145,30 +119,6 @@ def test_predict_without_a_file_prints_the_first_rows(folder, shell):
     answer = shell(*PREDICT, "--shard", "1/2", "--devices", 2)
     assert answer.code == 2 and tiny.tree(folder) == before
     assert answer.err == "error: --devices, --shard: give --out, a file for the forecasts\n"
-
-
-def test_predict_starts_where_the_cutoff_says(folder, shell):
-    # Store c ends ten days before the others.
-    early = tiny.day(89)
-    plain = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") <= early))
-    plain.write_csv("ragged.csv")
-    last = tiny.day(99)
-    wanted = {
-        "own": [last, last, early],
-        "last": [last] * 3,
-        "2024-03-01": [tiny.day(60)] * 3,
-    }
-    for cutoff, dates in wanted.items():
-        words = ["predict", "plain_model", "ragged.csv", "--cutoff", cutoff, "--out", "new.parquet"]
-        words.append("--overwrite")
-        answer = shell(*words)
-        assert answer.code == 0, answer.err
-        assert ("1 series end earlier and are forecast from their own end" in answer.out) == (
-            cutoff == "own"
-        )
-        found = pl.read_parquet("new.parquet").filter(pl.col("lead") == 1)
-        assert found["cutoff"].to_list() == dates
-        assert (found["date"] - found["cutoff"]).dt.total_days().to_list() == [1, 1, 1]
 
 
 def test_predict_reads_columns_by_the_names_this_table_has(folder, shell):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import pickle
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from safetensors.torch import save
 import forecaster as fc
 from forecaster.config import Config
 from forecaster.forecast.artifact import FORMAT, load_artifact
-from forecaster.forecast.predictor import Predictor
 
 
 class Bomb:
@@ -172,19 +170,6 @@ def _calibrate(folder, **tensors):
     stored = {"file": "calibration.safetensors", "sha256": sha256}
     _write(folder, _contract(folder) | {"calibration": stored})
     return stored
-
-
-def test_conformal_factors_multiply_the_distances_of_quantiles_from_the_median(saved):
-    plain = fc.load(saved).artifact
-    plain = replace(plain, ensemble=plain.ensemble.with_factors(None))
-    factors = torch.ones(7, 1, 9)
-    factors[..., :4], factors[..., 5:] = 0.5, 1.25
-    _calibrate(saved, factors=factors)
-    panel = fc.Forecaster(plain).open(tiny.shop())
-    at = (np.arange(3), panel.indptr[1:] - 20)
-    moved, before = (Predictor(a).quantiles(panel, *at) for a in (load_artifact(saved), plain))
-    median = before[..., 4:5]
-    np.testing.assert_allclose(moved, median + factors.numpy() * (before - median), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

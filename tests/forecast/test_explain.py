@@ -14,7 +14,6 @@ import forecaster as fc
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.explain import hide_each, importance_of, rollout
 from forecaster.forecast.explain_page import explanation_page
-from forecaster.forecast.plots import figure_svg
 from forecaster.windows.store import WindowStore
 
 
@@ -230,14 +229,6 @@ def test_names_cannot_break_the_page():
     table = tiny.plain().with_columns(pl.col("store").replace({"a": "<b>&\"x'"}))
     page = explanation_page(tiny.plain_model().explain(table, only="<b>&\"x'"))
     assert "<b>&\"x'" not in page and "&lt;b&gt;&amp;&quot;x&#x27;" in page
-
-
-def test_dollars_in_names_are_no_mathematics():
-    table = tiny.plain().with_columns(pl.col("store").replace({"a": "$5 of_$x^2$"}))
-    found = tiny.plain_model().explain(table, only="$5 of_$x^2$")
-    assert found.plot().subfigs[0].get_suptitle().endswith("$5 of_$x^2$ · sales")
-    figure = tiny.plain_model().predict(table).plot("$5 of_$x^2$")
-    assert "$5 of_$x^2$ · sales" in figure_svg(figure)
 
 
 def test_a_series_that_is_not_there_or_not_named_is_refused():

@@ -1,6 +1,6 @@
 """Promise 4: rows keyed in the caller's own names, ids and dtypes; counts exact; nothing twice."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 
 import numpy as np
@@ -373,18 +373,6 @@ def test_a_plot_shows_the_forecast_at_its_times():
     assert drawn == [tiny.day(99 + lead) for lead in range(1, 8)]
     assert np.array_equal(lines["forecast"].get_ydata(), tiny.ahead().median[1, :, 0])
     assert np.asarray(lines["history"].get_xdata(), "M8[D]").tolist()[-1] == tiny.day(99)
-
-
-def test_daily_steps_keep_midnight_over_a_change_to_summer_time():
-    zone = "Europe/Berlin"
-    first = datetime(2024, 1, 1)
-    times = pl.datetime_range(first, datetime(2024, 3, 30), "1d", eager=True).dt.replace_time_zone(zone)
-    table = pl.DataFrame({"at": times, "y": np.random.default_rng(0).normal(size=len(times))})
-    rows = _fit(table).predict(table).frame
-    assert rows["at"].dt.strftime("%d %H:%M").to_list() == ["31 00:00", "01 00:00", "02 00:00"]
-    hours = rows["at"].dt.convert_time_zone("UTC").dt.hour().to_list()
-    assert hours == [23, 22, 22]
-    assert rows["at"][0].astimezone(UTC).date() == date(2024, 3, 30)
 
 
 def test_an_irregular_table_is_forecast_by_a_saved_model_too(tmp_path):

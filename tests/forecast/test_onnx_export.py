@@ -121,15 +121,6 @@ def test_experts_and_their_linear_maps_are_inside_the_file(make_artifact, tmp_pa
 
 
 @pytest.mark.slow
-def test_experts_of_a_table_without_covariates_are_inside_the_file(make_artifact, tmp_path):
-    names = ("naive", "linear")
-    panel, artifact = make_artifact(model=EXPERTS | {"experts": names, "driver_length": 1})
-    artifact.ensemble.members[0].network_weight.fill_(0.0)
-    write_onnx(artifact, tmp_path / "model.onnx")
-    _assert_equal(panel, artifact, tmp_path / "model.onnx")
-
-
-@pytest.mark.slow
 def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact, tmp_path):
     panel, artifact = make_artifact(targets=2)
     factors = torch.linspace(0.3, 3, 5 * 2 * 9).reshape(5, 2, 9)
@@ -152,6 +143,7 @@ def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact,
         ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_size": 2}),
         (RICH, {"decoder_mask": "full", "conv_kernel": 2}),
         ({"ragged": True, "gaps": 0.3}, EXPERTS | {"experts": ("ets",)}),
+        ({}, EXPERTS | {"experts": ("naive", "linear"), "driver_length": 1}),
         ({}, {"style": "vaswani2017", "positions": "sinusoidal", "patch": 1}),
     ],
     ids=[
@@ -161,6 +153,7 @@ def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact,
         "ragged",
         "full mask",
         "one expert",
+        "experts",
         "published layers",
     ],
 )

@@ -108,17 +108,6 @@ def test_a_backtest_and_labels_of_steps_are_keyed_as_the_table_is():
     assert found.columns[0] == "store" and len(found) == len(table)
 
 
-def test_rows_after_until_decide_no_role():
-    table, *_ = _models()
-    past = table.filter(pl.col("date") <= tiny.day(84))
-    options = {"horizon": tiny.HORIZON, "config": tiny.TINY, "quiet": True, "layout": "wide"}
-    cut = fc.fit(table, known=["price"], until="2024-03-25", **options)
-    alone = fc.fit(past, known=["price"], **options)
-    future = _with_ids(tiny.prices(85))
-    rows, expected = (model.predict(past, future=future).frame for model in (cut, alone))
-    assert_frame_equal(rows, expected, check_exact=True)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*AnyType")
 def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path):

@@ -1,6 +1,5 @@
 """Forecasts of groups of related series: a group is one unit, keyed as its table is."""
 
-import json
 from functools import cache
 
 import numpy as np
@@ -176,18 +175,6 @@ def test_a_series_without_a_value_keeps_its_rows_and_its_reason():
     rows = model.predict(empty, future=prices).frame
     assert len(rows) == 5 * tiny.HORIZON
     assert set(rows.filter(gone)["status"]) == {"no target observed before the cutoff"}
-
-
-def test_a_pivot_that_names_no_column_is_refused_in_one_line(tmp_path):
-    model = _fitted()[-1]
-    model.save(tmp_path / "model")
-    contract = json.loads((tmp_path / "model/contract.json").read_text(encoding="utf-8"))
-    contract["columns"]["pivot"]["covariates"]["price"] = []
-    (tmp_path / "model/contract.json").write_text(json.dumps(contract), encoding="utf-8")
-    with pytest.raises(
-        fc.ArtifactError, match=r"contract.json: damaged \(the pivot makes other columns"
-    ):
-        fc.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("pivot", [{"relate": "region"}, {"layout": "wide"}])

@@ -1,7 +1,10 @@
 """JSON with one thing in it replaced: every place, and what an enemy or an accident would put there."""
 
 import copy
-from collections.abc import Iterator
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path as FilePath
 from typing import Any
 
 Path = tuple[str | int, ...]
@@ -51,3 +54,27 @@ def wounded(content: Any, path: Path, value: Any) -> Any:
     else:
         below[path[-1]] = value
     return result
+
+
+def fuzz(
+    folder: FilePath, names: Iterable[str], tried: Callable[[], bool], seed: int, count: int
+) -> None:
+    """Tries a folder with some of all wounds of its JSON files; both answers must be common."""
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    wounds = [
+        (name, path, value)
+        for name, text in texts.items()
+        for path in places(json.loads(text))
+        for value in [*WRONG, GONE]
+    ]
+    answers = []
+    for name, path, value in random.Random(seed).sample(wounds, count):
+        (folder / name).write_text(json.dumps(wounded(json.loads(texts[name]), path, value)))
+        try:
+            answers.append(tried())
+        except BaseException as fault:
+            fault.add_note(f"{name}: {'.'.join(map(str, path))} = {str(value)[:80]!r}")
+            raise
+        (folder / name).write_text(texts[name], encoding="utf-8")
+    # Or the wounds test nothing.
+    assert 0.05 * count < sum(answers) < 0.95 * count

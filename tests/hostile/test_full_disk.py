@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.conftest import files_of_at_most, folder, shell, shop_folder  # noqa: F401
+from cli.conftest import files_of_at_most, folder, shop_folder  # noqa: F401
 from forecast import tiny
 
 from forecaster.panel import convert

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from json_wounds import GONE, WRONG, places, wounded
+from json_wounds import fuzz, wounded
 
 import forecaster as fc
 
@@ -64,35 +64,17 @@ def _tried(folder: Path) -> bool:
     return True
 
 
-def _fuzz(saved: Path, wounds) -> None:
-    answers = []
-    for name, path, value in wounds:
-        text = (GOLDEN / "model" / name).read_text(encoding="utf-8")
-        (saved / name).write_text(json.dumps(wounded(json.loads(text), path, value)))
-        try:
-            answers.append(_tried(saved))
-        except BaseException as fault:
-            fault.add_note(f"{name}: {'.'.join(map(str, path))} = {str(value)[:80]!r}")
-            raise
-        (saved / name).write_text(text, encoding="utf-8")
-    # Both answers must be common, or the wounds test nothing.
-    assert 0.05 * len(answers) < sum(answers) < 0.95 * len(answers)
-
-
-def _all_wounds():
-    for name in ("contract.json", "plan.json", "metrics.json"):
-        content = json.loads((GOLDEN / "model" / name).read_text(encoding="utf-8"))
-        for path in places(content):
-            yield from ((name, path, value) for value in [*WRONG, GONE])
+def _fuzz(saved: Path, seed: int, count: int) -> None:
+    fuzz(saved, ("contract.json", "plan.json", "metrics.json"), lambda: _tried(saved), seed, count)
 
 
 def test_a_wounded_model_is_refused_in_a_line_or_works(saved):
-    _fuzz(saved, random.Random(0).sample(list(_all_wounds()), 60))
+    _fuzz(saved, 0, 60)
 
 
 @pytest.mark.slow
 def test_models_with_hundreds_of_wounds_are_refused_in_a_line_or_work(saved):
-    _fuzz(saved, random.Random(1).sample(list(_all_wounds()), 400))
+    _fuzz(saved, 1, 400)
 
 
 def _put(saved, name, *path_and_value):

@@ -1,6 +1,5 @@
 """A panel store may come from anybody: it is refused in a line, or it works; nothing in it is run."""
 
-import json
 import pickle
 import random
 import shutil
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from json_wounds import GONE, WRONG, places, wounded
+from json_wounds import fuzz
 from test_hostile_artifacts import GOLDEN, _bounded
 
 import forecaster as fc
@@ -107,30 +106,14 @@ def test_first_rows_that_do_not_rise_are_refused(store, rows):
         fc.check(store)
 
 
-def _fuzz(store, wounds) -> None:
-    text = (store / "panel.json").read_text(encoding="utf-8")
-    for path, value in wounds:
-        (store / "panel.json").write_text(json.dumps(wounded(json.loads(text), path, value)))
-        try:
-            _tried(store)
-        except BaseException as fault:
-            fault.add_note(f"panel.json: {'.'.join(map(str, path))} = {str(value)[:80]!r}")
-            raise
-
-
-def _all_wounds(store):
-    content = json.loads((store / "panel.json").read_text(encoding="utf-8"))
-    return [(path, value) for path in places(content) for value in [*WRONG, GONE]]
-
-
 def test_a_wounded_store_is_refused_in_a_line_or_works(store):
     fc.load(GOLDEN / "model").predict(store)
-    _fuzz(store, random.Random(0).sample(_all_wounds(store), 60))
+    fuzz(store, ["panel.json"], lambda: _tried(store), 0, 60)
 
 
 @pytest.mark.slow
 def test_stores_with_hundreds_of_wounds_are_refused_in_a_line_or_work(store):
-    _fuzz(store, random.Random(1).sample(_all_wounds(store), 400))
+    fuzz(store, ["panel.json"], lambda: _tried(store), 1, 400)
 
 
 def test_bytes_flipped_anywhere_give_a_line_or_a_panel(store):

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 from small_networks import (
-    EVERYTHING,
     EXPERTS,
     PLAIN,
     make_inputs,
     make_network,
-    rows_of,
     with_targets,
 )
 
@@ -345,16 +343,6 @@ def test_any_history_gives_finite_rising_quantiles_and_leaves_other_rows_alone(c
     assert found.isfinite().all() and (found.diff(dim=-1) >= 0).all()
     kept = [0, 2]
     torch.testing.assert_close(found[kept], network(inputs)[kept], rtol=1e-5, atol=1e-5)
-
-
-def test_order_and_number_of_windows_change_nothing():
-    network, inputs = make_network(EVERYTHING, **MANY), make_inputs(EVERYTHING, batch=6)
-    whole = network(inputs)
-    order = [3, 1, 5, 0, 2, 4]
-    torch.testing.assert_close(network(rows_of(inputs, order)), whole[order], rtol=1e-5, atol=1e-5)
-    for row in range(6):
-        alone = network(rows_of(inputs, [row]))
-        torch.testing.assert_close(alone, whole[[row]], rtol=1e-5, atol=1e-5)
 
 
 def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make_panel, make_config):

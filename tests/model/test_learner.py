@@ -63,15 +63,6 @@ def test_the_average_follows_the_weights_closely_at_first_and_slowly_later(
     assert any(not torch.equal(watch.network[-1][k], average[k]) for k in average)
 
 
-def test_a_loss_that_is_not_finite_stops_and_names_the_series(make_panel, make_config):
-    panel = make_panel(3, 40)
-    panel.values[panel.indptr[1] + 20] = 3e38
-    config = make_config(4, fit={"batch_size": 64, "validation": None})
-    expected = r"the loss is not finite at step 1: 1 of 3 series in the batch, s1; .*forecaster check"
-    with pytest.raises(FitError, match=expected):
-        fitted(panel, config)
-
-
 def validation_loss(artifact, panel, split, batch_size):
     """The mean loss per observed cell of all validation windows, one window at a time."""
     member = artifact.ensemble.members[0]
@@ -88,9 +79,9 @@ def validation_loss(artifact, panel, split, batch_size):
     return total / count
 
 
-def test_early_stopping_returns_the_best_weights(make_panel, make_config, monkeypatch):
-    """A rate far too high makes the curve rise again; the weights kept give its lowest point."""
-    monkeypatch.setattr(FitPlan, "ema_decay", 0.0)
+def test_9_early_stopping_returns_the_best_weights(make_panel, make_config, monkeypatch):
+    """A rate far too high makes the curve rise again; the averaged weights kept give its lowest point."""
+    monkeypatch.setattr(FitPlan, "ema_decay", 0.3)
     monkeypatch.setattr(FitPlan, "validate_every", 2)
     panel = make_panel(2, 60, missing=0.1)
     fit = {"steps": 40, "learning_rate": 0.3, "patience": 4}

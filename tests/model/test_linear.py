@@ -75,15 +75,6 @@ def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     assert torch.equal(others[:, 2 * 3 * EVERYTHING.cycles :], wanted)
 
 
-@every_shape
-def test_constant_and_empty_contexts_give_finite_rising_quantiles(shape):
-    network, inputs = make(shape), make_inputs(shape)
-    history = inputs.history.clone()
-    history[0], history[1] = torch.nan, 7.0
-    forecast = network(with_targets(inputs, history))
-    assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
-
-
 def test_the_place_of_a_cutoff_survives_the_rounding_of_its_phase():
     network, inputs = make(PLAIN, linear_phases=24), make_inputs(PLAIN, batch=24)
     phase = torch.from_numpy((np.arange(24) / 24).astype(np.float32))

@@ -19,7 +19,6 @@ from small_networks import (
 )
 
 from forecaster.forecast.artifact import shape_of
-from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.windows.store import training_store
 
@@ -125,11 +124,3 @@ def test_an_untrained_network_forecasts_the_contexts_own_mean_and_spread():
     loc = level + loc
     torch.testing.assert_close(forecast[:, 0, :, 4], loc)
     torch.testing.assert_close(forecast[:, -1, :, 8], loc + 1.2815516 * scale)
-
-
-def test_an_ensemble_is_the_weighted_mean_of_its_members():
-    inputs = make_inputs(PLAIN)
-    first, second = make_network(PLAIN), make_network(PLAIN, encoder_layers=2)
-    expected = 0.25 * first(inputs) + 0.75 * second(inputs)
-    torch.testing.assert_close(Ensemble([first, second], [0.25, 0.75])(inputs), expected)
-    assert torch.equal(Ensemble([first], [1.0])(inputs), first(inputs))

@@ -18,8 +18,6 @@ from small_networks import (
     with_targets,
 )
 
-from forecaster.model.channels import CovariateChannels
-
 TOGETHER = {"channel_attention": True}
 VARIANTS = {
     "default": {"patch": 4},
@@ -148,17 +146,6 @@ def test_a_channel_that_was_never_observed_changes_nothing_for_the_others():
     masked = network(replace(inputs, observed=observed))
     left = network(one_channel(inputs, 0))
     torch.testing.assert_close(masked[:, :, :1], left, rtol=1e-5, atol=1e-5)
-
-
-def test_covariates_enter_as_channels_or_in_the_patches_never_both():
-    apart = make(EVERYTHING, TOGETHER, patch=4).embedding
-    mixed = make(EVERYTHING, {}, patch=4).embedding
-    assert apart.context_patch.in_features == 4 * 2 < mixed.context_patch.in_features
-    assert apart.horizon_patch is None and mixed.horizon_patch is not None
-    # Two known and one past number, two known and one past category.
-    assert (len(apart.context_covariates), len(apart.horizon_covariates)) == (6, 4)
-    assert (len(mixed.context_covariates), len(mixed.horizon_covariates)) == (0, 0)
-    assert sum(isinstance(module, CovariateChannels) for module in apart.modules()) == 2
 
 
 @pytest.mark.parametrize("name", ["past", "past_category", "known", "known_category"])

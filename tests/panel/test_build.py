@@ -1,33 +1,11 @@
 """From tables to panels: the same rows give the same panel, faults are named."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 from panel_tables import TWO, days, refused, same, table
 
-import forecaster
 from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
-
-
-def test_a_clean_file_passes_through_few_files_of_the_package(tmp_path):
-    package, seen = str(Path(forecaster.__file__).parent), set()
-    TWO.write_csv(tmp_path / "table.csv")
-    data = DataConfig()
-
-    def note(frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(package):
-            seen.add(frame.f_code.co_filename.removeprefix(package))
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        open_panel(tmp_path / "table.csv", data)
-    finally:
-        sys.setprofile(before)
-    assert "/panel/csv.py" in seen and len(seen) <= 14, sorted(seen)
 
 
 def test_whole_numbers_up_to_two_to_the_53_keep_their_value(tmp_path):

@@ -1,6 +1,7 @@
 """A table converted in parts is the panel of the whole table, or the flag that is missing is named."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -24,17 +25,18 @@ AS_IS = DataConfig()
 BAD = Path(__file__).parent.parent / "bad_inputs"
 
 
+def in_parts(patch, cells, sample=10**6):
+    """Sets the cells of a part, and of the sample; tables of any size are then converted in parts."""
+    patch.setattr(convert, "WHOLE", 0)
+    patch.setattr(convert, "PART", cells)
+    own = convert.sample_of
+    patch.setattr(convert, "sample_of", lambda scan, _: own(scan, sample))
+
+
 @pytest.fixture
 def parts(monkeypatch):
-    """Sets the cells of a part, and of the sample; tables of any size are then converted in parts."""
-
-    def set_to(cells, sample=10**6):
-        monkeypatch.setattr(convert, "WHOLE", 0)
-        monkeypatch.setattr(convert, "PART", cells)
-        own = convert.sample_of
-        monkeypatch.setattr(convert, "sample_of", lambda scan, _: own(scan, sample))
-
-    return set_to
+    """Sets both for one test."""
+    return partial(in_parts, monkeypatch)
 
 
 def converted(source, folder, data=AS_IS, **others):
@@ -54,10 +56,7 @@ def test_random_tables_in_parts_are_the_panel_of_the_whole(tmp_path_factory, dra
     file = folder / f"table.{kind}"
     {"parquet": frame.write_parquet, "arrow": frame.write_ipc}[kind](file)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convert, "WHOLE", 0)
-        patch.setattr(convert, "PART", cells)
-        own = convert.sample_of
-        patch.setattr(convert, "sample_of", lambda scan, _: own(scan, 10**6))
+        in_parts(patch, cells)
         try:
             panel = open_panel(file, data)
         except DataError as error:

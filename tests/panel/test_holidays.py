@@ -119,13 +119,7 @@ def test_what_cannot_have_holidays_is_refused_in_one_line():
         daily(),
         DataConfig(holidays="Germany"),
     )
-    refused(
-        "--holidays DX: expected the code .*those that begin alike are DE, DJ, DK",
-        daily(),
-        DataConfig(holidays="DX"),
-    )
     refused("DE has no part QQ.*DE-BW, DE-BY", daily(), DataConfig(holidays="DE-QQ"))
-    refused("makes a column 'holiday', but the table has one", daily(holiday=np.zeros(20)), DE)
     steps = pl.DataFrame({"step": range(5), "y": np.arange(5.0)})
     refused("rows are numbered, they have no dates", steps, DE)
 

@@ -147,12 +147,6 @@ FRAME = "^the pandas frame: "
     ("change", "data", "message"),
     [
         (
-            lambda table: table[table["shop"] == 1],
-            {},
-            "layout wide expects 2 to 50 series, found 1, named by shop; drop --layout to forecast each "
-            "series by itself",
-        ),
-        (
             lambda table: pd.concat([table.assign(shop=table["shop"] + 20 * n) for n in range(17)]),
             {},
             "layout wide expects 2 to 50 series, found 51, named by shop; drop --layout to forecast each "
@@ -189,7 +183,7 @@ FRAME = "^the pandas frame: "
             "them as text",
         ),
     ],
-    ids=["one series", "many series", "two targets", "no times", "labels", "a name twice", "booleans"],
+    ids=["many series", "two targets", "no times", "labels", "a name twice", "booleans"],
 )
 def test_what_cannot_be_pivoted_is_refused(change, data, message):
     refused(FRAME + message + "$", change(long_table()), WIDE.model_copy(update=data))

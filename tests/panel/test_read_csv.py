@@ -209,11 +209,6 @@ def test_fields_between_quotes_are_counted_whatever_they_hold(rows):
     assert counts.tolist() == [len(row) for row in rows]
 
 
-def test_bytes_that_are_not_utf8_are_refused_with_the_command_that_converts(written):
-    written.refused("k,price\n1,€\n".encode("cp1252"), "0x80 in row 1", "iconv -f cp1252")
-    written.refused(b"a,b\n1,\x00\n", "cannot be read (found zero bytes")
-
-
 def test_a_first_row_of_values_is_no_header(written):
     for text in ("2024-01-01,5\n2024-01-02,6\n", "a,2024-01-01,5\nb,2024-01-02,6\n", "1,2\n3,4\n"):
         written.refused(text, "expected a header, found values in the first row", "add a first line")

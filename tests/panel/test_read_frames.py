@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from forecaster.errors import DataError
-from forecaster.panel.frames import read_table, to_kind
+from forecaster.panel.frames import read_table
 
 DAYS = pd.date_range("2024-01-01", periods=3)
 TIMES = pl.Datetime("us")
@@ -111,12 +111,3 @@ def test_frames_with_the_arrow_interface_are_read():
         assert read_table(source).frame.equals(frame)
     coded = pa.table({"a": pa.array(["x", "y"]).dictionary_encode(), "n": pa.nulls(2)})
     assert schema(coded) == {"a": pl.Categorical, "n": pl.Null}
-
-
-@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
-def test_a_frame_comes_back_in_its_own_kind(kind):
-    frame = pl.DataFrame({"a": ["x"], "b": [1.0]})
-    own = {"pandas": frame.to_pandas(), "polars": frame, "pyarrow": frame.to_arrow()}[kind]
-    table = read_table(own)
-    assert table.kind == kind and table.frame.equals(frame)
-    assert isinstance(to_kind(table.frame, kind), type(own))

@@ -11,13 +11,6 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.timestamps import guess_formats, parse_times, write_times
 
 
-def test_offsets_become_utc():
-    for text in ("2024-01-01T01:00:00+01:00", "2024-01-01T00:00:00Z"):
-        times, found = parse_times(pl.Series([text]), "a.csv")
-        assert times.dtype == pl.Datetime("us", "UTC") and times.to_physical()[0] == 1704067200000000
-        assert write_times(times, found).to_list() == [text]
-
-
 def test_words_and_numbers_are_no_dates():
     for text in ("clear", "id_1000", "12.5", "2024", "1.2.3"):
         assert guess_formats(pl.Series([text])) == []

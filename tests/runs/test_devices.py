@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import psutil
 import pytest
 import torch
 from pytorch_lightning.trainer.connectors import accelerator_connector
+from runs.processes import free_port
 from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
@@ -28,15 +28,8 @@ model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0}
 fit: {steps: 12, batch_size: 32, learning_rate: 0.001}
 tracking: {enabled: false}
 """
-FIT = [
-    DATA / "demo.csv",
-    "--future",
-    DATA / "demo_future.csv",
-    "--horizon",
-    "7",
-    "--config",
-    "tiny.yaml",
-]
+FIT = [DATA / "demo.csv", "--future", DATA / "demo_future.csv"]
+FIT += ["--horizon", "7", "--config", "tiny.yaml"]
 TORCHRUN = dict(RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", MASTER_ADDR="h", MASTER_PORT="1")
 
 
@@ -175,12 +168,6 @@ def test_a_loss_that_is_not_finite_on_one_device_ends_both_and_names_the_series(
         fitted(panel, make_config(4, fit={"steps": 2}), 2)
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
-
-
 @pytest.fixture
 def started(tmp_path, monkeypatch):
     """Starts commands in a folder with a config, with the variables given; ends what is left."""
@@ -221,7 +208,7 @@ def test_fit_with_two_devices_and_under_torchrun_writes_what_fit_with_one_does(s
         assert (code, err) == (0, ""), err
         assert f"saved model{devices}" in out
     same_weights("model1", "model2", 1e-5)
-    port = free_port()
+    port = str(free_port())
     nodes = []
     for node in range(2):
         torchrun = ["--nnodes", 2, "--node-rank", node, "--nproc-per-node", 1]
@@ -233,12 +220,8 @@ def test_fit_with_two_devices_and_under_torchrun_writes_what_fit_with_one_does(s
     assert sorted("saved model3" in out for _, out, _ in answers) == [False, True]
     assert sorted(len(out) for _, out, _ in answers)[0] == 0  # the others say nothing
     same_weights("model2", "model3", 0)
-    assert sorted(path.name for path in Path.cwd().iterdir()) == [
-        "model1",
-        "model2",
-        "model3",
-        "tiny.yaml",
-    ]
+    made = {path.name for path in Path.cwd().iterdir()}
+    assert made == {"model1", "model2", "model3", "tiny.yaml"}
 
 
 SCRIPT = """
@@ -261,7 +244,7 @@ def torchrun(started, port, *words):
 def test_ranks_of_torchrun_run_a_script_and_rank_zero_writes(started):
     Path("script.py").write_text(SCRIPT)
     words = sys.executable, "script.py", DATA / "demo.csv", DATA / "demo_future.csv"
-    answers = [left(rank) for rank in torchrun(started, free_port(), *words)]
+    answers = [left(rank) for rank in torchrun(started, str(free_port()), *words)]
     assert [code for code, *_ in answers] == [0, 0], answers
     assert "saved model" in answers[0][1] and answers[1][1:] == ("", "")
     same_weights("of_0", "of_1", 0)
@@ -292,7 +275,7 @@ def test_a_process_that_is_killed_ends_the_others_within_a_minute_with_one_line(
     line = "error: process 2 of 2 was killed by signal 9; the training has ended\n"
     assert (code, err) == (2, line)
     tasks = torchrun(
-        started, free_port(), BIN / "forecaster", "fit", *FIT, *long, "--devices", 2, "--restart"
+        started, str(free_port()), BIN / "forecaster", "fit", *FIT, *long, "--devices", 2, "--restart"
     )
     trains(tasks[0])
     tasks[1].send_signal(signal.SIGKILL)

@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from forecaster.errors import ConfigError
-from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import CUTOFFS
 from forecaster.model.linear import ALL
-from forecaster.model.network import Network
 from forecaster.runs import ridge
 from forecaster.runs.fit import resolve
 from forecaster.runs.linear_settings import choose_linear
@@ -176,18 +174,6 @@ def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_linear):
     assert config.model.linear_units == panel.calendar.season_length == 24
 
 
-def test_with_a_full_mask_all_leads_read_all_known_values(make_panel, make_linear):
-    panel = make_panel(2, 60, known=1)
-    artifact, split = linear_of(panel, make_linear(decoder_mask="full"))
-    network = artifact.ensemble.members[0]
-    rows = list(windows_of(panel, split, network, 4))
-    for lead in range(4):
-        wanted = slow_ridge(rows, network, 8, lead, ALPHA, 4)
-        np.testing.assert_allclose(
-            network.experts.linear.maps[0][ALL, 0, :, lead].numpy(), wanted, rtol=1e-4, atol=1e-5
-        )
-
-
 def test_blocks_of_any_size_give_the_same_maps(make_panel, make_linear, monkeypatch):
     panel = make_panel(2, 40, targets=2, known=1, missing=0.3)
     config = make_linear(lookbacks=[4, 8])
@@ -236,18 +222,6 @@ def test_noise_after_the_last_training_row_changes_no_map(make_panel, make_linea
     clean = fit_experts(panel, config, split)
     for name, numbers in clean.ensemble.state_dict().items():
         assert torch.equal(noisy.ensemble.state_dict()[name], numbers), name
-
-
-def test_the_forecast_of_a_line_that_repeats_is_found(make_panel, make_linear):
-    panel = make_panel(1, 300)
-    wave = 10 * np.sin(2 * np.pi * np.arange(300) / 8) + np.repeat(np.arange(3), 100)
-    panel = replace(panel, values=wave[:, None])
-    artifact, _ = linear_of(panel, make_linear(ridge_alpha=1e-6))
-    at = np.array([250, 280])
-    said = Predictor(artifact).quantiles(panel, np.zeros(2, np.int64), at)
-    truth = panel.values[at[:, None] + np.arange(1, 5), 0]
-    np.testing.assert_allclose(said[:, :, 0, 4], truth, atol=0.3)
-    assert (np.diff(said, axis=-1) >= 0).all()
 
 
 def test_constant_short_and_empty_series_give_finite_maps(make_panel, make_linear):
@@ -326,10 +300,3 @@ def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, m
 def test_a_list_of_alphas_has_one_for_each_horizon_patch(make_panel, make_linear):
     with pytest.raises(ConfigError, match="3 values of ridge_alpha for 2 horizon patches"):
         resolve(make_panel(1, 60), make_linear(ridge_alpha=[0.1, 0.2, 0.3]))
-
-
-def test_a_linear_forecast_alone_has_the_smallest_network(make_panel, make_linear):
-    artifact, _ = linear_of(make_panel(2, 60), make_linear(width=64))
-    network = artifact.ensemble.members[0]
-    assert isinstance(network, Network) and network.config.width == 4
-    assert network.network_weights() == (0, 0)

@@ -4,25 +4,20 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
-import sys
 import threading
 import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from forecast import tiny
 from mlflow.tracking import MlflowClient
 
 import forecaster as fc
-from forecaster.cli import main
 from forecaster.config import TrackingConfig
 from forecaster.evaluation.report import render_report
-from forecaster.model.learner import Learner
 from forecaster.runs import tracking
 from forecaster.runs.console import Screen
 from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
@@ -46,13 +41,6 @@ def _runs(folder):
 def _fit(out=None, **tracked):
     config = TRACKED | {"tracking": TRACKED["tracking"] | tracked}
     return fc.fit(tiny.shop(), horizon=7, known="price", config=config, out=out)
-
-
-def _shell(monkeypatch, *words):
-    monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, words)])
-    with pytest.raises(SystemExit) as left:
-        main()
-    return left.value.code
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +196,9 @@ def _port(answer=None):
             connection.close()
 
 
-def test_a_run_is_logged_locally_while_its_store_is_away_and_copied_later(place, monkeypatch, capsys):
+def test_a_run_is_logged_locally_while_its_store_is_away_and_copied_later(
+    place, monkeypatch, capsys, shell
+):
     with _port() as address:
         pass  # closed again: nobody listens there now
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
@@ -228,15 +218,15 @@ def test_a_run_is_logged_locally_while_its_store_is_away_and_copied_later(place,
         tuple(p) for p in model.metrics["curves"]["train_loss"]
     ]
     # Still away: nothing is copied, with the reason.
-    assert _shell(monkeypatch, "runs", "sync") == 2
-    assert "Connection refused; 1 run not copied" in capsys.readouterr().err
+    answer = shell("runs", "sync")
+    assert answer.code == 2 and "Connection refused; 1 run not copied" in answer.err
     # Back again, here as another store.
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (place / "other").mkdir()
     shutil.copy(place / "mlflow.db", place / "other" / "mlflow.db")
     other = f"sqlite:///{place}/other/mlflow.db"
-    assert _shell(monkeypatch, "runs", "sync", "--uri", other) == 0
-    assert f"copied 1 run to {other}" in capsys.readouterr().out
+    answer = shell("runs", "sync", "--uri", other)
+    assert answer.code == 0 and f"copied 1 run to {other}" in answer.out
 
 
 def test_a_store_that_never_answers_is_given_up_after_three_seconds(place, monkeypatch):
@@ -312,29 +302,6 @@ def test_a_run_continues_where_it_was_interrupted_and_keeps_its_points(place):
         (1, 1_700_000_000_000),
         (2, 1_700_000_009_999),
     ]
-
-
-def test_a_fit_that_fails_ends_its_run_as_failed(place):
-    huge = tiny.plain().with_columns(
-        sales=pl.when(pl.col("date") == tiny.day(50)).then(3e38).otherwise("sales")
-    )
-    with pytest.raises(fc.FitError, match="the loss is not finite"):
-        fc.fit(huge, horizon=7, config=TRACKED, quiet=True)
-    (run,) = _runs(place)[1]
-    assert run.info.status == "FAILED"
-
-
-def test_ctrl_c_ends_the_run_as_killed_with_code_130_and_is_heard_again(place, monkeypatch):
-    tiny.plain().write_csv("plain.csv")
-    tiny.write_tiny(place / "tracked.yaml", **TRACKED)
-    handler = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(Learner, "on_train_batch_end", lambda *_: signal.raise_signal(signal.SIGINT))
-    words = ["fit", "plain.csv", "--horizon", 7, "--config", "tracked.yaml", "--out", "model"]
-    assert _shell(monkeypatch, *words) == 130
-    assert signal.getsignal(signal.SIGINT) is handler
-    (run,) = _runs(place)[1]
-    assert run.info.status == "KILLED"
-    assert not (place / "model").exists()
 
 
 def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):

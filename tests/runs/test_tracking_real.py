@@ -3,12 +3,11 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import psutil
@@ -16,6 +15,7 @@ import pytest
 from forecast import tiny
 from matplotlib.figure import Figure
 from mlflow.tracking import MlflowClient
+from runs.processes import end, free_port
 
 import forecaster as fc
 from forecaster.config import TrackingConfig
@@ -32,20 +32,6 @@ CONFIG = tiny.TINY | {
     "tracking": {"enabled": True},
     "fit": {"steps": 20, "batch_size": 16, "patience": None},
 }
-
-
-def _free_port():
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        return free.getsockname()[1]
-
-
-def _end(process):
-    """Ends a process in a session of its own, and all that it started, and nothing else."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=30)
 
 
 @contextmanager
@@ -73,7 +59,7 @@ def _server(folder, port):
                 time.sleep(0.5)
         yield server
     finally:
-        _end(server)
+        end(server)
 
 
 @contextmanager
@@ -103,7 +89,7 @@ def _ui(*words):
         for child in children:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
-        _end(process)
+        end(process)
         process.stdout.close()
         process.stderr.close()
 
@@ -127,7 +113,7 @@ def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
     place, monkeypatch, empty_store, capsys
 ):
     shutil.copy(empty_store, place / "server.db")
-    port = _free_port()
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     with _server(place, port) as server:
@@ -140,7 +126,7 @@ def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
             def die(self, *args):
                 step(self, *args)
                 if server.poll() is None and self.global_step == 12:
-                    _end(server)
+                    end(server)
 
             monkeypatch.setattr(Learner, "on_train_batch_end", die)
             cut = fc.fit(tiny.shop(), horizon=7, known="price", config=CONFIG, out=place / "cut")
@@ -174,7 +160,7 @@ def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
 
 
 def test_the_server_ends_with_its_command_and_leaves_no_child(place):
-    with _ui("--port", _free_port()) as (process, address, children):
+    with _ui("--port", free_port()) as (process, address, children):
         with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
             assert answer.status == 200
         _assert_ends(process, children, signal.SIGTERM)

@@ -3,31 +3,18 @@
 import json
 import os
 import re
-import sys
 
 import pytest
 from forecast import tiny
 
-from forecaster.cli import main
 from forecaster.config import TrackingConfig
 from forecaster.runs.tracking import open_run
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
-pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
-
-
-@pytest.fixture
-def shell(place, monkeypatch, capsys):
-    """Runs the command line in a folder with an empty store: words in, (code, out, err) out."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code, said.out, said.err
-
-    return run
+pytestmark = [
+    pytest.mark.usefixtures("place"),
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
 
 
 def _fit(name, experiment="forecaster"):

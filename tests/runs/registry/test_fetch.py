@@ -146,22 +146,8 @@ def test_code_of_a_registered_version_never_runs(package, register, tmp_path):
             lambda text: text.replace("member-00.safetensors", "../../../../secret"),
             "/contract.json: damaged (members.0.file: String should match pattern",
         ),
-        (
-            "contract.json",
-            lambda text: text.replace("member-00.safetensors", "/etc/passwd"),
-            "/contract.json: damaged (members.0.file: String should match pattern",
-        ),
-        ("contract.json", lambda text: "[]", "/contract.json: damaged"),
-        ("contract.json", lambda text: "no JSON", "/contract.json: damaged"),
-        ("contract.json", lambda text: None, ": not a saved model: contract.json is missing"),
         ("plan.json", lambda text: None, ": not a saved model: plan.json is missing"),
-        ("plan.json", lambda text: "{", "/plan.json: damaged, not JSON"),
         ("member-00.safetensors", lambda text: None, "/member-00.safetensors: cannot be read"),
-        (
-            "member-00.safetensors",
-            lambda text: "short",
-            "/member-00.safetensors: does not fit its contract",
-        ),
     ],
 )
 def test_a_hostile_or_damaged_version_is_refused_by_its_address(

@@ -3,21 +3,19 @@
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from forecast import tiny
+from runs.processes import end, free_port
 
 from forecaster.config import TrackingConfig
 
@@ -52,19 +50,13 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, empty_store):
     """The address of a server of the shop's champion, in a folder far from the repository."""
     folder = tmp_path_factory.mktemp("served")
     shutil.copy(empty_store, folder / "mlflow.db")
     tiny.model().export("shop", tracking=TrackingConfig(uri=f"sqlite:///{folder}/mlflow.db"))
-    port, log = _free_port(), folder / "server.log"
+    port, log = free_port(), folder / "server.log"
     words = ["-m", "mlflow", "models", "serve", "-m", "models:/shop@champion"]
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -80,17 +72,7 @@ def server(tmp_path_factory, empty_store):
         _wait_for(address, process, log)
         yield address
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen) -> None:
-    """Ends a process and those it started."""
-    for final in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, final)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-            return
+        end(process)
 
 
 def _wait_for(address: str, process: subprocess.Popen, log: Path) -> None:

@@ -32,13 +32,6 @@ def _run(plan):
     return trials_of(plan)
 
 
-def test_the_same_plan_opens_the_same_study(tmp_path):
-    plan = make_plan(tmp_path)
-    _run(plan)
-    other = replace(plan, trials=9, sampler="random", pruner="asha", seed=3, workers=4)
-    assert len(trials_of(other)) == 6
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

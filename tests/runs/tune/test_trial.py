@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from forecaster.config import Config
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Panel
 from forecaster.runs import fit as fit_module
@@ -144,16 +144,6 @@ def test_settings_that_contradict_the_table_are_pruned_with_their_reason(make_pa
     result = evaluator(TrialRequest(1, {}, config), _never)
     assert result.state == "PRUNED"
     assert "model.patch 64 is longer than model.context_length 12" in result.attributes["refused"]
-
-
-def test_settings_that_contradict_each_other_are_refused(make_config):
-    with pytest.raises(ConfigError, match="width 8 is not a multiple of heads 3"):
-        apply(make_config(HORIZON), {"model.width": 8, "model.heads": 3})
-
-
-def test_the_preset_is_enqueued_as_far_as_the_space_holds_it(make_config):
-    config = make_config(HORIZON, fit={"learning_rate": 0.5})
-    assert Space(SPACE).preset(config) == {"model.width": 8}
 
 
 def test_several_metrics_are_values_of_their_own(make_panel: Make, make_config):
