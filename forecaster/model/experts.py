@@ -113,13 +113,10 @@ class Pool(NamedTuple):
         logits = logits.clamp(min=-_MOST_LOGIT)
         return logits.masked_fill(~self.formed[:, None], -torch.inf).softmax(dim=-1)
 
-    def mean(self) -> Float[Tensor, "R H"]:
-        """Returns the weighted mean of the experts."""
-        return (self.weights * self.forecasts).sum(dim=-1)
-
-    def mean_error(self) -> Float[Tensor, " R"]:
-        """Returns the weighted mean of their errors."""
-        return (self.weights.mean(dim=1) * self.error).sum(dim=-1)
+    def mean(self) -> tuple[Float[Tensor, "R H"], Float[Tensor, " R"]]:
+        """Returns the weighted mean of the experts, and that of their errors."""
+        weights = self.weights
+        return (weights * self.forecasts).sum(dim=-1), (weights.mean(dim=1) * self.error).sum(dim=-1)
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, "R H"]:
         """Returns the unit of the quantiles of a forecast with such an error."""
@@ -294,7 +291,7 @@ class Experts(nn.Module):
 
     def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
         """Returns the quantiles of the weighted mean, or of the only expert, scaled units."""
-        center, error, number = pool.mean(), pool.mean_error(), 0
+        (center, error), number = pool.mean(), 0
         if self.only is not None:
             own = self.names.index(self.only)
             center, error, number = pool.forecasts[..., own], pool.error[:, own], 1 + own

@@ -58,8 +58,9 @@ class _Rows(NamedTuple):
     def residuals(self) -> Tensor:
         """[R, H, 1 + E] of the weighted experts and of each alone, in units of their bands."""
         pool = self.pool
-        every = torch.cat([pool.mean()[..., None], pool.forecasts], dim=-1)
-        units = [pool.unit(error) for error in (pool.mean_error(), *pool.error.T)]
+        mean, error = pool.mean()
+        every = torch.cat([mean[..., None], pool.forecasts], dim=-1)
+        units = [pool.unit(one) for one in (error, *pool.error.T)]
         return (self.target - every) / torch.stack(units, dim=-1)
 
 
@@ -162,7 +163,7 @@ def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     before, change = torch.tensor(SHARPNESS).double(), torch.zeros(2).double().requires_grad_()
 
     def loss() -> Tensor:
-        mean = some.weighed(worse, before * change.exp()).pool.mean()
+        mean, _ = some.weighed(worse, before * change.exp()).pool.mean()
         error = torch.where(target.isnan(), 0.0, (mean - target.nan_to_num()) / unit)
         return F.huber_loss(error, torch.zeros_like(error), reduction="sum")
 
