@@ -43,10 +43,8 @@ def demo() -> str:
     of = dict(rows.group_by("model").agg(wql).iter_rows())
     inside = pl.col("actual").is_between("q0.1", "q0.9").mean()
     coverage = rows.filter(pl.col("model") == "forecaster").select(inside).item()
-    names = ("forecaster", "ridge", "ETS")
-    losses = [of[name] / of["seasonal naive"] for name in names] + [nan] * (
-        len(BESIDE) + 1 - len(names)
-    )
+    names = ("forecaster", "ridge", "ETS", *BESIDE[2:])
+    losses = [of.get(name, nan) / of["seasonal naive"] for name in names]
     return line("demo: 12 shops, daily (`make demo`)", losses, coverage)
 
 
