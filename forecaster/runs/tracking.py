@@ -17,19 +17,18 @@ import os
 import re
 import shutil
 import socket
-import sqlite3
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError
@@ -556,24 +555,6 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 # The runs of a store as rows of a table.
 
-_RUNS = """
-select run_uuid, runs.name, experiments.name, start_time, status,
-  (select datasets.name from inputs join datasets on dataset_uuid = source_id
-   where destination_id = run_uuid limit 1),
-  (select json_group_object(key, value) from tags where tags.run_uuid = runs.run_uuid),
-  (select json_group_object(key, value) from latest_metrics
-   where latest_metrics.run_uuid = runs.run_uuid and not is_nan)
-from runs join experiments using (experiment_id)
-where runs.lifecycle_stage = 'active' and experiments.lifecycle_stage = 'active'
-  and (:experiment is null or experiments.name = :experiment)
-  and (:trials or run_uuid in (select run_uuid from tags where key = 'kind' and value <> 'trial'))
-order by start_time desc, run_uuid limit :limit
-"""
-_PENDING = """
-select count(*) from tags join runs using (run_uuid) where lifecycle_stage = 'active' and key = :to
-  and run_uuid not in (select run_uuid from tags where key = :copied)
-"""
-
 
 @dataclass(frozen=True)
 class RunRow:
@@ -606,51 +587,15 @@ def list_runs(
     Raises:
         ConfigError: the store does not answer, or has no such experiment.
     """
-    uri = tracking_uri(config)
-    check_store(uri)
-    known = _read(uri, "select name from experiments where lifecycle_stage = 'active'")
-    if known is not None:
-        _check_experiment(experiment, [name for (name,) in known])
-        values = {"experiment": experiment, "trials": trials, "limit": limit}
-        return [
-            _row(row, json.loads(tags), json.loads(metrics))
-            for *row, tags, metrics in _read(uri, _RUNS, **values) or ()
-        ]
+    check_store(tracking_uri(config))
     with opened_store(config) as client:
         names = {found.experiment_id: found.name for found in client.search_experiments()}
         _check_experiment(experiment, names.values())
-        wanted = [key for key, name in names.items() if experiment in (None, name)]
-        chosen = "" if trials else "tags.kind != 'trial'"
+        experiments = [key for key, name in names.items() if experiment in (None, name)]
+        kinds = "" if trials else "tags.kind != 'trial'"
         order = ["attributes.start_time DESC"]
-        found = client.search_runs(wanted, chosen, max_results=min(limit, 50_000), order_by=order)
-        rows = []
-        for run in found:
-            info, used = run.info, run.inputs.dataset_inputs if run.inputs else []
-            data = used[0].dataset.name if used else None
-            own = (info.run_id, info.run_name, names[info.experiment_id], info.start_time, info.status)
-            rows.append(_row((*own, data), run.data.tags, run.data.metrics))
-        return rows
-
-
-def count_pending() -> int:
-    """Returns how many runs of the local store wait for another one."""
-    found = _read(local_store(), _PENDING, to=_SYNC_TO, copied=_COPIED_TO)
-    return len(pending()) if found is None else int(found[0][0])
-
-
-def _read(uri: str, query: str, **values: object) -> list[Any] | None:
-    """Returns rows of an SQLite store; None = of any other.
-
-    Read as a file, for MLflow takes seconds to import.
-    """
-    file = database(uri)
-    if file is None:
-        return None
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as store:
-            return store.execute(query, values).fetchall()
-    except sqlite3.Error:  # tables of another release of MLflow, or no store: it knows
-        return None
+        runs = client.search_runs(experiments, kinds, max_results=min(limit, 50_000), order_by=order)
+    return [_row(run, names[run.info.experiment_id]) for run in runs]
 
 
 def _check_experiment(wanted: str | None, known: Iterable[str]) -> None:
@@ -659,19 +604,20 @@ def _check_experiment(wanted: str | None, known: Iterable[str]) -> None:
         raise ConfigError(f"--experiment {wanted}: there is none; the store has {listed}")
 
 
-def _row(run: Sequence[Any], tags: Mapping[str, str], metrics: Mapping[str, float]) -> RunRow:
-    run_id, name, experiment, start, status, data = run
+def _row(run: Run, experiment: str) -> RunRow:
+    info, tags, metrics = run.info, run.data.tags, run.data.metrics
+    datasets = run.inputs.dataset_inputs if run.inputs else []
     kind = tags.get("kind", "fit")
     stage = "backtest" if kind == "backtest" else "validation"
     return RunRow(
-        run_id=run_id,
-        name=name,
+        run_id=info.run_id,
+        name=info.run_name,
         experiment=experiment,
-        data=data,
+        data=datasets[0].dataset.name if datasets else None,
         kind=kind,
         trials=int(tags["trials"]) if tags.get("trials", "").isdigit() else None,
         wql=metrics.get(f"{stage}/forecaster/WQL", metrics.get("best/WQL")),
         skill=metrics.get(f"{stage}/forecaster/skill"),
-        when=datetime.fromtimestamp(start / 1000, UTC).isoformat(timespec="seconds"),
-        state="pruned" if tags.get("state") == "pruned" else status.lower(),
+        when=datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(timespec="seconds"),
+        state="pruned" if tags.get("state") == "pruned" else info.status.lower(),
     )
