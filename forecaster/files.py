@@ -6,6 +6,7 @@ leaves there is removed by the next that writes the same name.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import os
@@ -71,10 +72,16 @@ def _partial(path: Path) -> Iterator[Path]:
         _remove_left(path)
         yield partial
     except OSError as error:
-        reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
-        raise OutputError(f"{path}: cannot be written: {reason}") from error
+        raise OutputError(f"{path}: cannot be written: {reason_of(error)}") from error
     finally:
         _remove(partial)
+
+
+def reason_of(error: OSError) -> str:
+    """Returns why a write failed and, where the disk is full, what to do about it."""
+    reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
+    full = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
+    return f"{reason}; make room there, or choose another place" if reason in full else reason
 
 
 @contextmanager
@@ -103,7 +110,7 @@ def only_writer(out: Path, held: Path, work: str) -> Iterator[None]:
                         "wait for it, or choose another --out"
                     )
             except OSError as error:
-                raise OutputError(f"{held.parent}: cannot be written: {error.strerror}") from error
+                raise OutputError(f"{held.parent}: cannot be written: {reason_of(error)}") from error
             with suppress(FileNotFoundError):  # the process that held it has removed it just now
                 if os.path.samestat(held.stat(), os.fstat(file.fileno())):
                     break
