@@ -48,5 +48,7 @@ def export(
     if mlflow is not None:
         published = loaded.export(mlflow, TrackingConfig(uri=uri, experiment=experiment), champion)
         typer.echo(published.sentence)
-        typer.echo(f"forecast with it: {published.predict_command}")
-        typer.echo(f"serve it: {published.serve_command}")
+        predict = f"forecaster predict {published.address} DATA --out FILE"
+        serve = f"mlflow models serve -m {published.address} --env-manager local --port 5001"
+        typer.echo(f"forecast with it: {published.in_store(predict)}")
+        typer.echo(f"serve it: {published.in_store(serve)}")

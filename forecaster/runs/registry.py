@@ -64,18 +64,8 @@ class Published:
         """What `load`, `forecaster predict` and `mlflow models serve` take."""
         return f"{SCHEME}{self.name}{f'@{CHAMPION}' if self.is_champion else f'/{self.version}'}"
 
-    @property
-    def predict_command(self) -> str:
-        """The line of a shell that forecasts with it."""
-        return self._in_store(f"forecaster predict {self.address} DATA --out FILE")
-
-    @property
-    def serve_command(self) -> str:
-        """The line of a shell that serves it over HTTP."""
-        return self._in_store(f"mlflow models serve -m {self.address} --env-manager local --port 5001")
-
-    def _in_store(self, command: str) -> str:
-        # MLflow itself would look into a database of the working directory, and create one there.
+    def in_store(self, command: str) -> str:
+        """Returns a line of a shell whose command finds the store: others look in a database of their folder."""
         return f"MLFLOW_TRACKING_URI={shlex.quote(self.store)} {command}"
 
 

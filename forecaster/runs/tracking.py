@@ -58,10 +58,12 @@ _COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
 _PROCESS = "forecaster.process"
 
 _HEADLINE = re.compile("WQL|skill|coverage_.*|log_loss|accuracy")
-_FIRST = "1. "  # digits sort before the names of all other metrics
-_EXPERIMENT = f"""The first columns of the list are metrics of the model, on validation windows or in the backtest:
-`{_FIRST}WQL` (lower is better), `{_FIRST}coverage_80` (the share of actuals in the 80 % band) and `{_FIRST}skill`
-(against seasonal naive: 0 = as good, 1 = without error). The description of a run is its verdict.
+FIRST = "1. "
+"""Begins the names of metrics that are to be the first columns: digits sort before all others."""
+_EXPERIMENT = f"""The + behind the last column of the list shows metrics. First come those of the model, on
+validation windows or in the backtest: `{FIRST}WQL` (lower is better), `{FIRST}coverage_80` (the share of actuals in
+the 80 % band), `{FIRST}skill` (against seasonal naive: 0 = as good, 1 = without error). The description of a run is
+its verdict.
 
 More columns worth showing (Columns, then search):
 
@@ -435,13 +437,10 @@ def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path, verdict
 
 def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:
     """Returns scores by model as metric points: "validation/forecaster/WQL", and again those to see first."""
-    named = {
-        f"{stage}/{model.replace(' ', '_')}/{name}": value
-        for model, by_name in scores.items()
-        for name, value in by_name.items()
-    }
     mine = scores.get("forecaster", {})
-    named |= {f"{_FIRST}{name}": mine[name] for name in mine if _HEADLINE.fullmatch(name)}
+    named = {f"{FIRST}{name}": mine[name] for name in mine if _HEADLINE.fullmatch(name)}
+    for model, by_name in scores.items():
+        named |= {f"{stage}/{model.replace(' ', '_')}/{name}": by_name[name] for name in by_name}
     now = int(time.time() * 1000)
     return [(name, value, now, 0) for name, value in named.items()]
 

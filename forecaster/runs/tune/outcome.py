@@ -22,7 +22,7 @@ from forecaster.config import Config
 from forecaster.errors import FitError, number_of
 from forecaster.files import write_text
 from forecaster.runs.console import Screen, progress_bar, time_left
-from forecaster.runs.tracking import TrackedRun, without_password
+from forecaster.runs.tracking import FIRST, NOTE, TrackedRun, without_password
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted
 
@@ -281,7 +281,7 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     counts = Counter(trial.state.name for trial in ended)
     tags = {
         f"trials.{STATES[state]}": str(counts[state]) for state in ("COMPLETE", "PRUNED", "FAIL")
-    } | {"trials": str(len(ended)), "metrics": ", ".join(plan.metrics)}
+    } | {"trials": str(len(ended)), "metrics": ", ".join(plan.metrics), NOTE: _standing(outcome)}
     if complete and len(plan.metrics) == 1:
         best = outcome.best
         tags |= {f"best.{name}": str(value) for name, value in best.params.items()}
@@ -290,8 +290,14 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     now = int(max((trial.datetime_complete.timestamp() for trial in ended), default=0) * 1000)
     if complete:
         lowest = map(min, zip(*map(scores_of, complete), strict=True))
-        named = zip(plan.metrics, lowest, strict=True)
-        run.log_metrics([(f"best/{name}", value, now, len(ended)) for name, value in named])
+        named = [*zip(plan.metrics, lowest, strict=True)]
+        run.log_metrics(
+            [
+                (f"{at}{name}", value, now, len(ended))
+                for name, value in named
+                for at in (FIRST, "best/")
+            ]
+        )
         for name, figure in study_figures(study, plan.metrics):
             console.attempt(name, partial(run.log_figure, figure, name), "the trials are complete")
 
