@@ -724,13 +724,16 @@ class Model(Generic[Kind]):
         """
         self.artifact.save(path)
 
-    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
+    def export(
+        self, name: str, tracking: TrackingConfig | None = None, champion: bool = False
+    ) -> Published:
         """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
 
         Args:
             name: Name of the registered model. A version with a lower WQL on its champion's validation
                 windows (log loss, of labels) becomes the champion.
             tracking: MLflow store. None = the one of the fit.
+            champion: Make it the champion in any case. Why its scores would not is printed first.
 
         Raises:
             ConfigError: the store is away, or refuses the name.
@@ -741,7 +744,7 @@ class Model(Generic[Kind]):
         """
         from forecaster.runs.registry import publish
 
-        return publish(self.artifact, name, tracking or self.tracking)
+        return publish(self.artifact, name, tracking or self.tracking, champion)
 
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns a summary of its content.

@@ -6,6 +6,7 @@ leaves there is removed by the next that writes the same name.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import platform
@@ -81,10 +82,16 @@ def _partial(path: Path) -> Iterator[Path]:
         _remove_left(path)
         yield partial
     except OSError as error:
-        reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
-        raise OutputError(f"{path}: cannot be written: {reason}") from error
+        raise OutputError(f"{path}: cannot be written: {reason_of(error)}") from error
     finally:
         _remove(partial)
+
+
+def reason_of(error: OSError) -> str:
+    """Returns why a write failed and, where the disk is full, what to do about it."""
+    reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
+    full = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
+    return f"{reason}; make room there, or choose another place" if reason in full else reason
 
 
 @contextmanager
@@ -114,7 +121,7 @@ def only_writer(out: Path, held: Path, work: str) -> Iterator[None]:
             stack.callback(acquired.release)
             held.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
         except OSError as error:
-            raise OutputError(f"{held.parent}: cannot be written: {error.strerror}") from error
+            raise OutputError(f"{held.parent}: cannot be written: {reason_of(error)}") from error
         # Before the release: whoever comes after it makes a file of its own.
         stack.callback(held.unlink, missing_ok=True)
         yield

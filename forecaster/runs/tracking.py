@@ -45,6 +45,10 @@ Point = tuple[str, float, int, int]
 """Name, value, milliseconds since 1970, step."""
 
 PARENT = "mlflow.parentRunId"
+NOTE = "mlflow.note.content"
+"""Tag whose text MLflow shows as the description of a run."""
+DIGEST = "forecaster.digest"
+"""Tag of a run: of the model that it fitted."""
 _KEY = "forecaster.key"  # finds the run of a study again
 _SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
 _CONTINUES = "forecaster.continues"  # id of the run there that this one continues
@@ -52,9 +56,17 @@ _COPIED_TO = "forecaster.copied_to"  # id of the finished copy
 _COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
 _PROCESS = "forecaster.process"
 
-_NOTE = """Columns worth showing in the list of runs (Columns, then search):
+_HEADLINE = re.compile("WQL|skill|coverage_.*|log_loss|accuracy")
+FIRST = "1. "
+"""Begins the names of metrics that are to be the first columns: digits sort before all others."""
+_EXPERIMENT = f"""The + behind the last column of the list shows metrics. First come those of the model, on
+validation windows or in the backtest: `{FIRST}WQL` (lower is better), `{FIRST}coverage_80` (the share of actuals in
+the 80 % band), `{FIRST}skill` (against seasonal naive: 0 = as good, 1 = without error). The description of a run is
+its verdict.
 
-- metrics `validation/forecaster/WQL` and `validation/seasonal_naive/WQL`: lower is better
+More columns worth showing (Columns, then search):
+
+- metric `validation/seasonal_naive/WQL`
 - tags `kind` (fit, backtest, sweep, trial), `fingerprint` (of the table), `trials` and `best.trial` of a sweep
 - parameters `horizon`, `model.width`, `fit.steps`
 
@@ -125,8 +137,15 @@ def _remove_empty(uri: str) -> None:
         file.unlink()
 
 
+def in_memory(uri: str) -> bool:
+    """Returns whether an SQLite database ends with its process: no file is named."""
+    return re.fullmatch(r"sqlite(\+\w+)?://(/|/?:memory:)?(\?.*)?", uri) is not None
+
+
 def probe(uri: str) -> str | None:
-    """Returns why a tracking server does not answer; None if it does, or if the store is no server."""
+    """Returns why a store is of no use: a server that does not answer, a database in memory; else None."""
+    if in_memory(uri):
+        return "it is in memory and ends with this process; name a file, as sqlite:///mlflow.db"
     if not uri.startswith(("http://", "https://")):
         return None
     # MLflow itself retries for minutes.
@@ -165,7 +184,7 @@ def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
     file = database(uri)
     # MLflow's own default is relative to whatever directory a process happens to run in.
     location = None if file is None else str(file.parent / "mlartifacts")
-    tags = {"mlflow.note.content": _NOTE}
+    tags = {NOTE: _EXPERIMENT}
     return str(client.create_experiment(name, artifact_location=location, tags=tags))
 
 
@@ -399,12 +418,12 @@ def open_run(
     run.close()
 
 
-def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path) -> None:
-    """Logs config, dataset, versions, scores and the saved files of a fitted model."""
+def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path, verdict: str) -> None:
+    """Logs config, dataset, versions, scores, verdict and the saved files of a fitted model."""
     run.log_params(artifact.plan.model_dump(mode="json"))
     run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
     tags = {f"version.{name}": version for name, version in artifact.versions.items()}
-    tags["fingerprint"] = artifact.fingerprint
+    tags |= {"fingerprint": artifact.fingerprint, DIGEST: identity_of(artifact), NOTE: verdict}
     if artifact.parent is not None:
         tags |= {f"parent.{name}": artifact.parent[name] for name in ("fingerprint", "until")}
     if artifact.versions.get("git_commit"):
@@ -416,13 +435,21 @@ def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path) -> None
 
 
 def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:
-    """Returns scores by model as metric points: "validation/forecaster/WQL"."""
+    """Returns scores by model as metric points: "validation/forecaster/WQL", and again those to see first."""
+    mine = scores.get("forecaster", {})
+    named = {f"{FIRST}{name}": mine[name] for name in mine if _HEADLINE.fullmatch(name)}
+    for model, by_name in scores.items():
+        named |= {f"{stage}/{model.replace(' ', '_')}/{name}": by_name[name] for name in by_name}
     now = int(time.time() * 1000)
-    return [
-        (f"{stage}/{model.replace(' ', '_')}/{name}", value, now, 0)
-        for model, by_name in scores.items()
-        for name, value in by_name.items()
-    ]
+    return [(name, value, now, 0) for name, value in named.items()]
+
+
+def identity_of(artifact: Artifact[Any]) -> str:
+    """Returns a digest of a model and its scores, equal before and after it is saved."""
+    from forecaster.forecast.parts import digest_of
+
+    identity = digest_of(artifact) + json.dumps(artifact.metrics)
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 @dataclass

@@ -91,6 +91,15 @@ def test_a_store_without_runs_is_said_to_have_none(shell):
     assert shell("runs", "--json") == (0, "[]\n", "")
 
 
+@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_store_in_memory_holds_no_run(uri, place, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with open_run(TrackingConfig(), "sales") as run:
+        pass
+    assert run.uri == f"sqlite:///{place}/mlflow.db"
+    assert run.lost == "it is in memory and ends with this process; name a file, as sqlite:///mlflow.db"
+
+
 def test_runs_that_are_only_local_are_counted(shell, place):
     with open_run(TrackingConfig(uri="http://127.0.0.1:1"), "x"):
         pass
