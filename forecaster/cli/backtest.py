@@ -37,8 +37,10 @@ def backtest(
         typer.Option("--leaderboard", help="Rank each expert alone too; --plot draws the ranking."),
     ] = False,
     presets: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Further --config files for the leaderboard.")
+        str | None,
+        typer.Option(metavar="A,B", help="Further presets or --config files for the leaderboard."),
     ] = None,
+    preset: options.Preset = None,
     config: options.ConfigFile = None,
     sets: options.Sets = None,
     **given: Any,
@@ -46,7 +48,7 @@ def backtest(
     """Score a model at past cutoffs, beside baselines.
 
     By default its settings are fitted again to the rows before the first cutoff, so that no scored row
-    has been seen. Without a model the settings are the defaults, or those of --config.
+    has been seen. Without a model the settings are the defaults, or those of --preset and --config.
     """
     saved = model.startswith("models:/") or (Path(model) / CONTRACT).exists()
     further = presets.split(",") if presets else [] if leaderboard else None
@@ -54,8 +56,8 @@ def backtest(
         raise ConfigError(f"--leaderboard fits a table anew: leave out the model {model}")
     if saved and data is None:
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
-    if data is not None and (config or sets):
-        raise ConfigError("--config and --set: a model has its own; leave them out, or the model")
+    if data is not None and (preset or config or sets):
+        raise ConfigError("--preset, --config and --set: a model has its own; leave them out, or the model")
     table = model if data is None else data
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     results.check_files(outputs, (table, given["covariates"]), overwrite)
@@ -74,6 +76,7 @@ def backtest(
         Screen().print_summary(result)
     else:
         settings = load_config(config, sets or ())
-        result = api.backtest(table, config=settings, presets=further, command=command, **given)
+        given |= {"preset": preset, "presets": further, "command": command}
+        result = api.backtest(table, config=settings, **given)
         Screen().print_summary(result)
     results.put(result, out, plot, report)
