@@ -87,7 +87,9 @@ def test_a_preset_opens_with_its_command_hardware_minutes_and_score(path):
 def test_the_presets_of_the_package_are_the_files_in_configs():
     """The files are one: a checkout reads configs/, a wheel the copies that the build puts in it."""
     assert {f"configs/{name}.yaml" for name in PRESETS} == {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").glob("*.yaml") if path != DEFAULT
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "configs").glob("*.yaml")
+        if path != DEFAULT
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     copied = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]

@@ -57,7 +57,9 @@ def backtest(
     if saved and data is None:
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
     if data is not None and (preset or config or sets):
-        raise ConfigError("--preset, --config and --set: a model has its own; leave them out, or the model")
+        raise ConfigError(
+            "--preset, --config and --set: a model has its own; leave them out, or the model"
+        )
     table = model if data is None else data
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     results.check_files(outputs, (table, given["covariates"]), overwrite)

@@ -20,7 +20,9 @@ Model = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(metavar="|".join(PRESETS), help="Settings that come with the package, below those of --config."),
+    typer.Option(
+        metavar="|".join(PRESETS), help="Settings that come with the package, below those of --config."
+    ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings.")]
 Sets = Annotated[

@@ -8,8 +8,8 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.writer import NEEDS_MATPLOTLIB
 
 try:
-    from matplotlib.figure import Figure  # noqa: TID253
-    from matplotlib.text import Text  # noqa: TID253
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
 except ModuleNotFoundError:
     raise ConfigError(NEEDS_MATPLOTLIB) from None
 
