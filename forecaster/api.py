@@ -62,8 +62,7 @@ _COMMON = {
     "data": "CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.",
     "horizon": "Steps to forecast. None = as in the config.",
     "config": "YAML file of settings. Or a mapping, or a Config.",
-    "preset": "Settings that come with the package, below those of the config: best, long, smoke or "
-    "vanilla.",
+    "preset": "Settings below those of the config: best, long, smoke or vanilla.",
     "experts": "Closed-form experts of the forecast; one alone trains no network, none = the network alone. "
     "None = all that suit the table.",
     "future": "Table of the covariates known in advance, after the cutoff.",

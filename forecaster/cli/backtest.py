@@ -37,8 +37,7 @@ def backtest(
         typer.Option("--leaderboard", help="Rank each expert alone too; --plot draws the ranking."),
     ] = False,
     presets: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Further presets or --config files for the leaderboard."),
+        str | None, typer.Option(metavar="A,B", help="Presets or --config files for the leaderboard.")
     ] = None,
     preset: options.Preset = None,
     config: options.ConfigFile = None,
@@ -58,13 +57,13 @@ def backtest(
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
     if data is not None and (preset or config or sets):
         raise ConfigError(
-            "--preset, --config and --set: a model has its own; leave them out, or the model"
+            "--preset, --config, --set: a model has its own; leave them out, or the model"
         )
     table = model if data is None else data
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     results.check_files(outputs, (table, given["covariates"]), overwrite)
 
-    from forecaster.config import load_config
+    from forecaster.config import config_from, load_config
     from forecaster.runs.console import Screen
 
     command = shlex.join(["forecaster", *sys.argv[1:]])
@@ -77,8 +76,7 @@ def backtest(
         result = loaded.backtest(table, command=command, **given)
         Screen().print_summary(result)
     else:
-        settings = load_config(config, sets or ())
-        given |= {"preset": preset, "presets": further, "command": command}
-        result = api.backtest(table, config=settings, **given)
+        settings = config_from(load_config(config, sets or ()), None, {}, preset)
+        result = api.backtest(table, config=settings, presets=further, command=command, **given)
         Screen().print_summary(result)
     results.put(result, out, plot, report)

@@ -12,17 +12,13 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from forecaster.api import data_options, descriptions
-from forecaster.config import PRESETS
 
 Model = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="Folder written by forecaster fit, or models:/NAME@champion."),
 ]
 Preset = Annotated[
-    str | None,
-    typer.Option(
-        metavar="|".join(PRESETS), help="Settings that come with the package, below those of --config."
-    ),
+    str | None, typer.Option(help="Settings below those of --config: best, long, smoke or vanilla.")
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings.")]
 Sets = Annotated[
@@ -36,7 +32,6 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs th
 _METAVARS = {
     "budget": "DURATION",
     "cutoff": "own|last|DATE",
-    "preset": "|".join(PRESETS),
     "shard": "K/N",
     "storage": "URL",
     "timeout": "DURATION",

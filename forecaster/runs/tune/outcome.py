@@ -278,9 +278,7 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
         named = zip(plan.metrics, lowest, strict=True)
         run.log_metrics([(f"best/{name}", value, now, len(ended)) for name, value in named])
         if not can_draw():
-            console.print_notice(
-                f"no pictures of the study: {NEEDS_MATPLOTLIB}; the trials are complete"
-            )
+            console.print_notice(f"no pictures of the study: {NEEDS_MATPLOTLIB}")
             return
         for name, figure in study_figures(study, plan.metrics):
             console.attempt(name, partial(run.log_figure, figure, name), "the trials are complete")
