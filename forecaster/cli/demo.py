@@ -28,11 +28,13 @@ def demo(
     console = Screen()
     names = ("demo.csv", "demo_future.csv")
     data, future = (shipped(name, "data", "demo_data") for name in names)
-    options = {"known": ["price", "promo"], "until": _UNTIL}
+    known = ["price", "promo"]
     console.rule(f"fit {data.name}: 28 days ahead, without the last 4 × 28 days", align="left")
     out.mkdir(parents=True, exist_ok=True)
     store = {"tracking": {"uri": f"sqlite:///{out.absolute() / 'mlflow.db'}"}}
-    model = api.fit(data, 28, config=store, **options, out=out / "model", overwrite=True)
+    model = api.fit(
+        data, 28, config=store, known=known, until=_UNTIL, out=out / "model", overwrite=True
+    )
 
     console.rule("predict the next 28 days", align="left")
     forecast = model.predict(data, future=future)
