@@ -20,6 +20,7 @@ from forecaster.config import (
     DataConfig,
     TrackingConfig,
     config_from,
+    load_preset,
     parse_duration,
     required_horizon,
 )
@@ -61,6 +62,7 @@ _COMMON = {
     "data": "CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.",
     "horizon": "Steps to forecast. None = as in the config.",
     "config": "YAML file of settings. Or a mapping, or a Config.",
+    "preset": "Settings below those of the config: best, long, smoke or vanilla.",
     "experts": "Closed-form experts of the forecast; one alone trains no network, none = the network alone. "
     "None = all that suit the table.",
     "future": "Table of the covariates known in advance, after the cutoff.",
@@ -165,6 +167,7 @@ def fit(
     horizon: int | None = None,
     *,
     config: Settings | None = None,
+    preset: str | None = None,
     future: object = None,
     covariates: object = None,
     until: str | date | datetime64 | None = None,
@@ -224,7 +227,7 @@ def fit(
     from forecaster.forecast.model_folder import check_target
     from forecaster.panel.findings import check_paths
 
-    settings = config_from(config, horizon, data_options)
+    settings = config_from(config, horizon, data_options, preset)
     bounds = {"lower": lower, "upper": upper, "integer": integer or None}
     settings = settings.replaced(
         target={key: bound for key, bound in bounds.items() if bound is not None}
@@ -297,6 +300,7 @@ def tune(
     *,
     space: str | Path | Mapping[str, Any] | None = None,
     config: Settings | None = None,
+    preset: str | None = None,
     study: str | None = None,
     storage: str | Path | None = None,
     workers: int = 1,
@@ -358,7 +362,7 @@ def tune(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
-    settings = _tracked(config_from(config, horizon, data_options), tracking)
+    settings = _tracked(config_from(config, horizon, data_options, preset), tracking)
     if (label := settings.data.label) is None:
         required_horizon(settings)
     else:
@@ -442,6 +446,7 @@ def backtest(
     refit: Literal["once", "each"] = "once",
     *,
     config: Settings | None = None,
+    preset: str | None = None,
     experts: str | Sequence[str] | None = None,
     presets: Presets | None = None,
     stride: int | None = None,
@@ -457,7 +462,8 @@ def backtest(
 
     Args:
         refit: Fit before the first cutoff (once), or before each.
-        presets: Further YAML files of settings, for a leaderboard. Or settings by name. None = no leaderboard.
+        presets: Further presets or YAML files of settings, for a leaderboard. Or settings by name. None = no
+            leaderboard.
         only: Labels of the series to score; fits read all. None = all.
         command: Command that is written into the report.
         data_options: fields of `DataConfig`.
@@ -471,7 +477,7 @@ def backtest(
     """
     from forecaster.panel.findings import check_paths
 
-    settings = _with_experts(config_from(config, horizon, data_options), experts)
+    settings = _with_experts(config_from(config, horizon, data_options, preset), experts)
     settings = _tracked(settings, tracking)
     if settings.data.label is not None:
         raise ConfigError(
@@ -488,7 +494,7 @@ def backtest(
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
-    more: dict[str, Any] = {"horizon": horizon, "config": config, "experts": experts}
+    more: dict[str, Any] = {"horizon": horizon, "config": config, "preset": preset, "experts": experts}
     more |= {"presets": presets, "covariates": covariates} | data_options
     command = command or _call("fc.backtest", data, options, **more)
     return run_backtest_pipeline(
@@ -506,9 +512,15 @@ def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
     alike = {name: getattr(settings, name) for name in ("data", "target", "horizon")}
     levels = {"quantile_levels": settings.model.quantile_levels}
     return {
-        f"preset {name}": config_from(given, None, {}).model_copy(update=alike).replaced(model=levels)
+        f"preset {name}": _preset(given).model_copy(update=alike).replaced(model=levels)
         for name, given in presets.items()
     }
+
+
+def _preset(given: Settings) -> Config:
+    """Returns the config of a preset: a bare word is a name, a file has a suffix or a folder."""
+    bare = isinstance(given, str) and given == Path(given).stem
+    return load_preset(str(given)) if bare else config_from(given, None, {})
 
 
 def compare(
@@ -519,7 +531,7 @@ def compare(
     Args:
         data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
         horizon: Steps to forecast. None = as in the config.
-        presets: Further YAML files of settings, a row each. Or settings by name.
+        presets: Further presets or YAML files of settings, a row each. Or settings by name.
         options: those of `backtest`, as windows=8 or config="my.yaml".
 
     Raises:
@@ -527,7 +539,7 @@ def compare(
         DataError: the table cannot be understood, or has too little history for so many windows.
 
     Example:
-        >>> compare("sales.csv", 28, presets=["configs/best.yaml"]).summary   # doctest: +SKIP
+        >>> compare("sales.csv", 28, presets=["best", "my.yaml"]).summary   # doctest: +SKIP
     """
     return cast("Leaderboard", backtest(data, horizon, presets=presets, **options))
 

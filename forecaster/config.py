@@ -19,9 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from forecaster.errors import ConfigError, nearest
+from forecaster.files import shipped
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical", "relate")
 """Roles that several columns may share."""
+PRESETS = ("best", "long", "smoke", "vanilla")
+"""Files of configs/ that come with the package, for `--preset`."""
 _MOST_FAULTS = 30
 _LONGEST_MESSAGE = 600  # characters
 _MOST_BYTES = 1 << 20
@@ -519,6 +522,15 @@ def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -
     return parse_config(settings, source=str(path) if path is not None else "settings")
 
 
+def load_preset(name: str) -> Config:
+    """Returns the config of a preset; raises ConfigError where the package has none of that name."""
+    if name not in PRESETS:
+        near = nearest(name, PRESETS)
+        hint = f", did you mean '{near}'?" if near else ""
+        raise ConfigError(f"preset '{name}': expected {', '.join(PRESETS[:-1])} or {PRESETS[-1]}{hint}")
+    return load_config(shipped(f"{name}.yaml", "configs", "presets"))
+
+
 def parse_config(settings: Mapping[str, Any], source: str) -> Config:
     """Returns the validated config of a mapping.
 
@@ -584,13 +596,15 @@ def config_from(
     config: str | Path | Mapping[str, Any] | Config | None,
     horizon: int | None,
     roles: Mapping[str, Any],
+    preset: str | None = None,
 ) -> Config:
-    """Returns a config with a horizon and fields of `DataConfig` on top.
+    """Returns a config with a horizon and fields of `DataConfig` on top, and a preset below it.
 
     Args:
         config: a file, a mapping, a Config; None = the defaults.
         horizon: None = as in the config.
         roles: fields of `DataConfig`; one name may stand for a list of one.
+        preset: one of `PRESETS`; what the config leaves unset is as there.
 
     Raises:
         ConfigError: all faults at once.
@@ -599,6 +613,8 @@ def config_from(
         config = load_config(config)
     elif not isinstance(config, Config):
         config = parse_config(config, source="config")
+    if preset is not None:
+        config = load_preset(preset).replaced(**config.model_dump(mode="json", exclude_unset=True))
     declared = {
         name: [value] if isinstance(value, str) and name in COLUMN_LISTS else value
         for name, value in roles.items()

@@ -283,5 +283,5 @@ def _flush(path: Path) -> None:
 def shipped(name: str, checkout: str, installed: str) -> Path:
     """Returns a file of this checkout, or of the installed package, by the folder it has in each."""
     package = Path(__file__).parent
-    file = package.parent / checkout / name
-    return file if file.is_file() else package / installed / name
+    file = package / installed / name  # first: site-packages may hold anybody's folder of that name
+    return file if file.is_file() else package.parent / checkout / name

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from matplotlib.figure import Figure  # noqa: TID253
-from matplotlib.text import Text  # noqa: TID253
+from forecaster.errors import ConfigError
+from forecaster.forecast.writer import NEEDS_MATPLOTLIB
+
+try:
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+except ModuleNotFoundError:
+    raise ConfigError(NEEDS_MATPLOTLIB) from None
 
 
 class PlainFigure(Figure):

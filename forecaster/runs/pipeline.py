@@ -174,14 +174,13 @@ def run_fit(
                 backtest = replace(validated[-1], report_context=report_context)
                 drawings[REPORT] = partial(_draw_report, backtest, {page, report or page})
             with console.stage("drawing pictures and report"):
-                kept = "the model itself is complete"
-                drawn = [console.attempt(name, draw, kept) for name, draw in drawings.items()]
+                drawn = console.draw(drawings, "the model itself is complete")
             with console.stage("recording the run"):
                 if saves:
                     log_artifact(run, artifact, folder, _verdict(artifact, validated))
                 if page.exists():
                     run.log_text(page.read_text(encoding="utf-8"), REPORT)
-            if all(drawn):
+            if drawn:
                 console.print_report(report, bool(validated))
     if out is not None:
         console.print_line(f"saved {out}")
@@ -256,8 +255,7 @@ def run_backtest_pipeline(
                     "backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png"),
                     REPORT: lambda: run.log_text(render_report(backtest), REPORT),
                 }
-                for drawing, draw in pictures.items():
-                    console.attempt(drawing, draw, "the scores are complete")
+                console.draw(pictures, "the scores are complete")
     console.print_tracked(run)
     return backtest
 

@@ -21,6 +21,7 @@ from rich.table import Column, Table
 from forecaster.config import Config
 from forecaster.errors import FitError, number_of
 from forecaster.files import write_text
+from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
 from forecaster.runs.console import Screen, progress_bar, time_left
 from forecaster.runs.tracking import FIRST, NOTE, TrackedRun, without_password
 from forecaster.runs.tune.space import apply
@@ -298,6 +299,9 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
                 for at in (FIRST, "best/")
             ]
         )
+        if not can_draw():
+            console.print_notice(f"no pictures of the study: {NEEDS_MATPLOTLIB}")
+            return
         for name, figure in study_figures(study, plan.metrics):
             console.attempt(name, partial(run.log_figure, figure, name), "the trials are complete")
 
