@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Any
 
-from matplotlib.figure import Figure  # noqa: TID253
-from matplotlib.text import Text  # noqa: TID253
+# A backend that is not installed here, as a notebook's, fails the import; figures drawn to files need none.
+_backend = os.environ.pop("MPLBACKEND", "")
+import matplotlib  # noqa: E402, TID253
+
+if _backend:
+    os.environ["MPLBACKEND"] = _backend
+    with suppress(ValueError):
+        matplotlib.rcParams["backend"] = _backend
+
+from matplotlib.figure import Figure  # noqa: E402, TID253
+from matplotlib.text import Text  # noqa: E402, TID253
 
 
 class PlainFigure(Figure):
