@@ -48,10 +48,7 @@ class Leaderboard(Backtest):
         """
         from forecaster.forecast.plots import plot_ranking
 
-        wql, some = (
-            self.scores[MODEL]["WQL"],
-            only if only is None or isinstance(only, list) else [only],
-        )
+        wql, some = self.scores[MODEL]["WQL"], only if isinstance(only, list | tuple | None) else [only]
         rows = {
             name: (self.scores[name]["WQL"], wql * (1 + low), wql * (1 + high))
             for name, (_, low, high) in self.excess.items()
