@@ -7,17 +7,27 @@ or, where a field says so, "chosen from the data".
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
+from forecaster.arguments import kinds_in, typed
 from forecaster.errors import ConfigError, nearest
 from forecaster.files import shipped
 
@@ -66,6 +76,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        parts = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(part, bool) for part in parts):
+            kinds = [*kinds_in(cls.model_fields[str(info.field_name)].annotation)]
+            if bool not in kinds and (int in kinds or float in kinds):
+                raise ValueError(f"expected a number, found {json.dumps(value)}")
+        return value
 
 
 class DataConfig(Section):
@@ -260,6 +280,10 @@ class ModelConfig(Section):
                     f"quantile_levels {one!r} and {other!r} would both be the column q{one:g}: "
                     "keep one, or write at most six digits"
                 )
+        if f"{levels[-1]:g}" == "1":
+            raise ValueError(
+                f"quantile_levels {levels[-1]!r} would be the column q1: write at most six digits"
+            )
         if 0.5 not in levels:
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self
@@ -500,7 +524,8 @@ class Plan(Section):
         return self.model_copy(update={"fit": self.fit.model_copy(update=settled)})
 
 
-def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+@typed
+def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """Returns the config of a YAML file with `dotted.key=value` overrides on top.
 
     Args:

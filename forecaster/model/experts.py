@@ -61,6 +61,8 @@ GENERAL = tuple(
 def check_experts(config: ModelPlan) -> None:
     """Raises a ValueError for a stored plan whose experts have no season, or too short a history."""
     (season, second), names = config.seasons, {*config.experts}
+    back = CUTOFFS * config.cutoff_spacing
+    window = max(config.lookbacks or (1,))
     needed = [
         ("seasons", season > 1, SEASONAL),
         ("seasons", second > 0, SECOND),
@@ -71,9 +73,10 @@ def check_experts(config: ModelPlan) -> None:
         ("linear_lags", max((0, *config.linear_lags)) <= config.context_length, ["linear", "arx"]),
         (
             "history_length",
-            config.history_length >= max(config.memory, second) + CUTOFFS * config.cutoff_spacing,
+            config.history_length >= max(config.memory, second) + back,
             config.experts,
         ),
+        ("context_length", config.context_length >= window + back, ["linear", "arx"]),
     ]
     for setting, suits, those in needed:
         if not suits and (lacking := names.intersection(those)):

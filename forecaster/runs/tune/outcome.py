@@ -308,7 +308,8 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
 
 def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str, Figure]]:
     """Yields Optuna's figures of a study by file name, those that it has enough trials for."""
-    import matplotlib.pyplot as plt
+    import forecaster.forecast.plain_figure  # noqa: F401  # first: it imports matplotlib with any backend
+    import matplotlib.pyplot as plt  # isort: skip
     import numpy as np
     from optuna.visualization import matplotlib as optuna_plots
 
