@@ -6,12 +6,11 @@
 Distances are in spreads. Where a channel is always positive its spread is a share of the level, and levels
 are compared by their logarithms: a shop twice as large sells twice as much more on a Saturday.
 
-Axes: S series · T step of a stretch · C channel · F feature of the statics · G feature of a step · D fold.
+Axes: S series · T step of a stretch · C channel · F feature of the statics · G feature of a step.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -33,8 +32,8 @@ _WIDER = 3.0
 """Distances from the others, over the number of series: so bands hold 80 % of normal levels."""
 _STRETCHES, _MOST_STEPS = 16, 1 << 17
 """Of three seasons from which the profile is learned; their steps in all, of an even draw of the series."""
-_FOLDS, _STEP_PENALTY = 5, 1e-3
-"""Groups of series that are left out in turn; the ridge of the profile, over the number of steps."""
+_STEP_PENALTY, _PRIOR_STEPS = 1e-3, 20.0
+"""Ridge of the profile: a share of the steps, and steps at their level that are added to them."""
 
 
 def learn_levels(network: Network, panel: Panel, end: Int64) -> Floats:
@@ -118,48 +117,27 @@ def level_by_statics(features: Floats, level: Floats) -> tuple[Floats, Floats]:
 
 
 def _learn_profile(network: Network, panel: Panel, end: Int64) -> None:
-    """Puts the profiles of channels with a spread into the experts, where they hold for other series too."""
+    """Puts the profile of each channel with a spread into the experts: ridge regression, pooled over series."""
     experts, channels = network.experts, panel.n_channels
     assert experts is not None
     spread, share = (own[1:].numpy() for own in (experts.cold_scale, experts.cold_share))
-    drawn = even_draw(panel.n_series, max(_FOLDS, _MOST_STEPS // (_STRETCHES * experts.longest[-1])))
+    drawn = even_draw(panel.n_series, max(FEWEST, _MOST_STEPS // (_STRETCHES * experts.longest[-1])))
     size = experts.profile.shape[1]
-    gram, cross = np.zeros((channels, _FOLDS, size, size)), np.zeros((channels, _FOLDS, size))
+    gram, cross = np.zeros((channels, size, size)), np.zeros((channels, size))
     for back in range(_STRETCHES if spread.any() else 0):
-        for series, at, values in _stretches(network, panel, drawn, end, back):
+        for _, at, values in _stretches(network, panel, drawn, end, back):
             level, steps = _mean(values)[:, None], _steps(network, panel, at)
             unit = np.where(share > 0, share * level, spread)
             target = (values - level) / np.where(unit > 0, unit, np.nan)
-            fold = np.searchsorted(drawn, series) % _FOLDS
-            for own, channel in itertools.product(np.unique(fold).tolist(), range(channels)):
-                wanted, read = target[fold == own, :, channel], steps[fold == own]
+            for channel, wanted in enumerate(np.moveaxis(target, 2, 0)):
                 there = np.isfinite(wanted)
-                gram[channel, own] += read[there].T @ read[there]
-                cross[channel, own] += wanted[there] @ read[there]
-    for channel in np.flatnonzero(gram[:, :, 0, 0].sum(axis=1)):
-        found = profile_of_steps(gram[channel], cross[channel])
+                read = steps[there]
+                gram[channel] += read.T @ read
+                cross[channel] += wanted[there] @ read
+    for channel, products in enumerate(gram):
+        penalty = _STEP_PENALTY * products[0, 0] + _PRIOR_STEPS
+        found = np.linalg.solve(products + penalty * np.eye(size), cross[channel])
         experts.profile[channel + 1] = torch.from_numpy(found)
-
-
-def profile_of_steps(gram: Floats, cross: Floats) -> Floats:
-    """Returns the weights [G] of features in the distance of a step from its level.
-
-    Ridge regression, if its squared error on folds left out is less than that of the level alone by more
-    than the standard error; else 0.
-
-    Args:
-        gram: [D, G, G] products of the features, the first of them 1.
-        cross: [D, G] of features and distances.
-    """
-    penalty = _STEP_PENALTY * gram[:, 0, 0].sum() * np.eye(cross.shape[1])
-
-    def solved(folds: Floats) -> Floats:
-        sums = (np.tensordot(folds, part, axes=1) for part in (gram, cross))
-        return np.linalg.solve(next(sums) + penalty, next(sums))
-
-    weights = [solved(rest) for rest in 1 - np.eye(len(gram))]
-    gain = np.array([w @ (2 * c - g @ w) for w, g, c in zip(weights, gram, cross, strict=True)])
-    return solved(np.ones(len(gram))) * (gain.sum() > gain.std() * len(gram) ** 0.5)
 
 
 def _stretches(
