@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forecaster.config import DataConfig, Plan, config_from, parse_plan
 from forecaster.errors import ArtifactError, ConfigError, ForecasterError, is_count
 from forecaster.files import check_replaceable
-from forecaster.panel.build import open_panel
-from forecaster.panel.panel import Only, Panel
-from forecaster.panel.schema import Schema
-from forecaster.panel.store import is_store
+
+if TYPE_CHECKING:
+    from forecaster.panel.panel import Only, Panel
 
 CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 LOSSES, FORECAST, REPORT = "loss.png", "forecast.png", "report.html"
@@ -86,8 +85,16 @@ def early_panel(
     """
     try:
         stored = [json.loads((folder / name).read_text(encoding="utf-8")) for name in (CONTRACT, PLAN)]
+    except (OSError, ValueError):
+        return None
+
+    from forecaster.panel.build import open_panel
+    from forecaster.panel.schema import Schema
+    from forecaster.panel.store import is_store
+
+    try:
         schema, plan = Schema.from_dict(stored[0]["columns"]), parse_plan(stored[1], PLAN)
-    except (OSError, KeyError, TypeError, ValueError, ForecasterError):
+    except (KeyError, TypeError, ValueError, ForecasterError):
         return None
     if schema.label is not None:
         return None

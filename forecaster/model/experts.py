@@ -277,8 +277,8 @@ class Experts(nn.Module):
         return torch.cat([numbers.new_ones((numbers.shape[0], 1)), numbers, *kinds], dim=1)
 
     def steps(
-        self, phase: Float[Tensor, "*B N"], known: Float[Tensor, "*B X"], codes: Int[Tensor, "*B Y"]
-    ) -> Float[Tensor, "*B G"]:
+        self, phase: Float[Tensor, "B T N"], known: Float[Tensor, "B T X"], codes: Int[Tensor, "B T Y"]
+    ) -> Float[Tensor, "B T G"]:
         """Returns 1, harmonics of the calendar cycles, standardised known numbers and known categories."""
         one = known.new_ones((*known.shape[:-1], 1))
         kinds = indicators(codes, self._known)

@@ -167,12 +167,12 @@ def _mean(values: Floats) -> Floats:
 
 def _steps(network: Network, panel: Panel, at: Int64) -> Floats:
     """[S, T, G] features of rows [S, T]."""
-    schema, rows = panel.schema, at.flatten()
+    schema = panel.schema
     numbers = [schema.columns.index(name) for name in schema.known_numeric]
-    known = torch.from_numpy(panel.values[rows][:, numbers])
+    known = torch.from_numpy(panel.values[at][..., numbers])
     known = network.embedding.known_scaler(known, ~known.isnan())
     words = [schema.code_columns.index(name) for name in schema.known_category]
-    codes = torch.from_numpy(panel.codes[rows][:, words].astype(np.int64)).clamp_(min=0)
-    phase = torch.from_numpy(panel.calendar.phase(panel.time[rows])).float()
+    codes = torch.from_numpy(panel.codes[at][..., words].astype(np.int64)).clamp_(min=0)
+    phase = panel.calendar.phase(panel.time[at.flatten()]).reshape(*at.shape, -1)
     assert network.experts is not None
-    return network.experts.steps(phase, known, codes).double().numpy().reshape(*at.shape, -1)
+    return network.experts.steps(torch.from_numpy(phase).float(), known, codes).double().numpy()
