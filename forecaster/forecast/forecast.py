@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import ConfigError, DataError, number_of
+from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import to_kind
@@ -183,9 +183,9 @@ def none_forecast(panel: Panel, lost: tuple[int, str], count: int) -> DataError 
     """Returns the error where none of `count` series and channels has a forecast; `lost` as of `Forecast`."""
     if lost[0] < max(1, count):
         return None
+    which = f"none of {count:,} series has a" if count > 1 else f"series {panel.labels[0]} has no"
     return DataError(
-        f"{panel.name}: none of {number_of(count, 'series', 'series')} has a forecast: {lost[1]}; give the "
-        "history up to the cutoff, or choose another"
+        f"{panel.name}: {which} forecast: {lost[1]}; give the history up to the cutoff, or choose another"
     )
 
 

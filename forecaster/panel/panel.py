@@ -284,6 +284,7 @@ class Panel:
         rows = slice(int(self.indptr[first]), int(self.indptr[last]))
         return replace(
             self,
+            n_new=0,
             keys=self.keys[first:last],
             members=None if self.members is None else self.members[first:last],
             values=self.values[rows],

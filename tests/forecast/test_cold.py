@@ -154,6 +154,9 @@ def test_future_rows_alone_begin_a_series_that_follows_weekday_and_promotion_of_
     (warning,) = [one for one in found.findings if one.rule == "keys"]
     assert warning.severity == "warning" and warning.count == 28
     assert warning.text.endswith("begin 4 series that the table lacks: w, x, y, z")
+    # A future table that begins others changes nothing of what explains one of the table.
+    explained = model.explain(history, only="b", future=future).forecast
+    assert tiny.bits(explained.quantiles) == tiny.bits(found.quantiles[1:2])
     # Neither the series beside it nor an empty row of history changes a bit of it.
     alone = model.predict(history, future=future.filter(pl.col("shop") == "x"), only="x")
     assert tiny.bits(alone.quantiles) == tiny.bits(found.quantiles[9:10])
