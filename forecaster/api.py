@@ -924,7 +924,7 @@ class Forecaster(Model["Ensemble"]):
             ConfigError: `refit` is unknown or dishonest, or the horizon is too long for the model.
             DataError: the table has too little history for so many windows.
         """
-        from forecaster.forecast.parts import reading_with
+        from forecaster.forecast.model_folder import reading_with
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         options = BacktestOptions(windows, refit, stride, horizon, only)

@@ -185,7 +185,7 @@ def test_a_cutoff_of_the_far_future_is_refused_before_any_memory_is_taken(tmp_pa
 def test_a_cutoff_far_after_an_irregular_table_is_refused(make_panel):
     panel = make_panel(irregular=True)
     with pytest.raises(
-        fc.DataError, match=r"cutoff 9999-12-31 .* steps of .*; expected at most 10,000"
+        fc.DataError, match=r"cutoff 9999-12-31 .* steps of .* after the end of the table, .*; expected"
     ):
         resolve_window(tiny.plain_model().artifact, panel, "9999-12-31", None)
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,3 +72,24 @@ def test_the_pages_stay_short():
         len(page.read_text(encoding="utf-8").splitlines()) for page in (ROOT / "docs").glob("*.md")
     )
     assert lines <= 1600
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
+    import polars as pl
+
+    import forecaster as fc
+
+    page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    block = page.partition("## A new product without history")[2].split("```")[1].strip()
+    made, forecast = block.splitlines()
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    monkeypatch.chdir(tmp_path)
+    config = {"model": {"experts": ["naive"]}, "tracking": {"enabled": False}}
+    known = ["price", "promo"]
+    fc.fit("data/demo.csv", 28, known=known, config=config, out="models/sales", quiet=True)
+    subprocess.run(["sh", "-c", made], check=True)
+    done = shell(*shlex.split(forecast)[1:])
+    assert done.code == 0 and "begin 1 series" in " ".join(done.err.split())
+    rows = pl.read_csv("new.csv")
+    assert len(rows) == 28 and set(rows["status"]) == {"cold"} and rows["forecast"].n_unique() > 7

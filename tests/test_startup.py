@@ -101,3 +101,29 @@ def test_verbs_load_only_what_they_need(tmp_path):
         done.stdout + done.stderr
     )
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()
+
+
+def test_a_wrong_series_horizon_or_cutoff_is_refused_before_torch_loads(tmp_path):
+    tiny.model().save(tmp_path / "model")
+    tiny.shop().write_csv(tmp_path / "shop.csv")
+    tiny.prices().write_csv(tmp_path / "prices.csv")
+    wrong = {
+        "--only d": "error: shop.csv: no series 'd' among 3; the first is 'a'",
+        "--horizon 8": "error: horizon 8: this model forecasts 1 to 7 steps",
+        "--cutoff 2024-04-17": "error: shop.csv: cutoff 2024-04-17 is 1 steps of 1d after the end of the table",
+    }
+    program = (
+        "import sys; from forecaster.__main__ import main\n"
+        "for wrong in sys.argv[1:]:\n"
+        "    words = ['predict', 'model', 'shop.csv', '--future', 'prices.csv', '--out', 'new.csv']\n"
+        "    sys.argv = ['forecaster', *words, *wrong.split()]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as end:\n"
+        "        print(end.code, 'torch' in sys.modules)\n"
+    )
+    done = _python("-c", program, *wrong, cwd=tmp_path)
+    assert done.stdout.splitlines() == ["2 False"] * 3, done.stderr
+    for line, expected in zip(done.stderr.splitlines(), wrong.values(), strict=True):
+        assert line.startswith(expected)
+    assert not list(tmp_path.glob("new*"))

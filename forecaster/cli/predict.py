@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +53,7 @@ def predict(
         resumes = given["parts"] or folder_of(out).exists()
         results.check_files({ROWS: out}, tables, overwrite or resumes)
         elsewhere = _engine(engine, address, given["devices"])
+    given |= _early(model, given)
     loaded = api.load(model)
     if isinstance(loaded, api.Classifier):
         given = results.refuse_options(given, "predict_to")
@@ -64,6 +66,18 @@ def predict(
     _print_parts(done, given.get("samples"))
     if plot is not None:
         results.put(done.first(), None, plot)
+
+
+def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the tables as one panel where horizon, series and cutoff could be checked before torch loads."""
+    from forecaster.forecast.model_folder import early_panel
+
+    asked = {
+        name: given[name] for name in ("data", "future", "covariates", "only", "cutoff", "horizon")
+    }
+    roles = {name: given[name] for name in api.data_options() if name in given}
+    panel = early_panel(model, roles=roles, **asked)
+    return {} if panel is None else {"data": panel, "future": None, "covariates": None}
 
 
 def _print_first(found: Forecast | Labelling, plot: Path | None) -> None:

@@ -116,9 +116,9 @@ class Forecast(Result):
 
     @property
     def lost(self) -> tuple[int, str]:
-        """How many series and channels have no forecast, and why the first of them has none."""
-        failed = [status for status in self.status if status not in ("ok", COLD, "")]
-        return len(failed), failed[0] if failed else ""
+        """How many series and channels have no forecast, and the most frequent reason."""
+        failed = Counter(status for status in self.status if status not in ("ok", COLD, ""))
+        return failed.total(), failed.most_common(1)[0][0] if failed else ""
 
     @property
     def report(self) -> str:
@@ -194,6 +194,16 @@ def cells_of(forecast: Forecast) -> int:
     return forecast.time.shape[1] * sum(map(bool, forecast.status))
 
 
+def none_forecast(panel: Panel, lost: tuple[int, str], count: int) -> DataError | None:
+    """Returns the error where none of `count` series and channels has a forecast; `lost` as of `Forecast`."""
+    if lost[0] < max(1, count):
+        return None
+    which = f"none of {count:,} series has a" if count > 1 else f"series {panel.labels[0]} has no"
+    return DataError(
+        f"{panel.name}: {which} forecast: {lost[1]}; give the history up to the cutoff, or choose another"
+    )
+
+
 def outcome(
     panel: Panel,
     cutoff: NDArray[np.int64],
@@ -208,7 +218,7 @@ def outcome(
         panel: of the series.
         cutoff: times of the cutoffs; NO_TIME = no forecast.
         n_series, rows: of the output.
-        lost: how many series have no forecast, and why the first has none.
+        lost: how many series have no forecast, and the most frequent reason.
         findings: of the audit.
     """
     text = panel.calendar.text

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from forecaster.errors import ArtifactError
+from forecaster.config import DataConfig, Plan, config_from, parse_plan
+from forecaster.errors import ArtifactError, ConfigError, ForecasterError, is_count
 from forecaster.files import check_replaceable
+
+if TYPE_CHECKING:
+    from forecaster.panel.panel import Only, Panel
 
 CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 LOSSES, FORECAST, REPORT = "loss.png", "forecast.png", "report.html"
@@ -15,6 +22,9 @@ FILES = (
     rf"|{LOSSES}|{FORECAST}|{REPORT}"
 )
 """Pattern of the names in the folder of a model, those of format 1 included."""
+
+_SMALL = 1 << 26
+"""Bytes of a file that is read in about the time that torch takes to load."""
 
 
 def check_target(path: Path, overwrite: bool) -> None:
@@ -35,3 +45,65 @@ def check_saved(folder: Path, name: str = CONTRACT) -> None:
         raise ArtifactError(
             f"{folder}: not a saved model: {found}; expected a folder written by forecaster fit --out"
         )
+
+
+def reading_with(fitted: DataConfig, roles: Mapping[str, Any]) -> DataConfig:
+    """Returns how a table is read: as that of the fit was, unless `roles` declare otherwise."""
+    declared = config_from(None, None, roles).data
+    return fitted.model_copy(update={name: getattr(declared, name) for name in roles})
+
+
+def check_leads(plan: Plan, wanted: int) -> None:
+    """Raises ConfigError where a model forecasts fewer steps."""
+    trained = plan.horizon
+    if plan.model.decoder != "autoregressive" and not (is_count(wanted) and wanted <= trained):
+        hint = (
+            f"; fit one with --horizon {wanted} to reach further, or with model.decoder autoregressive"
+        )
+        raise ConfigError(
+            f"horizon {wanted!r}: this model forecasts 1 to {trained} steps{hint * is_count(wanted)}"
+        )
+
+
+def early_panel(
+    folder: Path,
+    data: object,
+    *,
+    only: Only,
+    cutoff: str,
+    horizon: int | None,
+    roles: Mapping[str, Any],
+    **others: object,
+) -> Panel | None:
+    """Returns the panel of a small table, once horizon, series and cutoff suit a saved model.
+
+    None: a large table, a model of labels, or a folder whose fault is found when it is loaded.
+
+    Raises:
+        ConfigError: the horizon is too long for the model.
+        DataError: the table does not fit the model, has no such series, or ends before the cutoff.
+    """
+    try:
+        stored = [json.loads((folder / name).read_text(encoding="utf-8")) for name in (CONTRACT, PLAN)]
+    except (OSError, ValueError):
+        return None
+
+    from forecaster.panel.build import open_panel
+    from forecaster.panel.schema import Schema
+    from forecaster.panel.store import is_store
+
+    try:
+        schema, plan = Schema.from_dict(stored[0]["columns"]), parse_plan(stored[1], PLAN)
+    except (KeyError, TypeError, ValueError, ForecasterError):
+        return None
+    if schema.label is not None:
+        return None
+    check_leads(plan, plan.horizon if horizon is None else horizon)
+    file = Path(str(data))
+    if is_store(data) or not file.is_file() or file.stat().st_size > _SMALL:
+        return None
+    schema = schema.renamed(config_from(None, None, roles).data)
+    panel = open_panel(data, reading_with(plan.data, roles), schema=schema, **others)
+    panel.only(only)
+    panel.cutoff_at(cutoff)
+    return panel

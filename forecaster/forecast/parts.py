@@ -23,12 +23,13 @@ from typing import Any
 
 import torch
 
-from forecaster.config import DataConfig, config_from
+from forecaster.config import config_from
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file, reason_of, write_text
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.labelling import Labeller, Labelling
+from forecaster.forecast.model_folder import reading_with
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.frames import merge_parts
@@ -50,7 +51,7 @@ class PartRecord:
     without_forecast: int
     """Series and channels whose rows are empty."""
     reason: str
-    """Of the first of them."""
+    """The most frequent of them."""
     rows: int
     sha256: str
 
@@ -60,7 +61,7 @@ class Source:
     """The table to predict."""
 
     data: object
-    """Path, glob, URL, frame or store."""
+    """Path, glob, URL, frame or store; or the panel of one, as opened."""
     future: object | None = None
     """Covariates known in advance."""
     covariates: object | None = None
@@ -84,6 +85,8 @@ class Source:
         schema = (artifact.schema if labels else artifact.read_schema).renamed(declared)
         if fitted.resample is not None and declared.agg not in (None, fitted.agg):
             raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
+        if isinstance(self.data, Panel):
+            return self.data
         others: Any = {"covariates": self.covariates, "future": self.future}
         return open_panel(self.data, reading_with(fitted, self.roles), schema=schema, **others)
 
@@ -130,12 +133,6 @@ def prediction(
     return partial(Predictor(artifact, device, lanes).forecast, window=window)
 
 
-def reading_with(fitted: DataConfig, roles: Mapping[str, Any]) -> DataConfig:
-    """Returns how a table is read: as that of the fit was, unless `roles` declare otherwise."""
-    declared = config_from(None, None, roles).data
-    return fitted.model_copy(update={name: getattr(declared, name) for name in roles})
-
-
 def part_name(number: int) -> str:
     """Returns the file name of a block's part."""
     return f"part-{number:06d}.parquet"
@@ -167,7 +164,7 @@ def rows_of(found: Forecast | Labelling) -> Any:
 
 
 def counts_of(found: Forecast | Labelling) -> tuple[int, int, str]:
-    """Returns the number of series, of channels or labels that are missing, and the first one's reason."""
+    """Returns the number of series, of channels or labels that are missing, and the most frequent reason."""
     return found.panel.n_series, *found.lost
 
 

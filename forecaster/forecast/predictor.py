@@ -21,7 +21,8 @@ from torch import Tensor
 
 from forecaster.errors import ConfigError, DataError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.forecast import COLD, Forecast, joined
+from forecaster.forecast.forecast import COLD, Forecast, joined, none_forecast
+from forecaster.forecast.model_folder import check_leads
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
@@ -39,7 +40,6 @@ BLOCK = 1024
 batches never cross a block: so shards and processes give the same bits."""
 _BATCH = 256  # channel-windows per batch: large enough to be fast, small enough for the cache
 _CELLS = 1 << 18  # cells of a batch: long contexts go in smaller batches
-_MOST_EMPTY = 10_000  # steps from the end of the table to the cutoff; each is a row of every series
 _PATHS = 8192  # sample paths of a batch
 _BETWEEN = "\x1f"  # the unit separator: no key holds it
 
@@ -88,9 +88,8 @@ def resolve_window(
     check_horizon(artifact, wanted, num_samples)
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
-    if cutoff not in ("own", "last"):
-        time = panel.calendar.parse(cutoff)
-        _check_near(panel, time, max(artifact.context_length, _MOST_EMPTY))
+    time = panel.cutoff_at(cutoff)
+    if time is not None:
         return ForecastWindow(wanted, time, time, num_samples, seed)
     own = _own_cutoffs(panel)
     located = own != NO_TIME
@@ -105,14 +104,8 @@ def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = Non
     Raises:
         ConfigError: it is too long, no step at all, or takes hours.
     """
-    trained, model = artifact.horizon, artifact.plan.model
-    if model.decoder != "autoregressive" and not (is_count(wanted) and wanted <= trained):
-        hint = (
-            f"; fit one with --horizon {wanted} to reach further, or with model.decoder autoregressive"
-        )
-        raise ConfigError(
-            f"horizon {wanted!r}: this model forecasts 1 to {trained} steps{hint * is_count(wanted)}"
-        )
+    model = artifact.plan.model
+    check_leads(artifact.plan, wanted)
     check_count(wanted, "horizon", " steps")
     check_work(model, wanted, len(artifact.ensemble.members), num_samples)
     for member in artifact.ensemble.networks:
@@ -122,20 +115,6 @@ def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = Non
                 f"horizon {wanted}: the learned positions of this model cover {covered} steps; fit one "
                 f"with --horizon {wanted}, or with other model.positions, to reach further"
             )
-
-
-def _check_near(panel: Panel, cutoff: int, most: int) -> None:
-    """Refuses a cutoff so far after the table that the rows between them would fill the memory.
-
-    Raises:
-        DataError: there are more than `most` steps between them.
-    """
-    end, text = int(panel.time.max(initial=NO_TIME)), panel.calendar.text
-    if end != NO_TIME and (steps := int(panel.calendar.steps(end, cutoff))) > most:
-        raise DataError(
-            f"{panel.name}: cutoff {text(cutoff)} is {steps:,} steps of {panel.calendar.freq} after the "
-            f"end of the table, {text(end)}; expected at most {most:,}"
-        )
 
 
 def _check_samples(artifact: Artifact, wanted: int | None) -> None:
@@ -150,13 +129,47 @@ def _check_samples(artifact: Artifact, wanted: int | None) -> None:
         )
 
 
-def audited(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Finding]:
-    """Returns the findings on a table to forecast, and one where the model has seen what is forecast.
+def _wanted(
+    panel: Panel, artifact: Artifact, window: ForecastWindow, only: Only
+) -> tuple[Panel, list[Finding]]:
+    """Returns the panel of the series to forecast, and a warning on new ones that cannot begin.
+
+    A series that only the future table has needs every known covariate over the horizon: the name may be
+    a typing error, whose few rows are no series.
 
     Raises:
-        DataError: the audit finds errors, or a covariate known in advance is missing after the cutoff.
+        DataError: there is no such series, or it cannot begin.
     """
-    found = check_panel(panel, target=artifact.plan.target)
+    new = np.arange(panel.n_series - panel.n_new, panel.n_series)
+    if not len(new):
+        return panel.only(only), []
+    begun = _locate_leads(panel.some(new), artifact, window).cold
+    names = [panel.labels[number] for number in new[~begun]]
+    if not names:
+        return panel.only(only), []
+    text = (
+        f"{len(names):,} of {len(new):,} new series cannot begin, and are left out: {listing(names, 5)}"
+    )
+    advice = f"give every known covariate of the {window.horizon} steps after the table's last target"
+    if not artifact.ensemble.forecasts_cold:
+        advice = "this model knows no level of new series: fit one to five series or more, with experts"
+    left = Finding("warning", "keys", text, advice, names[0], count=len(names))
+    if {*names} & ({only} if isinstance(only, str) else {*(only or ())}):
+        raise DataError(f"{text}; {advice}", [left])
+    return panel.some(np.append(np.arange(new[0]), new[begun])).only(only), [left]
+
+
+def audited(
+    panel: Panel, artifact: Artifact, window: ForecastWindow, only: Only = None
+) -> tuple[Panel, list[Finding]]:
+    """Returns the panel of the series to forecast, and findings; one where the model has seen what is forecast.
+
+    Raises:
+        DataError: the audit finds errors, there is no such series, or a covariate known in advance is missing
+            after the cutoff.
+    """
+    panel, left = _wanted(panel, artifact, window, only)
+    found = [*left, *check_panel(panel, target=artifact.plan.target)]
     if artifact.ensemble.forecasts_cold and panel.schema.time is not None:
         found = [replace(one, severity="warning") if one.rule == "unobserved" else one for one in found]
     refuse_errors(found)
@@ -167,7 +180,7 @@ def audited(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Fi
         line = f"the model was trained until {text(seen)}: it has seen what follows {text(cutoff)}"
         advice = "score it with forecaster backtest, which fits again on the rows before"
         found.append(Finding("warning", "in-sample", line, advice, where=text(cutoff)))
-    return worst_first(found)
+    return panel, worst_first(found)
 
 
 def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Finding]:
@@ -336,15 +349,17 @@ class Predictor:
                 cutoff.
         """
         window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
-        panel = panel.only(only)
-        found = audited(panel, self.artifact, window)
+        panel, found = audited(panel, self.artifact, window, only)
         forecasts, total = [], panel.n_series
         for start in range(0, total, BLOCK):
             stop = min(start + BLOCK, total)
             forecasts.append(self.forecast(panel.between(start, stop), window))
             if progress is not None:
                 progress(stop, total)
-        return replace(joined(panel, forecasts), findings=tuple(found))
+        forecast = joined(panel, forecasts)
+        if error := none_forecast(panel, forecast.lost, sum(map(bool, forecast.status))):
+            raise error
+        return replace(forecast, findings=tuple(found))
 
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
         """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""
@@ -362,7 +377,7 @@ class Predictor:
             DataError: a covariate known in advance is missing after the cutoff.
         """
         window = resolve_window(self.artifact, panel, cutoff, None)
-        audited(panel, self.artifact, window)
+        panel, _ = audited(panel, self.artifact, window)
         leads = _locate_leads(panel, self.artifact, window)
         chosen = leads.chosen
         store = WindowStore(leads.panel, self.artifact.plan.model, self.artifact.horizon)

@@ -11,14 +11,14 @@ with y → a·y + b, but for `tsb`, which commutes with a only and is used on in
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J cutoff, the window's own last ·
 H lead · L class of history, or a lead that is scored · E expert · Q quantile level · F feature of statics ·
-X known number · K static category · S static number.
+G feature of a step · N calendar cycle · X known number · Y known category · K static category · S static number.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from statistics import NormalDist
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -31,8 +31,8 @@ from forecaster.model.arx import ArxForecast
 from forecaster.model.channels import few_categories, fold, indicators, repeat_channels
 from forecaster.model.closed_forms import ClosedForms, taken
 from forecaster.model.embedding import Shape
-from forecaster.model.linear import LinearForecast
-from forecaster.model.positions import step_of_cycle
+from forecaster.model.linear import HARMONICS, LinearForecast
+from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
 
@@ -44,6 +44,7 @@ expert whose error at earlier cutoffs is a sixth larger than the least has e⁻�
 _LEADS = 12  # at most, at which earlier forecasts are scored
 _SOME = 8  # steps that are a short history where there is no season
 _SCATTER = 4.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
+_FARTHEST_LEVEL = 4.0  # of the logarithm of a level from that of its channel: statics may be far off
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
@@ -82,6 +83,10 @@ def check_experts(config: ModelPlan) -> None:
         if not suits and (lacking := names.intersection(those)):
             found = getattr(config, setting)
             raise ValueError(f"{setting} {found} does not suit experts {', '.join(sorted(lacking))}")
+
+
+ADDED = ("cold_share", "profile")
+"""Buffers that an artifact of this format may lack: it was written before they were there."""
 
 
 class Pool(NamedTuple):
@@ -184,9 +189,17 @@ class Experts(nn.Module):
         self._statics = few_categories(shape.static_categories)
         sizes = 1 + shape.static + sum(self._statics)
         self.cold_level = nn.Buffer(torch.zeros(shape.channels + 1, sizes).double())
-        """[C + 1, F] level of a series without history per feature of `statics`, data units."""
+        """[C + 1, F] level of a series without history per feature of `statics`: in data units, or where there
+        is a `cold_share` the logarithm of the level over that of the channel."""
         self.cold_scale = nn.Buffer(torch.zeros(shape.channels + 1).double())
         """[C + 1] its spread; 0 = it cannot be forecast: too few series had a level to learn from."""
+        self.cold_share = nn.Buffer(torch.zeros(shape.channels + 1).double())
+        """[C + 1] the spread as a share of the level, of channels that are always positive; 0 = any other."""
+        self._known = few_categories(shape.known_categories)
+        sizes = 1 + 2 * HARMONICS * shape.cycles + shape.known + sum(self._known)
+        self.profile = nn.Buffer(torch.zeros(shape.channels + 1, sizes))
+        """[C + 1, G] how far a series without history is from its level per feature of `steps`, in spreads;
+        0 = the experts forecast it."""
 
     def forward(
         self,
@@ -226,7 +239,7 @@ class Experts(nn.Module):
         trust = (count / (count + 1))[:, None]
         bucket = (own[:, None] > torch.tensor(self.longest, device=own.device)).sum(dim=1)
         width = self.width[inputs.channel.flatten()[:, None], self.phases_of(inputs)]
-        forecasts = now[:, :, 0].permute(1, 2, 0)
+        forecasts = self._with_profiles(now[:, :, 0].permute(1, 2, 0), inputs, known)
         of_table = (self.worse[bucket], self.sharpness[bucket])
         scatter = self._scatter(filled, own)
         return Pool(forecasts, error, formed, worse * trust, *of_table, count, scatter, bucket, width)
@@ -266,16 +279,44 @@ class Experts(nn.Module):
         # Not len(): a graph would keep the size of the batch.
         return torch.cat([numbers.new_ones((numbers.shape[0], 1)), numbers, *kinds], dim=1)
 
+    def steps(
+        self, phase: Float[Tensor, "B T N"], known: Float[Tensor, "B T X"], codes: Int[Tensor, "B T Y"]
+    ) -> Float[Tensor, "B T G"]:
+        """Returns 1, harmonics of the calendar cycles, standardised known numbers and known categories."""
+        one = known.new_ones((*known.shape[:-1], 1))
+        kinds = indicators(codes, self._known)
+        return torch.cat([one, phase_sinusoids(phase, HARMONICS), known, *kinds], dim=-1)
+
+    def _with_profiles(
+        self, forecasts: Float[Tensor, "R H E"], inputs: Inputs, known: Float[Tensor, "B T X"]
+    ) -> Float[Tensor, "R H E"]:
+        """Returns the forecasts, in series without history those of steps alike of other series."""
+        profile = self.profile[inputs.channel]
+        cold = self.cold(inputs) & profile.any(dim=2)
+        if not torch.compiler.is_exporting() and not bool(cold.any()):
+            return forecasts
+        ahead = slice(inputs.context.shape[1], None)
+        steps = self.steps(inputs.phase[:, ahead], known[:, ahead], inputs.known_category[:, ahead])
+        found = fold(steps @ profile.transpose(1, 2))
+        found = F.pad(found, (0, 0, 0, self.horizon - found.shape[1]))
+        return torch.where(cold.flatten()[:, None, None], found, forecasts)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        for name in ADDED:
+            state.setdefault(f"{prefix}{name}", getattr(self, name))
+        super()._load_from_state_dict(state, prefix, *others)
+
     def begun(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
         """Returns the scale of windows, that of a series without history from its statics."""
         cold = self.cold(inputs)
         if not torch.compiler.is_exporting() and not bool(cold.any()):
             return scale
-        level = (
-            self.cold_level[inputs.channel]
-            @ self.statics(inputs.static_category, numbers).double()[..., None]
-        )
-        own = (level[..., 0], torch.zeros_like(scale.loc), self.cold_scale[inputs.channel])
+        features = self.statics(inputs.static_category, numbers).double()[..., None]
+        level = (self.cold_level[inputs.channel] @ features)[..., 0]
+        spread, share = self.cold_scale[inputs.channel], self.cold_share[inputs.channel]
+        times = level.clamp(-_FARTHEST_LEVEL, _FARTHEST_LEVEL).exp()
+        level = torch.where(share > 0, spread / share * times, level)
+        own = (level, torch.zeros_like(scale.loc), torch.where(share > 0, spread * times, spread))
         return Scale(*(torch.where(cold, *both) for both in zip(own, scale, strict=True)))
 
     def filled(self, inputs: Inputs, scale: Scale) -> Filled:

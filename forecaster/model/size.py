@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.model.embedding import Shape
+from forecaster.model.experts import ADDED
 from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.linear import LinearForecast
 from forecaster.model.network import Network
@@ -34,7 +35,10 @@ _SUMS, _DOUBLE = 6, 8
 
 
 def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
-    """Returns the number of values in the state of a network; of all of a `LabelEnsemble` of some."""
+    """Returns the number of values in the state of a network; of all of a `LabelEnsemble` of some.
+
+    Without those of `ADDED`, which a file may lack.
+    """
     # All layers of a kind are alike, and a thousand take seconds to build.
     few = {
         name: min(getattr(config, name), _COUNTED_LAYERS)
@@ -56,7 +60,8 @@ def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
 
 
 def _numbers(module: nn.Module) -> int:
-    return sum(tensor.numel() for tensor in module.state_dict().values())
+    state = module.state_dict()
+    return sum(state[name].numel() for name in state if name.rpartition(".")[2] not in ADDED)
 
 
 def check_work(

@@ -8,6 +8,7 @@ The same rows in any order, format or kind of frame give the same panel, bit for
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,7 @@ from forecaster.panel.rows import (
     row_number,
     with_covariates,
     with_future,
+    with_new_series,
 )
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, open_store, stored_panel
@@ -146,13 +148,15 @@ def build_panel(
         schema: of a model, whose roles, step and categories then hold instead.
         covariates: further columns, joined on the keys they share; a table that lacks a series key
             is shared by all series.
-        future: rows after the end, with covariates known in advance.
+        future: rows after the end, with covariates known in advance; with a model's schema, also of series
+            that begin there.
 
     Raises:
         DataError: columns are missing, rows repeat, values are infinite, times are off the grid, or
             the grid would be mostly empty.
     """
     given = [part for part in (table, covariates, future) if part is not None]
+    fitted = schema is not None
     notes = [note for part in given for note in part.notes]
     with beside(notes):
         holidays = (data.holidays or ()) if schema is None else schema.holidays
@@ -180,7 +184,7 @@ def build_panel(
         with faults:
             layout = clock_of(rows) if schema.pivots else rows.layout()
             calendar, regular = find_calendar(rows.schema, data, [layout])
-        rows = joined(rows, data, covariates, future, faults)
+        rows = joined(rows, data, covariates, future, faults, begin=fitted)
         notes += rows.notes
         refuse_errors([*rows.notes, *faults.found])
         if schema.pivots:
@@ -206,9 +210,17 @@ def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tupl
 
 
 def joined(
-    rows: Rows, data: DataConfig, covariates: Table | None, future: Table | None, faults: Faults
+    rows: Rows,
+    data: DataConfig,
+    covariates: Table | None,
+    future: Table | None,
+    faults: Faults,
+    begin: bool = False,
 ) -> Rows:
-    """Returns the rows with covariates and future rows; gathers faults."""
+    """Returns the rows with covariates and future rows; gathers faults. `begin`: also new series."""
+    if future is not None and begin:
+        with suppress(DataError):  # a fault of the future table is found again below
+            rows = with_new_series(rows, future, data)
     if covariates is not None:
         with faults:
             rows = with_covariates(rows, covariates, data)
@@ -313,6 +325,7 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
         kind=kind,
         name=name,
         members=rows.members,
+        n_new=rows.n_new,
         unmet=unmet | more,
     )
 

@@ -190,10 +190,10 @@ def words_of(name: str) -> set[str]:
     return set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
 
 
-def listing(names: Sequence[str]) -> str:
+def listing(names: Sequence[str], most: int = 20) -> str:
     """Returns names for a message: all of a few, the first of many with their count."""
-    shown = ", ".join(names[:20])
-    return shown if len(names) <= 20 else f"{shown}, ... ({len(names)} in all)"
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
 
 
 def one_line(error: BaseException) -> str:

@@ -73,6 +73,8 @@ class Panel:
     members: NDArray[np.bool_] | None = None
     """bool [series, channel]: the channels that each series has, where groups of series became series;
     None = all."""
+    n_new: int = 0
+    """Series, the last ones, that only the future table has."""
 
     def __repr__(self) -> str:
         return f"Panel({self.name}: {self.n_series} series, {self.n_rows} rows, {self.calendar.freq})"
@@ -194,6 +196,7 @@ class Panel:
         length = np.diff(self.indptr)[series]
         return replace(
             self._resized(self.indptr[series], length, np.append(0, np.cumsum(length))),
+            n_new=0,
             keys=self.keys[series] if self.keys.width else self.keys,
             members=None if self.members is None else self.members[series],
             static=self.static[series],
@@ -237,6 +240,24 @@ class Panel:
             raise DataError(f"{self.name}: no target is observed, {purpose}")
         return int(self.time[last[last >= 0]].max())
 
+    def cutoff_at(self, cutoff: str) -> int | None:
+        """Returns the time of a cutoff; None where series have one each (own), or that of the latest (last).
+
+        Raises:
+            DataError: it cannot be read, or all series end before it.
+        """
+        if cutoff in ("own", "last"):
+            return None
+        time, end = self.calendar.parse(cutoff), int(self.time.max(initial=NO_TIME))
+        # Of a longer step: a day within the period after the last one is the end of that one.
+        if end != NO_TIME and (steps := int(self.calendar.steps(end, time))) > 0:
+            text = self.calendar.text
+            raise DataError(
+                f"{self.name}: cutoff {text(time)} is {steps:,} steps of {self.calendar.freq} after the end "
+                f"of the table, {text(end)}; expected at most that"
+            )
+        return time
+
     @cached_property
     def observed_ends(self) -> Ints:
         """int64 [series, 2]: first and last row in which any target is observed; -1 = none."""
@@ -265,6 +286,7 @@ class Panel:
         rows = slice(int(self.indptr[first]), int(self.indptr[last]))
         return replace(
             self,
+            n_new=0,
             keys=self.keys[first:last],
             members=None if self.members is None else self.members[first:last],
             values=self.values[rows],

@@ -21,6 +21,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
+from forecaster.errors import number_of
 from forecaster.panel.findings import (
     Faults,
     Finding,
@@ -42,6 +43,7 @@ Ints = NDArray[np.int64]
 # No table has columns of these names.
 SERIES, TIME, _ROW = "\0series", "\0time", "\0row"
 _AT = [SERIES, TIME]
+_NAMED = 5  # series in a warning
 _CLOSE = 1e-5
 """Relative difference up to which two tables agree: they may round differently."""
 
@@ -60,6 +62,8 @@ class Rows:
     """Findings so far; errors too, so that all faults of rows are reported at once."""
     members: NDArray[np.bool_] | None = None
     """As `Panel.members`."""
+    n_new: int = 0
+    """As `Panel.n_new`."""
 
     def layout(self) -> tuple[Ints, Ints]:
         """Returns the times of rows, and the first row of each series with the number of rows last."""
@@ -412,6 +416,7 @@ def with_future(rows: Rows, table: Table, data: DataConfig) -> Rows:
     values have to agree.
     """
     schema, columns = rows.schema, table.frame.columns
+    statics = [name for name in schema.static if name in columns] if rows.n_new else []
     names = [name for name in schema.known if name in columns]
     # Others are given by later rows of the covariates, or missing.
     filled = [column.name for column in rows.frame if column.null_count() < len(column)]
@@ -420,9 +425,35 @@ def with_future(rows: Rows, table: Table, data: DataConfig) -> Rows:
     if schema.time is not None:
         missing += missing_columns([schema.time], columns, table.name, "the time column")
     refuse_errors(missing)
-    extra, notes, source = _keyed(rows, table, names, data, timed=True)
-    notes += [*_overlap(rows, extra, source), *_unread_targets(table, schema)]
+    extra, notes, source = _keyed(rows, table, [*names, *statics], data, timed=True)
+    new = pl.col(SERIES) >= rows.keys.height - rows.n_new
+    extra = extra.with_columns(pl.when(new).then(pl.col(statics)))
+    notes += [*_overlap(rows, extra.filter(~new), source), *_unread_targets(table, schema)]
     return replace(rows, frame=_joined(rows.frame, extra), notes=(*rows.notes, *notes))
+
+
+def with_new_series(rows: Rows, table: Table, data: DataConfig) -> Rows:
+    """Returns the rows with an empty row for each of a future table whose series only that table has.
+
+    None begins where series are channels, or rows have no times.
+    """
+    names, schema = rows.keys.columns, rows.schema
+    if not {schema.time, *names} <= {*table.frame.columns} or schema.pivots or not names:
+        return rows
+    ids = [ids_as(table.with_ids(names), key, rows.keys[key].dtype) for key in names]
+    new = pl.DataFrame(ids).drop_nulls().unique().join(rows.keys, on=names, how="anti").sort(names)
+    if new.is_empty():
+        return rows
+    keys = pl.concat([rows.keys, new])
+    begun = replace(rows, keys=keys, n_new=new.height)
+    extra = _keyed(begun, table, (), data, timed=True)[0].filter(pl.col(SERIES) >= rows.keys.height)
+    labels = [label_of(new, number) for number in range(new.height)]
+    series = f"{number_of(new.height, 'series', 'series')} that the table lacks"
+    text = f"{extra.height:,} rows of {table.name} begin {series}: {listing(labels, _NAMED)}"
+    advice = "forecast without history; compare the names, for a typing error looks the same"
+    note = Finding("warning", "keys", text, advice, labels[0], count=extra.height)
+    frame = pl.concat([rows.frame, extra.select(_AT)], how="diagonal")
+    return replace(begun, frame=frame, notes=(*rows.notes, note))
 
 
 def _joined(frame: pl.DataFrame, extra: pl.DataFrame) -> pl.DataFrame:
@@ -463,9 +494,12 @@ def _keyed(
         # Rows after the end, in their order: 1, 2, ...
         count = pl.int_range(1, pl.len() + 1)
         frame = frame.with_columns((count.over(shared) if shared else count).alias(TIME))
+    notes = []
     if shared:
         index = rows.keys.select(shared).with_row_index(SERIES)
+        foreign = frame.join(index, on=shared, how="anti")[_ROW]
         frame = frame.join(index, on=shared, how="inner", maintain_order="left").drop(shared)
+        notes = _foreign_rows(table, shared, foreign)
     else:
         numbers = pl.int_range(max(rows.keys.height, 1), dtype=pl.UInt32, eager=True).alias(SERIES)
         frame = frame.join(pl.DataFrame([numbers]), how="cross", maintain_order="left")
@@ -475,8 +509,22 @@ def _keyed(
     source = _RowSource(table, schema.time, rows.keys, schema.target, f"{table.name}: ")
     time = frame[TIME].to_numpy() if timed else np.zeros(frame.height, np.int64)
     order = find_order(frame.select(SERIES), time)
-    frame, notes = _without_repeats(order.placed(frame), order, source, data.on_duplicates)
-    return frame, read + notes, source
+    frame, repeats = _without_repeats(order.placed(frame), order, source, data.on_duplicates)
+    return frame, read + notes + repeats, source
+
+
+def _foreign_rows(table: Table, shared: Sequence[str], rows: pl.Series) -> list[Finding]:
+    """Returns a warning where rows of a second table are of series that the first lacks."""
+    if rows.is_empty():
+        return []
+    names = table.frame[rows].select(pl.concat_str(shared, separator="/", ignore_nulls=True))
+    labels = names.to_series().unique(maintain_order=True).to_list()
+    some = f"{len(rows):,} of {table.frame.height:,} rows of {table.name}"
+    series = f"{number_of(len(labels), 'series', 'series')} that the table lacks"
+    text = f"{some} are of {series}, and left out: {listing(labels, _NAMED)}"
+    advice = f"compare the values of {', '.join(shared)}"
+    where = table.place(int(rows[0]) + 1)
+    return [Finding("warning", "keys", text, advice, labels[0], where, len(rows))]
 
 
 def ids_as(table: Table, key: str, dtype: pl.DataType) -> pl.Series:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,11 +20,12 @@ from typing import Any
 import psutil
 
 from forecaster.config import config_from
-from forecaster.errors import ConfigError, OutputError, check_count, is_count
+from forecaster.errors import ConfigError, DataError, OutputError, check_count, is_count
 from forecaster.files import check_writable, only_writer, write_text
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.forecast import Forecast, outcome
+from forecaster.forecast.forecast import Forecast, none_forecast, outcome
 from forecaster.forecast.labelling import Labelling, labels_line
+from forecaster.forecast.model_folder import reading_with
 from forecaster.forecast.parts import (
     SHARED,
     PartitionJob,
@@ -32,7 +34,6 @@ from forecaster.forecast.parts import (
     Source,
     counts_of,
     prediction,
-    reading_with,
     rows_of,
     terms,
     write_part,
@@ -134,15 +135,21 @@ def predict_to(
         if restart:
             Partitions(folder, 0).clear()
         whole, store = _opened(artifact, source, folder, claim, alone=alone)
-        window, panel = window_of(whole), whole.only(source.only)
-        found = audit_panel(panel, labels=True) if window is None else audited(panel, artifact, window)
+        window = window_of(whole)
+        if window is None:
+            panel = whole.only(source.only)
+            found = audit_panel(panel, labels=True)
+        else:
+            panel, found = audited(whole, artifact, window, source.only)
         job = PartitionJob(str(folder.resolve()), window, panel.n_series, source)
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             one = prediction(artifact, window, names[0])(panel)
             rows = rows_of(one)
-            write_rows(rows, out, panel.as_text)
             records, before = [PartRecord("", *counts_of(one), rows.height, "")], 0
+            if error := _none_forecast(panel, job, records):
+                raise error
+            write_rows(rows, out, panel.as_text)
         else:
             claim()
             blocks = range(number - 1, job.n_blocks, of)
@@ -155,7 +162,7 @@ def predict_to(
                 predict = prediction(artifact, window, names[0])
                 made = ((block, write_part(predict, panel, block, job)) for block in todo)
             else:
-                shared = _shared(artifact, source, whole, store, folder, job)
+                shared = _shared(artifact, source, panel, store, folder, job)
                 made = engine(shared, todo) if engine else _made_by_processes(shared, todo, names)
             total = sum(stop - start for start, stop in map(job.series_of, blocks))
             for block, record in made:
@@ -164,6 +171,9 @@ def predict_to(
                     progress(sum(own.series for own in finished.values()), total)
             records = [finished[block] for block in blocks]
             if len(records) == job.n_blocks and shard is None:
+                if error := _none_forecast(panel, job, records):
+                    partitions.remove()
+                    raise error
                 if parts:
                     partitions.leave(common, records)
                 else:
@@ -254,6 +264,7 @@ def _shared(
     if not store:
         store = str(folder / _STORE)
         write_store(panel, Path(store), reading_with(artifact.plan.data, source.roles))
+        source = replace(source, only=None)  # the panel is of the series wanted
     stored = replace(source, data=str(Path(store).resolve()), future=None, covariates=None)
     return replace(job, model=str((folder / _MODEL).resolve()), source=stored)
 
@@ -345,10 +356,24 @@ def _checked(shard: str | tuple[int, int] | None) -> tuple[int, int]:
 def _report(
     panel: Panel, job: PartitionJob, records: list[PartRecord], found: Iterable[Finding]
 ) -> str:
-    lost = [record for record in records if record.without_forecast]
-    n_series = sum(record.series for record in records)
-    without = (sum(record.without_forecast for record in lost), lost[0].reason if lost else "")
+    n_series, without = sum(record.series for record in records), _lost(records)
     if job.window is None:
         return labels_line(n_series, sum(record.rows for record in records), "", without)
     rows = sum(record.rows for record in records) // (job.window.num_samples or 1)
     return outcome(panel, job.window.cutoffs(panel), n_series, rows, without, found)
+
+
+def _lost(records: list[PartRecord]) -> tuple[int, str]:
+    """How many series and channels have no forecast, and the most frequent reason of the parts."""
+    reasons = Counter[str]()
+    for record in records:
+        reasons[record.reason] += record.without_forecast
+    return reasons.total(), max(reasons, key=reasons.__getitem__, default="")
+
+
+def _none_forecast(panel: Panel, job: PartitionJob, records: list[PartRecord]) -> DataError | None:
+    """Returns the error where no series of the table has a forecast."""
+    if job.window is None:
+        return None
+    leads = job.window.horizon * (job.window.num_samples or 1)
+    return none_forecast(panel, _lost(records), sum(record.rows for record in records) // leads)

@@ -30,6 +30,7 @@ from forecaster.model.size import check_memory, check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
+from forecaster.runs.levels import learn_levels
 from forecaster.runs.linear_settings import choose_linear, linear_settings
 from forecaster.runs.members import (
     Trainings,
@@ -186,6 +187,9 @@ def fit_panel(
                 found["curves"] |= curves_of((one.name, one.curves) for one in members)
             elif plan.fit.refit is None and experts_alone(networks):
                 trainings.solve_again(plan, networks)
+            else:
+                for network in networks:
+                    learn_levels(network, panel, panel.last_observed + 1)
     return replace(artifact, metrics=found)
 
 

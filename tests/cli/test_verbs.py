@@ -258,3 +258,23 @@ def test_the_demo_ends_well_with_a_picture_a_run_and_a_model_better_than_seasona
         statuses = store.execute("select status from runs").fetchall()
     assert statuses == [("FINISHED",)] * 2
     shutil.rmtree(tmp_path / "demo")
+
+
+def test_predict_without_a_single_forecast_exits_with_2_and_writes_nothing(folder, shell):
+    silent = tiny.plain().with_columns(sales=pl.when(pl.col("date") < tiny.day(30)).then("sales"))
+    silent.write_csv("silent.csv")
+    words = ["predict", "plain_model", "silent.csv", "--cutoff", str(tiny.day(99)), "--out", "new.csv"]
+    before = sorted(folder.iterdir())
+    for more in ([], ["--parts"]):
+        done = shell(*words, *more)
+        assert done.code == 2 and sorted(folder.iterdir()) == before
+        (line,) = done.err.splitlines()
+        assert line.startswith(
+            "error: silent.csv: none of 3 series has a forecast: no target observed in the "
+        )
+    # A shard is written; the merge refuses.
+    assert shell(*words, "--shard", "1/1").code == 0
+    assert shell(*words).code == 2 and sorted(folder.iterdir()) == before
+    heard = silent.with_columns(sales=pl.when(pl.col("store") == "b").then(1.0).otherwise("sales"))
+    heard.write_csv("silent.csv")
+    assert shell(*words).code == 0 and len(pl.read_csv("new.csv")) == 3 * 7

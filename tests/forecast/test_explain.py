@@ -242,7 +242,9 @@ def test_a_series_that_is_not_there_or_not_named_is_refused():
         model.explain(table)
     alone = table.filter(pl.col("store") == "b")
     assert model.explain(alone).title == "b · sales"
-    with pytest.raises(fc.DataError, match="series c: no target observed before the cutoff"):
+    with pytest.raises(
+        fc.DataError, match="series c has no forecast: no target observed before the cutoff"
+    ):
         late = table.filter((pl.col("store") != "c") | (pl.col("date") > tiny.day(90)))
         model.explain(late, only="c", cutoff=str(tiny.day(80)))
 

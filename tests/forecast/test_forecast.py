@@ -502,12 +502,22 @@ def test_a_label_of_two_series_is_refused_with_both():
 
 
 @pytest.mark.parametrize("decoder", ["direct", "autoregressive"])
-def test_a_table_without_a_series_that_can_be_forecast_has_a_reason_in_every_row(decoder):
+def test_a_table_without_a_series_that_can_be_forecast_is_refused_with_the_most_frequent_reason(
+    decoder,
+):
     config = tiny.config_with(decoder=decoder, experts=[])
-    model = fc.fit(tiny.shop(), horizon=7, config=config, quiet=True)
-    forecast = model.predict(tiny.shop(), cutoff="2026-01-01")
-    assert all(status.startswith("no target observed in the ") for status in forecast.status)
-    assert np.isnan(forecast.quantiles).all()
+    model = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
+    # Two series are empty over the whole context, one altogether.
+    late, gone = pl.col("date") > tiny.day(50), pl.col("store") == "c"
+    silent = tiny.plain().with_columns(sales=pl.when(~late & ~gone).then("sales"))
+    match = (
+        "none of 3 series has a forecast: no target observed in the 28 steps before the cutoff; give"
+    )
+    with pytest.raises(fc.DataError, match=match):
+        model.predict(silent, cutoff=str(tiny.day(99)))
+    heard = silent.with_columns(sales=pl.when(~gone).then("sales").otherwise(1.0))
+    status = model.predict(heard, cutoff=str(tiny.day(99))).status
+    assert [one == "ok" for one in status] == [False, False, True]
 
 
 @pytest.mark.parametrize("only", ["", [], ()])

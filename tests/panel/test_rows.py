@@ -344,3 +344,45 @@ def test_names_that_stand_for_several_columns_are_refused(tmp_path, name):
     for source in (frame, frame.to_pandas(), tmp_path / "a.csv", tmp_path / "a.parquet"):
         lines, _ = faults(source, DataConfig())
         assert f"expected names of columns, found '{name.strip()}'; rename: *" in "\n".join(lines)
+
+
+def test_rows_of_series_that_the_table_lacks_are_left_out_with_a_warning():
+    first = pl.DataFrame({"day": [1, 2, 3] * 2, "shop": list("aaabbb"), "y": [1.0, 2, 3, 4, 5, 6]})
+    others = [*"aabb", *"cdefghg"]
+    second = pl.DataFrame({"day": [1, 2] * 2 + [1] * 6 + [2], "shop": others, "x": np.arange(11.0)})
+    data = DataConfig(time="day")
+    panel = open_panel(first, data, covariates=second)
+    (warning,) = notes(panel, "keys")
+    assert (warning.severity, warning.series, warning.where, warning.count) == (
+        "warning", "c", "row 5", 7,
+    )  # fmt: skip
+    assert warning.text == (
+        "7 of 11 rows of the polars frame are of 6 series that the table lacks, and left out: c, d, e, f, "
+        "g, ... (6 in all)"
+    )
+    assert panel.labels == ["a", "b"] and np.nansum(panel.values[:, 1]) == 0 + 1 + 2 + 3
+    assert notes(open_panel(first, data, covariates=second[:4]), "keys") == []
+
+
+@pytest.mark.parametrize("kind", ["number", "text"])
+def test_a_future_table_begins_series_for_a_model_alone(kind):
+    """With statics and covariates of a second table, as if each had a row without a target."""
+    dtype = pl.Int32 if kind == "number" else pl.String
+    first = pl.DataFrame({"day": [1, 2, 3] * 2, "shop": [7] * 3 + [8] * 3, "y": [1.0, 2, 3, 4, 5, 6]})
+    first = first.with_columns(pl.col("shop").cast(dtype), size=pl.lit(1.0), p=pl.lit(0.0))
+    future = pl.DataFrame({"day": [4, 5] * 3, "shop": [8, 8, 9, 9, 7, 7], "p": np.arange(6.0)})
+    future = future.with_columns(pl.col("shop").cast(dtype), size=pl.Series([3.0] * 6))
+    data = DataConfig(known=("p",), static=("size",), time="day", series=("shop",), target=("y",))
+    fitted = open_panel(first, data, future=future)
+    (warning,) = notes(fitted, "keys")
+    assert fitted.labels == ["7", "8"] and "left out: 9" in warning.text and fitted.n_new == 0
+    found = open_panel(first, data, schema=fitted.schema, future=future)
+    (warning,) = notes(found, "keys")
+    assert "2 rows of the polars frame begin 1 series that the table lacks: 9" in warning.text
+    assert found.labels == ["7", "8", "9"] and found.n_new == 1
+    row = pl.DataFrame({"day": [4], "shop": [9], "y": [None], "size": [3.0], "p": [2.0]})
+    row = row.with_columns(pl.col("shop").cast(dtype), pl.col("y").cast(pl.Float64))
+    dummy = open_panel(pl.concat([first, row]), data, schema=fitted.schema, future=future)
+    assert same(found, dummy) and found.static.ravel().tolist() == [1.0, 1.0, 3.0]
+    # Of the series of the table statics in the future table are not read.
+    assert notes(found, "static") == [] and notes(found, "future") == []
