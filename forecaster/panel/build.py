@@ -163,7 +163,8 @@ def build_panel(
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
         if schema is None:
-            schema, table, order = infer_schema(table, data, future, covariates)
+            schema, table, order, found = infer_schema(table, data, future, covariates)
+            notes += found
             if schema.pivots:
                 check_roles(schema, table.name)
             written = table.with_ids(schema.series)
