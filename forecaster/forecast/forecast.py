@@ -110,7 +110,7 @@ class Forecast(Result):
         Raises:
             ConfigError: no paths were drawn.
         """
-        return to_kind(self.sample_rows, self.panel.kind)
+        return to_kind(self.sample_rows, self.panel.kind, self.panel.original)
 
     @property
     def lost(self) -> tuple[int, str]:
@@ -134,7 +134,7 @@ class Forecast(Result):
         at = np.broadcast_to(self.time[:, None, :, None], medians.shape)
         rows = self._keyed({"forecast": medians, "\0at": at})
         wide = rows.pivot(on=keys or ["channel"], index=["\0at", *times], values="forecast")
-        return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
+        return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind, self.panel.original)
 
     def plot(self, only: Only = None) -> Figure:
         """Returns a figure of history, median and bands; a panel per series and channel, at most six.

@@ -31,7 +31,7 @@ class Result:
     @property
     def frame(self: HasRows) -> Any:
         """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
+        return to_kind(self.rows, self.panel.kind, self.panel.original)
 
     def write(self: HasRows, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.

@@ -64,6 +64,8 @@ class Panel:
     """Kind of the caller's table: "polars", "pandas", "pyarrow" or "file"."""
     name: str
     """The table's name in messages."""
+    original: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """By column of results, its label and dtype in the caller's pandas frame."""
     notes: tuple[Finding, ...] = ()
     """Findings on the tables, made while they were read and became arrays."""
     unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.numbers import Decimals, as_numbers, nearly_numbers
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.schema import Names, Schema
+from forecaster.panel.schema import Names, Schema, two_roles
 from forecaster.panel.timestamps import EPOCHS, PARTS, guess_formats, integer_format, is_time_name
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
@@ -116,7 +116,8 @@ def infer_schema(
         numbers = [name for name in numeric if is_number(pool[name])]
         # Refused as it is read: another column would be forecast in the place of the one that was meant.
         numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in LONG_TARGETS)]
-        target, reason = _find_target(table, numbers, series, constant, data.label)
+        taken = [name for name in pool if name in declared and is_number(pool[name])]
+        target, reason = _find_target(table, numbers, series, constant, data.label, taken)
     left = [name for name in free if name not in target and name not in known]
     others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
@@ -332,7 +333,12 @@ def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) 
 
 
 def _find_target(
-    table: Table, numbers: list[str], series: Names, constant: set[str], label: str | None
+    table: Table,
+    numbers: list[str],
+    series: Names,
+    constant: set[str],
+    label: str | None,
+    taken: list[str],
 ) -> tuple[Names, str]:
     """Returns the columns to forecast, or the channels that are labelled, and the reason."""
     if label is not None:
@@ -347,7 +353,8 @@ def _find_target(
         return (varying[0],), "first column of numbers that varies"
     raise DataError(
         f"{table.name}: no column of numbers left to forecast among {listing(table.frame.columns)}; "
-        "pass --target COLUMN"
+        + (f"{listing(taken)} is a covariate, as declared: leave one out, or " if taken else "")
+        + "pass --target COLUMN"
     )
 
 
@@ -403,21 +410,17 @@ def _gather(
 
 def _check_declared(data: DataConfig, names: list[str], table: Table, time: str | None) -> None:
     """Raises a DataError for declared columns that do not exist or have two roles."""
-    owner: dict[str, str] = {time: "--time"} if time is not None else {}
-    found: list[Finding] = []
     roles = {
         role: getattr(data, role) or () for role in ("series", "target", "known", "past", "static")
     }
-    found += missing_columns(data.relate, table.frame.columns, table.name, "--relate")
-    for role, group in (roles | {"label": () if data.label is None else (data.label,)}).items():
-        flag = f"--{role}"
-        for name in group:
-            if name in owner:
-                text = f"{table.name}: column '{name}' is declared twice, by {owner[name]} and {flag}"
-                found.append(Finding("error", "two-roles", text, "keep one of them", where=name))
-            owner[name] = flag
+    roles |= {"label": () if data.label is None else (data.label,)}
+    found = missing_columns(data.relate, table.frame.columns, table.name, "--relate")
+    for name, text in two_roles({"time": (time,)} | roles):
+        error = f"{table.name}: {text}"
+        found.append(Finding("error", "two-roles", error, "keep one of them", where=name))
+    for role, group in roles.items():
         allowed = table.frame.columns if role in ("series", "target", "label") else names
-        found += missing_columns(group, allowed, table.name, flag)
+        found += missing_columns(group, allowed, table.name, f"--{role}")
     refuse_errors(found)
 
 

@@ -254,9 +254,12 @@ def _read_times(
 
 
 def _check_key(table: Table, key: str) -> None:
-    cells = table.frame[key]
+    cells, where = table.frame[key], f"{table.name}: column '{key}'"
+    if cells.dtype.is_nested() or cells.dtype in (pl.Object, pl.Binary):
+        text = f"{where}: expected text or numbers as ids, found {cells.dtype}"
+        raise fault("keys", text, "write them as text, or as one column for each part", where=key)
     if cells.null_count():
-        where, expected = f"{table.name}: column '{key}'", "a series in every row"
+        expected = "a series in every row"
         advice = "fill it in, or name other key columns with --series"
         raise row_fault("keys", where, expected, cells, cells.is_null(), advice, table.place)
 
