@@ -185,3 +185,11 @@ def test_a_row_of_a_table_of_one_series_per_row_is_named_by_its_number_there(csv
     frame = pl.DataFrame({"id": list("abcdefgh"), "size": size} | values)
     with pytest.raises(DataError, match="column 'size': expected numbers, found 'big' in row 8"):
         open_panel(csv(frame), DataConfig(layout="rows", series=("id",), static=("size",)))
+
+
+def test_where_the_only_number_is_a_declared_covariate_the_message_names_it():
+    hours = pl.DataFrame({"day": DAYS, "users": range(40)})
+    said = "no column of numbers left to forecast among day, users; users is a covariate, as declared: leave"
+    for role in ("known", "past", "static"):
+        with pytest.raises(DataError, match=said):
+            open_panel(hours, DataConfig(**{role: ("users",)}))
