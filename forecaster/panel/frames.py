@@ -66,6 +66,9 @@ _BAD_FILE = (pl.exceptions.PolarsError, _PANIC, OSError, ValueError, EOFError, z
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
+Original = Mapping[str, tuple[Any, Any]]
+"""By column, its label and dtype in the caller's pandas frame."""
+
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 """Kinds of columns that hold text."""
 
@@ -94,8 +97,8 @@ class Table:
     """Reads columns again as text; None = the table is not from CSV."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """Decimal marks of columns that were text; empty where the files of a column have both."""
-    original: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    """By column, its label and dtype in the caller's pandas frame."""
+    original: Original = field(default_factory=dict)
+    """What results are to look like again."""
 
     def place(self, row: int) -> str:
         """Returns a row, counted from 1 after the header, as messages name it.
@@ -259,10 +262,8 @@ def read_table(
     return replace(table, frame=frame, time_parts=parts)
 
 
-def to_kind(
-    frame: pl.DataFrame, kind: str, original: Mapping[str, tuple[Any, Any]] | None = None
-) -> Any:
-    """Returns a frame in the caller's own kind ("file" stays polars); `original`: see `Table`."""
+def to_kind(frame: pl.DataFrame, kind: str, original: Original | None = None) -> Any:
+    """Returns a frame in the caller's own kind ("file" stays polars), labels and dtypes."""
     if kind != "pandas":
         return frame.to_arrow() if kind == "pyarrow" else frame
     import pandas as pd
@@ -619,9 +620,7 @@ def _read_frame(source: object) -> Table:
     if kind == "pandas":
         if given.columns.nlevels > 1:
             text = f"{name}: expected one level of column names, found {given.columns.nlevels}"
-            raise fault(
-                "names", text, "set frame.columns = ['/'.join(map(str, c)) for c in frame.columns]"
-            )
+            raise fault("names", text, "join them: frame.columns = frame.columns.map('/'.join)")
         check_names(map(str, given.columns), name)
         frame, dtypes = _from_pandas(given, name)
         labels = {str(label): label for label in given.columns}

@@ -116,8 +116,7 @@ def infer_schema(
         numbers = [name for name in numeric if is_number(pool[name])]
         # Refused as it is read: another column would be forecast in the place of the one that was meant.
         numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in LONG_TARGETS)]
-        taken = [name for name in pool if name in declared and is_number(pool[name])]
-        target, reason = _find_target(table, numbers, series, constant, data.label, taken)
+        target, reason = _find_target(table, numbers, series, constant, data)
     left = [name for name in free if name not in target and name not in known]
     others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
@@ -333,14 +332,10 @@ def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) 
 
 
 def _find_target(
-    table: Table,
-    numbers: list[str],
-    series: Names,
-    constant: set[str],
-    label: str | None,
-    taken: list[str],
+    table: Table, numbers: list[str], series: Names, constant: set[str], data: DataConfig
 ) -> tuple[Names, str]:
     """Returns the columns to forecast, or the channels that are labelled, and the reason."""
+    label, covariates = data.label, (*data.known, *(data.past or ()), *(data.static or ()))
     if label is not None:
         numbers = [name for name in numbers if name not in constant]
     named = [name for name in numbers if name.lower() in (LONG_TARGETS if series else WIDE_TARGETS)]
@@ -353,7 +348,7 @@ def _find_target(
         return (varying[0],), "first column of numbers that varies"
     raise DataError(
         f"{table.name}: no column of numbers left to forecast among {listing(table.frame.columns)}; "
-        + (f"{listing(taken)} is a covariate, as declared: leave one out, or " if taken else "")
+        + (f"leave one out of the covariates {listing(covariates)}, or " if covariates else "")
         + "pass --target COLUMN"
     )
 

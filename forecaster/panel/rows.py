@@ -187,9 +187,8 @@ def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
 
 def _in_words(text: pl.Series, words: Names) -> pl.Series:
     """Returns categories in the words of a model: where it lacks 4.4 or 7, they are its 4.40 or its 007."""
-    values, cells = (
-        column.cast(pl.Float64, strict=False) for column in (pl.Series(words, dtype=pl.String), text)
-    )
+    cells = text.cast(pl.Float64, strict=False)
+    values = pl.Series(words, dtype=pl.String).cast(pl.Float64, strict=False)
     named = dict(zip(values, words, strict=True))
     same = cells.replace_strict(named, default=None, return_dtype=pl.String)
     return text.zip_with(text.is_in(words) | cells.is_null(), same.fill_null(text))

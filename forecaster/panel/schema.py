@@ -29,11 +29,11 @@ _PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
 _KEYS, _ENUM = re.compile(r"U?Int\d+|Categorical"), "Enum(categories="
 
 
-def two_roles(roles: Mapping[str, Iterable[str | None]]) -> Iterator[tuple[str, str]]:
+def two_roles(roles: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, str]]:
     """Yields columns that have two roles, and the error; `roles`: columns by the name of their option."""
     owner = dict[str, str]()
     for role, names in roles.items():
-        for name in (name for name in names if name is not None):
+        for name in names:
             if name in owner:
                 yield name, f"column '{name}' is declared twice, by --{owner[name]} and --{role}"
             owner[name] = role

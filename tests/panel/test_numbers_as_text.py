@@ -189,7 +189,7 @@ def test_a_row_of_a_table_of_one_series_per_row_is_named_by_its_number_there(csv
 
 def test_where_the_only_number_is_a_declared_covariate_the_message_names_it():
     hours = pl.DataFrame({"day": DAYS, "users": range(40)})
-    said = "no column of numbers left to forecast among day, users; users is a covariate, as declared: leave"
+    said = "no column of numbers left to forecast among day, users; leave one out of the covariates users, or"
     for role in ("known", "past", "static"):
         with pytest.raises(DataError, match=said):
             open_panel(hours, DataConfig(**{role: ("users",)}))
