@@ -1151,7 +1151,7 @@ class Classifier(Model["LabelEnsemble"]):
         audit_panel(panel, labels=True)
         vectors = Labeller(self.artifact).vectors(panel)
         columns = {f"v_{place}": column for place, column in enumerate(vectors.T)}
-        return to_kind(panel.series_frame(**columns), panel.kind)
+        return to_kind(panel.series_frame(**columns), panel.kind, panel.original)
 
     @_public
     def explain(

@@ -164,11 +164,13 @@ def test_a_large_table_of_channels_that_are_series_is_converted(tmp_path, monkey
 def test_a_target_that_a_frame_holds_as_text_is_read_as_that_of_a_file():
     for frame in (text(), text().to_pandas(), text().to_pandas().astype({"y": "category"})):
         panel = values(frame)
-        assert panel.values[0, 0] == 3000.5 and panel.schema.decimal == {"y": ","}
+        assert panel.values[0, 0] == 3000.5 and panel.schema.decimal == {"y": ",", "price": ","}
         assert values(WHOLE.to_pandas(), panel.schema).values[0, 0] == 3000
     with pytest.raises(fc.DataError, match=r"'1,234' in row 1 may be 1\.234 or 1234; pass --decimal"):
-        values(text(y=lambda k: "1,234"))
-    assert values(text(y=lambda k: "1,234"), decimal=",").values[0, 0] == 1.234
+        values(text(y=lambda k: "1,234", price=lambda k: "1"))
+    # The price shows the mark, as it would in a file.
+    assert values(text(y=lambda k: "1,234")).values[0, 0] == 1.234
+    assert values(text(y=lambda k: "1,234", price=lambda k: "1"), decimal=",").values[0, 0] == 1.234
 
 
 def test_missing_words_are_missing_among_numbers_and_names_of_series_elsewhere(tmp_path):

@@ -137,7 +137,7 @@ class Backtest(Result):
                 raise DataError(f"{panel.name}: column '{name}' is also a result's; rename it")
         owner = np.repeat(np.arange(groups), len(models))
         columns = {name: key[owner] for name, key in keys.items()} | columns
-        return to_kind(frame_of(columns).fill_nan(None), panel.kind)
+        return to_kind(frame_of(columns).fill_nan(None), panel.kind, panel.original)
 
     def _grouped(self, axis: str) -> tuple[dict[str, Any], dict[str, dict[str, Floats]]]:
         """Key columns of the groups along an axis, and by model the metrics of each group."""

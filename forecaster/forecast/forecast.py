@@ -112,7 +112,7 @@ class Forecast(Result):
         Raises:
             ConfigError: no paths were drawn.
         """
-        return to_kind(self.sample_rows, self.panel.kind)
+        return to_kind(self.sample_rows, self.panel.kind, self.panel.original)
 
     @property
     def lost(self) -> tuple[int, str]:
@@ -149,7 +149,7 @@ class Forecast(Result):
                 + ("time column, or that series" if name in times else "keys of these series")
             )
         wide = rows.pivot(on=keys, index=["\0at", *times], values="forecast")
-        return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
+        return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind, self.panel.original)
 
     @typed
     def plot(self, only: Only = None) -> Figure:

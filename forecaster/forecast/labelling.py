@@ -123,9 +123,9 @@ def labels_line(n_series: int, count: int, words: str, lost: tuple[int, str]) ->
 def words_of(classes: Sequence[str], code: Int64, dtype: str) -> list[Any]:
     """Returns the words of classes from 0, −1 = none, as values of the dtype of the training table."""
     values: list[Any] = [*classes]
-    if dtype.startswith(("Int", "UInt")) or (
-        dtype.startswith("Float") and all(map(_is_whole, classes))
-    ):
+    if dtype.startswith("Float"):
+        values = [float(word) for word in classes]
+    elif dtype.startswith(("Int", "UInt")):
         values = [int(word) if _is_whole(word) else None for word in classes]
     elif dtype == "Boolean":
         values = [word == "true" for word in classes]

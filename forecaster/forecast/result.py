@@ -32,7 +32,7 @@ class Result:
     @property
     def frame(self: HasRows) -> Any:
         """The rows as the kind of frame of the input (a file gives polars)."""
-        return to_kind(self.rows, self.panel.kind)
+        return to_kind(self.rows, self.panel.kind, self.panel.original)
 
     @typed
     def write(self: HasRows, path: str | Path) -> None:

@@ -167,7 +167,8 @@ def build_panel(
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
         if schema is None:
-            schema, table, order = infer_schema(table, data, future, covariates)
+            schema, table, order, found = infer_schema(table, data, future, covariates)
+            notes += found
             if schema.pivots:
                 check_roles(schema, table.name)
             written = table.with_ids(schema.series)
@@ -193,11 +194,13 @@ def build_panel(
             rows, calendar, note = resampled(rows, calendar, data)
             regular, notes = True, [*notes, note]
         rows = replace(rows, schema=replace(rows.schema, regular=regular))
-        source = (table.name, table.kind)
+        source, original = (table.name, table.kind), dict(table.original)
+        if schema.time in original:
+            original["cutoff"] = "cutoff", original[schema.time][1]
         # No longer needed: a large table takes more memory than its panel.
         del table, given, order
         panel = panel_of(rows, calendar, *source, holidays=holidays)
-    return replace(panel, notes=(*notes, *panel.notes))
+    return replace(panel, notes=(*notes, *panel.notes), original=original)
 
 
 def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tuple[Table, DataConfig]:

@@ -66,6 +66,9 @@ _BAD_FILE = (pl.exceptions.PolarsError, _PANIC, OSError, ValueError, EOFError, z
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
+Original = Mapping[str, tuple[Any, Any]]
+"""By column, its label and dtype in the caller's pandas frame."""
+
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 """Kinds of columns that hold text."""
 
@@ -94,6 +97,8 @@ class Table:
     """Reads columns again as text; None = the table is not from CSV."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """Decimal marks of columns that were text; empty where the files of a column have both."""
+    original: Original = field(default_factory=dict)
+    """What results are to look like again."""
 
     def place(self, row: int) -> str:
         """Returns a row, counted from 1 after the header, as messages name it.
@@ -257,11 +262,29 @@ def read_table(
     return replace(table, frame=frame, time_parts=parts)
 
 
-def to_kind(frame: pl.DataFrame, kind: str) -> Any:
-    """Returns a frame in the caller's own kind ("file" stays polars)."""
-    if kind == "pandas":
-        return frame.to_pandas()
-    return frame.to_arrow() if kind == "pyarrow" else frame
+def to_kind(frame: pl.DataFrame, kind: str, original: Original | None = None) -> Any:
+    """Returns a frame in the caller's own kind ("file" stays polars), labels and dtypes."""
+    if kind != "pandas":
+        return frame.to_arrow() if kind == "pyarrow" else frame
+    import pandas as pd
+
+    original = original or {}
+    numbers = [dtype for _, dtype in original.values() if pd.api.types.is_numeric_dtype(dtype)]
+    arrow = bool(numbers) and all(isinstance(dtype, pd.ArrowDtype) for dtype in numbers)
+    result = frame.to_pandas(use_pyarrow_extension_array=arrow)
+    if numbers and not arrow and all(map(pd.api.types.is_extension_array_dtype, numbers)):
+        for name in frame.select(pl.selectors.numeric()).columns:
+            result[name] = pd.array(result[name].to_numpy())
+    for name in result.columns.intersection([*original]):
+        column, dtype = frame[name], original[name][1]
+        if dtype.kind == "O" and column.dtype == pl.Date:
+            result[name] = pd.Series(column.to_list(), dtype=object)
+        elif not (column.dtype.is_integer() and column.null_count()):
+            result[name] = column.to_pandas().astype(dtype)
+    labels = {name: label for name, (label, _) in original.items() if not isinstance(label, str)}
+    if labels and "channel" in result:
+        result["channel"] = [labels.get(name, name) for name in result["channel"]]
+    return result.rename(columns=labels)
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
@@ -595,8 +618,14 @@ def _read_frame(source: object) -> Table:
     if kind == "polars":
         return Table(given, name, kind)
     if kind == "pandas":
+        if given.columns.nlevels > 1:
+            text = f"{name}: expected one level of column names, found {given.columns.nlevels}"
+            raise fault("names", text, "join them: frame.columns = frame.columns.map('/'.join)")
         check_names(map(str, given.columns), name)
-        return Table(_from_pandas(given, name), name, kind)
+        frame, dtypes = _from_pandas(given, name)
+        labels = {str(label): label for label in given.columns}
+        original = {column: (labels.get(column, column), dtype) for column, dtype in dtypes.items()}
+        return Table(frame, name, kind, original=original)
     check_names(given.schema.names if kind == "pyarrow" else (), name)
     try:
         frame = pl.DataFrame(given)
@@ -605,11 +634,13 @@ def _read_frame(source: object) -> Table:
     return Table(frame, name, "pyarrow" if kind == "pyarrow" else "polars")
 
 
-def _from_pandas(source: Any, name: str) -> pl.DataFrame:
+def _from_pandas(source: Any, name: str) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Returns the rows of a pandas frame, its index as columns, and the dtypes of all columns."""
     import pandas as pd
     import pyarrow as pa
 
     frame = _with_index_as_columns(source.rename(columns=str), name)
+    dtypes = dict(frame.dtypes)
     for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
         if isinstance(dtype, pd.PeriodDtype):
             frame[column] = frame[column].dt.to_timestamp()
@@ -622,7 +653,7 @@ def _from_pandas(source: Any, name: str) -> pl.DataFrame:
         with warnings.catch_warnings():
             # pandas warns of the way in which pyarrow converts zoned times.
             warnings.simplefilter("ignore")
-            return pl.DataFrame(pa.Table.from_pandas(frame, preserve_index=False))
+            return pl.DataFrame(pa.Table.from_pandas(frame, preserve_index=False)), dtypes
     except _BAD_FRAME as error:
         text = f"{name}: expected one kind of value in a column ({'; '.join(map(str, error.args))})"
         raise fault("kinds", text, "cast or drop it") from error

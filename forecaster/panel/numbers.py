@@ -2,8 +2,8 @@
 
 A column of text becomes numbers where every value is one and all can be read in one way only. A column
 in which `1,234` may be a fraction or a thousand is refused unless the other columns or the user show
-which mark is the decimal one. Digits with leading zeros are ids and stay text. The marks in `MISSING`
-are nulls only among numbers.
+which mark is the decimal one. Digits with leading zeros may be ids and stay text until their column has a
+role. The marks in `MISSING` are nulls only among numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from forecaster.panel.timestamps import first_values
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", "-", "?", ".")
 PADDED = r"^0\d+$"
 """A digit string that a number would not give back: the id 007."""
+_FEW = 0.2
+"""Largest share of cells that are no numbers in a column that was meant to be numbers."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Decimals:
     """Marks of further columns and files: they decide between two readings, and refuse none."""
     undecided: bool = False
     """Whether columns that can be read in two ways stay text, for other files may show their mark."""
+    padded: Collection[str] = ()
+    """Columns whose digits are numbers with leading zeros too; in others 007 is an id."""
 
     @property
     def all(self) -> set[str]:
@@ -133,7 +137,7 @@ def as_numbers(
     """
     typed, styles = {}, {}
     for column in frame.iter_columns():
-        simple = _simple(column)
+        simple = _simple(column, ids=column.name not in decimals.padded)
         if simple is not None:
             typed[column.name] = simple
         elif found := _styles(column):
@@ -145,8 +149,7 @@ def as_numbers(
         if decimal := decimals.columns.get(name) or decimals.others:
             fitting = [style for style in found if style.decimal == decimal]
             if not fitting:
-                styles_of = [style for style in _STYLES if style.decimal == decimal]
-                bad = min((~style.fits(text) for style in styles_of), key=lambda bad: int(bad.sum()))
+                bad = misfits(frame[name], decimal)
                 expected = f"'{decimal}' as decimal mark{decimals.origin}"
                 advice = f"correct the values, or pass --decimal {'.' if decimal == ',' else ','}"
                 raise row_fault("decimal", named, expected, frame[name], bad, advice, place)
@@ -181,6 +184,24 @@ def decimal_comma(name: str) -> Finding:
     return Finding("note", "decimal", "numbers have a decimal comma", advice, where=f"column '{name}'")
 
 
+def misfits(column: pl.Series, decimal: str = "") -> pl.Series:
+    """Returns which cells of text are no numbers, in the style of most; `decimal`: their mark, if known."""
+    text = known_text(column)
+    bad = [~style.fits(text) for style in _STYLES if decimal in ("", style.decimal)]
+    return min(bad, key=lambda cells: int(cells.sum())).fill_null(False)
+
+
+def nearly_numbers(column: pl.Series) -> pl.Series | None:
+    """Returns the cells that keep a column of text from being numbers, where they are few; else None."""
+    if column.dtype != pl.String:
+        return None
+    for part, share in ((first_values(column), 0.5), (column, _FEW)):  # a few values rule out most text
+        bad = misfits(part)
+        if bad.sum() > share * known_text(part).count():
+            return None
+    return bad if bad.any() else None
+
+
 def _shown(styles: Iterable[list[_Style]]) -> set[str]:
     kinds = [{style.decimal for style in found} for found in styles]
     return {mark for marks in kinds if len(marks) == 1 for mark in marks}
@@ -192,15 +213,15 @@ def known_text(column: pl.Series) -> pl.Series:
     return text.set(text.is_in(MISSING), None)
 
 
-def _simple(column: pl.Series) -> pl.Series | None:
-    """Returns whole numbers and booleans, or ids with leading zeros unchanged; else None."""
+def _simple(column: pl.Series, *, ids: bool = True) -> pl.Series | None:
+    """Returns whole numbers and booleans, or `ids` with leading zeros unchanged; else None."""
     head = known_text(first_values(column))
     if head.str.contains(r"^[+-]?\d+$").all():
         text = known_text(column)
         whole = text.cast(pl.Int64, strict=False)
         if len(text) > text.null_count() == whole.null_count():
             padded = text.str.starts_with("0") & (text.str.len_bytes() > 1)
-            return column if padded.any() else whole
+            return column if ids and padded.any() else whole
         if whole.null_count() > text.null_count() and text.str.contains(r"^[+-]?\d+$").all():
             return column  # numbers that no int64 holds
     if head.is_in(["true", "false"]).all():

@@ -79,7 +79,8 @@ def to_long(
     roles = {"time": "time" if dated else "row", "series": series, "target": (value,)}
     marks = {*table.marks.values()}
     kept = {value: marks.pop()} if len(marks) == 1 else {}
-    return replace(table, frame=long, parts=(), text=None, marks=kept), data.model_copy(update=roles)
+    table = replace(table, frame=long, numbers=pl.Series(row + 1), text=None, marks=kept)
+    return table, data.model_copy(update=roles)
 
 
 def rows_reasons(time: str | None, series: tuple[str, ...], target: tuple[str, ...]) -> dict[str, str]:

@@ -66,6 +66,8 @@ class Panel:
     """Kind of the caller's table: "polars", "pandas", "pyarrow" or "file"."""
     name: str
     """The table's name in messages."""
+    original: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """By column of results, its label and dtype in the caller's pandas frame."""
     notes: tuple[Finding, ...] = ()
     """Findings on the tables, made while they were read and became arrays."""
     unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -151,12 +153,14 @@ class Panel:
             )
         if first >= 0:
             return first
-        if self.schema.pivots and f"/{label}".endswith(
-            tuple(f"/{name}" for name in self.schema.target)
-        ):
-            advice = f"name its group, as '{labels[0]}'," if self.keys.width else "leave out --only"
+        parts = f"/{label}/"
+        if self.schema.pivots and any(f"/{name}/" in parts for name in self.schema.target):
+            pivot, advice = "layout wide", "leave out --only"
+            if relate := ",".join(self.schema.relate):
+                group = next((name for name in labels if f"/{name}/" in parts), labels[0])
+                pivot, advice = f"relate {relate}", f"name its group, as '{group}',"
             raise DataError(
-                f"{self.name}: series '{label}' is a channel here (layout wide); {advice} and select its "
+                f"{self.name}: series '{label}' is a channel here ({pivot}); {advice} and select its "
                 "rows, or explain it with --channel"
             )
         near = nearest(label, labels)

@@ -20,9 +20,10 @@ from forecaster.errors import DataError
 from forecaster.panel.calendar import parse_freq
 from forecaster.panel.findings import Finding, did_you_mean, fault, listing, refuse_errors, words_of
 from forecaster.panel.frames import TEXT, Table, missing_columns
+from forecaster.panel.numbers import Decimals, as_numbers, nearly_numbers
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
-from forecaster.panel.schema import Names, Schema
+from forecaster.panel.schema import Names, Schema, two_roles
 from forecaster.panel.timestamps import EPOCHS, PARTS, guess_formats, integer_format, is_time_name
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
@@ -36,6 +37,7 @@ MOST_CODES = 12
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
 _SAMPLE = 10_000
+_Columns = Mapping[str, pl.Series]
 _RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
 
 
@@ -47,6 +49,8 @@ class Inferred(NamedTuple):
     """With parsed times where series had to be found."""
     order: Order | None
     """Of the rows by series and time; None = not computed."""
+    notes: tuple[Finding, ...] = ()
+    """On columns that are read as text, though nearly all of their cells are numbers."""
 
 
 def infer_schema(
@@ -72,7 +76,7 @@ def infer_schema(
     """
     time, reason = find_time(table, data.time)
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
-    pool, timeless = _gather(table, covariates, time, declared)
+    pool, timeless = _gather(table, covariates, time, declared, data.decimal)
     _check_declared(data, list(pool), table, time)
     labels = () if data.label is None else (data.label,)
     declared |= {*labels}
@@ -84,7 +88,7 @@ def infer_schema(
     if series is None:
         if time is not None:
             table, times = comparable_times(table, time, data)
-        series, reason, order = find_series(table, time, declared, times)
+        series, reason, order = find_series(table, time, declared, times, pool)
     reasons |= dict.fromkeys(series, reason)
     if added := tuple(name for name in data.relate if name not in series):
         alone = table.frame.select(series).n_unique()
@@ -101,13 +105,18 @@ def infer_schema(
             pool.pop(name)
             reasons[name] = "ignored: dates, and time is another column"
     free = [name for name in pool if name not in series and name != data.label]
+    maybe = [pool[name] for name in free if name not in (data.categorical or ())]
+    bad = {c.name: cells for c in maybe if (cells := nearly_numbers(c)) is not None}
     known = _find_known(free, data, future)
     numeric = [name for name in free if name in table.frame.columns and name not in known]
     numeric = [name for name in numeric if name not in declared or name in (data.target or ())]
-    constant = _constant_columns(table.frame, series, numeric)
+    constant = _constant_columns(own.with_columns(table.frame.select(series)), series, numeric)
     target, reason = data.target, "declared"
     if target is None:
-        target, reason = _find_target(table, numeric, series, constant, data.label)
+        numbers = [name for name in numeric if is_number(pool[name])]
+        # Refused as it is read: another column would be forecast in the place of the one that was meant.
+        numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in LONG_TARGETS)]
+        target, reason = _find_target(table, numbers, series, constant, data)
     left = [name for name in free if name not in target and name not in known]
     others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
@@ -116,7 +125,8 @@ def infer_schema(
     counts = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
         counts |= dict.fromkeys(static, table.frame.select(series).n_unique())
-    categorical, coded = _find_categorical(pool, counts, data)
+    # A declared one is read as numbers, and refused with its first bad cell.
+    categorical, coded = _find_categorical(pool, counts, data, bad.keys() & declared)
     reasons |= {name: f"{reasons[name]}; looks like codes" for name in coded}
     melted = target if data.layout == "long" and not series and len(target) > 1 else ()
     wide = data.layout == "wide" or bool(data.relate)
@@ -141,7 +151,9 @@ def infer_schema(
     given = [other for other in (covariates, future, table) if other is not None]
     marks = {name: mark for other in given for name, mark in other.marks.items()}
     shown: Any = {name: marks[name] for name in schema.numbers if name in marks}
-    return Inferred(replace(schema, decimal=shown), table, order)
+    inferred = [name for name in (*left, *known) if name in bad and name not in declared]
+    notes = (_read_as_text(pool[name], bad[name], table, covariates) for name in inferred)
+    return Inferred(replace(schema, decimal=shown), table, order, tuple(notes))
 
 
 def is_category(column: pl.Series) -> bool:
@@ -233,7 +245,7 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
 
 
 def find_series(
-    table: Table, time: str | None, taken: set[str], times: pl.Series | None
+    table: Table, time: str | None, taken: set[str], times: pl.Series | None, pool: _Columns
 ) -> tuple[tuple[str, ...], str, Order | None]:
     """Returns the smallest set of columns that makes (series, time) unique, the reason, and the order.
 
@@ -243,18 +255,19 @@ def find_series(
     Args:
         taken: columns with another role.
         times: int64, see `comparable_times`.
+        pool: columns with text of numbers as numbers: whole ones may be keys, as they are written.
     """
     frame = table.frame
     free = [name for name in frame.columns if name != time and name not in taken]
     free = [name for name in free if name.lower() not in LONG_TARGETS]
     dated = set(date_like(frame.select(free)))
-    text = [name for name in free if name not in dated and frame[name].dtype in TEXT]
-    integers = [name for name in free if frame[name].dtype.is_integer()]
+    text = [name for name in free if name not in dated and pool[name].dtype in TEXT]
+    integers = [name for name in free if pool[name].dtype.is_integer()]
     named = [name for name in (*text, *integers) if names_series(name)]
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
-        own = [name for name in named if name in text and _repeats(frame[name])]
+        own = [name for name in named if frame[name].dtype in TEXT and _repeats(frame[name])]
         return tuple(own[:1]), "names the series" if own else "", None if own else order
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
@@ -319,10 +332,10 @@ def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) 
 
 
 def _find_target(
-    table: Table, free: list[str], series: Names, constant: set[str], label: str | None
+    table: Table, numbers: list[str], series: Names, constant: set[str], data: DataConfig
 ) -> tuple[Names, str]:
     """Returns the columns to forecast, or the channels that are labelled, and the reason."""
-    numbers = [name for name in free if is_number(table.frame[name])]
+    label, covariates = data.label, (*data.known, *(data.past or ()), *(data.static or ()))
     if label is not None:
         numbers = [name for name in numbers if name not in constant]
     named = [name for name in numbers if name.lower() in (LONG_TARGETS if series else WIDE_TARGETS)]
@@ -335,8 +348,18 @@ def _find_target(
         return (varying[0],), "first column of numbers that varies"
     raise DataError(
         f"{table.name}: no column of numbers left to forecast among {listing(table.frame.columns)}; "
-        "pass --target COLUMN"
+        + (f"leave one out of the covariates {listing(covariates)}, or " if covariates else "")
+        + "pass --target COLUMN"
     )
+
+
+def _read_as_text(column: pl.Series, bad: pl.Series, table: Table, covariates: Table | None) -> Finding:
+    """Returns the warning that a covariate nobody declared is text because of a few cells."""
+    name, row, count = column.name, int(bad.arg_true()[0]), int(bad.sum())
+    source = table if covariates is None or name in table.frame.columns else covariates
+    text = f"'{name}' is read as text: {count:,} of {column.count():,} cells are no numbers, as '{column[row]}'"
+    advice = f"correct or empty such cells, or pass --categorical {name} if they are words"
+    return Finding("warning", "text", text, advice, where=source.place(row + 1), count=count)
 
 
 def names_series(name: str) -> bool:
@@ -350,14 +373,24 @@ def _repeats(column: pl.Series) -> bool:
 
 
 def _gather(
-    table: Table, covariates: Table | None, time: str | None, declared: set[str]
+    table: Table, covariates: Table | None, time: str | None, declared: set[str], decimal: str | None
 ) -> tuple[dict[str, pl.Series], list[str]]:
     """Returns every column that may have a role, and the names of those from a table without times.
+
+    Text of numbers is numbers here, as it is read later, except dates.
 
     Raises:
         DataError: a column with a declared role is in both tables.
     """
-    pool = {column.name: column for column in table.frame.iter_columns() if column.name != time}
+
+    def columns(frame: pl.DataFrame) -> dict[str, pl.Series]:
+        text = frame.select(c.name for c in frame if c.dtype == pl.String and c.name != time)
+        text = text.drop(date_like(text))
+        known = Decimals(seen={decimal or ""} - {""}, undecided=True, padded=text.columns)
+        frame = frame.with_columns(as_numbers(text, known, "").frame)
+        return {column.name: column for column in frame if column.name != time}
+
+    pool = columns(table.frame)
     if covariates is None:
         return pool, []
     shared = [name for name in covariates.frame.columns if name in pool or name == time]
@@ -366,27 +399,23 @@ def _gather(
             raise DataError(
                 f"{covariates.name}: column '{name}' is also in {table.name}; keep it in one of them"
             )
-    extra = {c.name: c for c in covariates.frame.iter_columns() if c.name not in shared}
+    extra = columns(covariates.frame.drop(shared))
     return pool | extra, [] if time is None or time in shared else list(extra)
 
 
 def _check_declared(data: DataConfig, names: list[str], table: Table, time: str | None) -> None:
     """Raises a DataError for declared columns that do not exist or have two roles."""
-    owner: dict[str, str] = {time: "--time"} if time is not None else {}
-    found: list[Finding] = []
     roles = {
         role: getattr(data, role) or () for role in ("series", "target", "known", "past", "static")
     }
-    found += missing_columns(data.relate, table.frame.columns, table.name, "--relate")
-    for role, group in (roles | {"label": () if data.label is None else (data.label,)}).items():
-        flag = f"--{role}"
-        for name in group:
-            if name in owner:
-                text = f"{table.name}: column '{name}' is declared twice, by {owner[name]} and {flag}"
-                found.append(Finding("error", "two-roles", text, "keep one of them", where=name))
-            owner[name] = flag
+    roles |= {"label": () if data.label is None else (data.label,)}
+    found = missing_columns(data.relate, table.frame.columns, table.name, "--relate")
+    for name, text in two_roles({"time": (time,)} | roles):
+        error = f"{table.name}: {text}"
+        found.append(Finding("error", "two-roles", error, "keep one of them", where=name))
+    for role, group in roles.items():
         allowed = table.frame.columns if role in ("series", "target", "label") else names
-        found += missing_columns(group, allowed, table.name, flag)
+        found += missing_columns(group, allowed, table.name, f"--{role}")
     refuse_errors(found)
 
 
@@ -424,7 +453,7 @@ def _role_of(column: pl.Series, data: DataConfig, one_value: Collection[str]) ->
 
 
 def _find_categorical(
-    pool: dict[str, pl.Series], counts: Mapping[str, int], data: DataConfig
+    pool: _Columns, counts: Mapping[str, int], data: DataConfig, numbers: Collection[str]
 ) -> tuple[Names, Names]:
     """Returns the covariates that are categories, and those among them that are made of numbers.
 
@@ -435,6 +464,7 @@ def _find_categorical(
 
     Args:
         counts: number of values of each covariate: rows, or series where it is static.
+        numbers: names of those that were meant to be numbers, text or not.
     """
     declared = data.categorical or ()
     for name in declared:
@@ -450,7 +480,7 @@ def _find_categorical(
                 f"--categorical {name}: expected at most {MOST_CATEGORIES} different values, found "
                 f"{count}; leave it a number"
             )
-    text = [name for name in counts if is_category(pool[name])]
+    text = [name for name in counts if is_category(pool[name]) and name not in numbers]
     coded = [name for name in counts if name in declared and name not in text]
     if data.categorical is None:
         coded = [name for name, count in counts.items() if look_like_codes(pool[name], count)]

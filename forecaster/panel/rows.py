@@ -32,7 +32,7 @@ from forecaster.panel.findings import (
     row_fault,
 )
 from forecaster.panel.frames import TEXT, Table, missing_columns
-from forecaster.panel.numbers import Decimals, as_numbers, known_text
+from forecaster.panel.numbers import Decimals, as_numbers, known_text, misfits
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.roles import date_like, names_series
 from forecaster.panel.schema import Names, Schema, TimeDtype
@@ -138,17 +138,27 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
 def _with_numbers(
     table: Table, schema: Schema, data: DataConfig
 ) -> tuple[Table, Schema, list[Finding]]:
-    """Returns the table with columns of text as numbers, the schema with their marks, and notes."""
+    """Returns the table with columns of text as numbers, the schema with their marks, and notes.
+
+    Categories are numbers where all of them are, as in a CSV file; those of a model stay as they are written.
+    """
     decimals = Decimals(others=data.decimal) if data.decimal else schema.decimals
-    text = [c.cast(pl.String) for c in table.frame if c.name in schema.numbers and c.dtype in TEXT]
-    found, marks, notes = as_numbers(pl.DataFrame(text), decimals, table.name, table.place)
-    both: Any = schema.decimal | marks
+    numbers = [c.name for c in table.frame if c.name in schema.numbers and c.dtype in TEXT]
+    new = [name for name in schema.categorical if name not in schema.categories]
+    names = numbers + [c.name for c in table.frame if c.name in new and c.dtype == pl.String]
+    text = table.frame.select(pl.col(names).cast(pl.String))
+    decimals = replace(decimals, padded={*names}.difference(data.categorical or ()))
+    found, marks, notes = as_numbers(text, decimals, table.name, table.place)
+    both: Any = schema.decimal | {name: mark for name, mark in marks.items() if name in numbers}
     table = replace(table, frame=table.frame.with_columns(found.iter_columns()))
     return table, replace(schema, decimal=both), notes
 
 
 def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
     """Returns a column as Float64, or as text where it is a category."""
+    words = schema.categories.get(name, ())
+    if words and table.frame[name].dtype.is_float():
+        table = table.with_ids([name])
     column, where = table.frame[name], f"{table.name}: column '{name}'"
     if name in schema.categorical or name == schema.label:
         text = column.cast(pl.String)
@@ -159,7 +169,7 @@ def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
             # TRUE, True and true are one thing in three programs.
             lower = text.str.to_lowercase()
             text = text.zip_with(~lower.is_in(["true", "false"]).fill_null(False), lower)
-        return text
+        return _in_words(text, words)
     if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
         return column.cast(pl.Float64)
     if column.dtype not in TEXT:
@@ -169,11 +179,23 @@ def _read_values(table: Table, name: str, schema: Schema) -> pl.Series:
     numbers = text.cast(pl.Float64, strict=False)
     bad = numbers.is_null() & text.is_not_null()
     if bad.any():
+        bad = misfits(text, schema.decimal.get(name, ""))
         advice = "write numbers, or leave the cell empty"
         if re.fullmatch(r"[\d.,' +-]*\d[.,][\d.,' ]*", text.filter(bad)[0]):
             advice += ", or name their decimal mark with --decimal"
+        if not schema.freq and name not in schema.target_columns:
+            advice += f", or pass --categorical {name} if its cells are words"
         raise row_fault("text", where, "numbers", text, bad, advice, table.place)
     return numbers
+
+
+def _in_words(text: pl.Series, words: Names) -> pl.Series:
+    """Returns categories in the words of a model: where it lacks 4.4 or 7, they are its 4.40 or its 007."""
+    cells = text.cast(pl.Float64, strict=False)
+    values = pl.Series(words, dtype=pl.String).cast(pl.Float64, strict=False)
+    named = dict(zip(values, words, strict=True))
+    same = cells.replace_strict(named, default=None, return_dtype=pl.String)
+    return text.zip_with(text.is_in(words) | cells.is_null(), same.fill_null(text))
 
 
 def _read_times(
@@ -235,9 +257,12 @@ def _read_times(
 
 
 def _check_key(table: Table, key: str) -> None:
-    cells = table.frame[key]
+    cells, where = table.frame[key], f"{table.name}: column '{key}'"
+    if cells.dtype.is_nested() or cells.dtype in (pl.Object, pl.Binary):
+        text = f"{where}: expected text or numbers as ids, found {cells.dtype}"
+        raise fault("keys", text, "write them as text, or as one column for each part", where=key)
     if cells.null_count():
-        where, expected = f"{table.name}: column '{key}'", "a series in every row"
+        expected = "a series in every row"
         advice = "fill it in, or name other key columns with --series"
         raise row_fault("keys", where, expected, cells, cells.is_null(), advice, table.place)
 

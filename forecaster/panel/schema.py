@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from ast import literal_eval
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -27,6 +27,16 @@ Names = tuple[str, ...]
 TimeDtype = Literal["date", "datetime", "integer", "string", "digits"]
 _PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
 _KEYS, _ENUM = re.compile(r"U?Int\d+|Categorical"), "Enum(categories="
+
+
+def two_roles(roles: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, str]]:
+    """Yields columns that have two roles, and the error; `roles`: columns by the name of their option."""
+    owner = dict[str, str]()
+    for role, names in roles.items():
+        for name in names:
+            if name in owner:
+                yield name, f"column '{name}' is declared twice, by --{owner[name]} and --{role}"
+            owner[name] = role
 
 
 def holiday_columns(countries: Names) -> Names:
@@ -277,7 +287,7 @@ class Schema:
                     f"{', '.join(own) or 'none'}, found {len(given)}"
                 )
             names |= dict(zip(own, given, strict=True))
-        for setting in ("freq", "layout", "holidays"):
+        for setting in ("freq", "layout", "holidays", *(["label"] if self.label is None else [])):
             given, own = getattr(data, setting), getattr(self, setting)
             if given not in (None, own) and (setting != "freq" or parse_freq(given) != own):
                 words = [
@@ -298,9 +308,15 @@ class Schema:
             new[role] = tuple(names.get(name, name) for name in getattr(self, role))
         if self.label is not None and data.label is not None:
             names[self.label] = new["label"] = data.label
+        new["time"] = data.time if data.time not in (None, "row") else self.time
         for facts in ("decimal", "dtypes", "categories"):
             new[facts] = {names.get(name, name): fact for name, fact in getattr(self, facts).items()}
-        return replace(self, time=data.time if data.time not in (None, "row") else self.time, **new)
+        schema = replace(self, **new)
+        roles = {role: new[role] for role in ("known", "past", "static")}
+        roles |= {"time": (schema.time,), "series": schema.key_columns, "target": schema.target_columns}
+        for _, text in two_roles(roles | {"label": schema.label_columns}):
+            raise ConfigError(f"{text}, or by the model; name another column for one of them")
+        return schema
 
     def _pivot_renamed(self, pivot: Pivot, data: DataConfig) -> Schema:
         """Returns the schema for a long table with other column names; channels keep theirs."""

@@ -161,11 +161,12 @@ def test_an_unknown_series_and_a_series_in_place_of_its_group_are_refused():
     table, prices, model = _fitted()
     with pytest.raises(DataError, match="expected the series of the model, 1, 2, 10, found also 3; "):
         model.predict(table.with_columns(store=pl.col("store").replace({2: 3})), future=prices)
-    match = (
-        r"series 'n/2' is a channel here \(layout wide\); name its group, as 'n', and select its rows"
-    )
-    with pytest.raises(DataError, match=match):
-        model.predict(table, future=prices, only="n/2")
+    for label, group in (("n/2", "n"), ("s/2", "s"), ("2/s", "s"), ("2", "n")):
+        said = (
+            rf"series '{label}' is a channel here \(relate region\); name its group, as '{group}', and"
+        )
+        with pytest.raises(DataError, match=said):
+            model.predict(table, future=prices, only=label)
 
 
 def test_a_series_without_a_value_keeps_its_rows_and_its_reason():
