@@ -154,7 +154,7 @@ def _wanted(
     if not artifact.ensemble.forecasts_cold:
         advice = "this model knows no level of new series: fit one to five series or more, with experts"
     left = Finding("warning", "keys", text, advice, names[0], count=len(names))
-    if {*names} & ({only} if isinstance(only, str) else {*(only or ())}):
+    if only is not None and {*panel.numbers(only)} & {*new[~begun]}:
         raise DataError(f"{text}; {advice}", [left])
     return panel.some(np.append(np.arange(new[0]), new[begun])).only(only), [left]
 
