@@ -89,7 +89,7 @@ def resolve_window(
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
     if cutoff not in ("own", "last"):
-        time = panel.calendar.parse(cutoff)
+        time = panel.calendar.parse(cutoff, "cutoff")
         _check_near(panel, time, max(artifact.context_length, _MOST_EMPTY))
         return ForecastWindow(wanted, time, time, num_samples, seed)
     own = _own_cutoffs(panel)

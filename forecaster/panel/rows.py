@@ -1,8 +1,8 @@
 """Tables become rows sorted by (series, time): repeated rows merged, covariates and future rows joined.
 
 Rows of one series and time that agree in every column with a role become one row, unless they are to be
-summed; others as `on_duplicates` sets. Nothing loops over series. The order of the caller's rows matters only where rows
-are numbered for lack of a time column, and for `on_duplicates: last`.
+summed; others as `on_duplicates` sets. Nothing loops over series. The order of the caller's rows matters
+only where rows are numbered for lack of a time column, and for `on_duplicates: last`.
 
     cells as Float64, text or int64 times → rows in order → repeats merged → second tables joined
 """

@@ -140,7 +140,8 @@ def _slow_merge(rows, mode):
         places.setdefault(row[:2], []).append((*values, row[4]))
     settled = {}
     for key, group in places.items():
-        if mode != "sum" and all(other == group[0] for other in group) or mode == "last":
+        copies = all(other == group[0] for other in group)
+        if mode == "last" or (copies and mode != "sum"):
             settled[key] = group[-1]
             continue
         means = []
