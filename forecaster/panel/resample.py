@@ -131,7 +131,7 @@ def resampled(
                 left_out.raised += int(np.count_nonzero(lacking))
             frame = frame.with_columns(pl.when(pl.lit(pl.Series(keep))).then(value).alias(name))
     left_out.irregular = bool((place == grid.height).any())
-    notes = [*_findings(rows, calendar, periods, agg, left_out)]
+    notes = [*_findings(rows, calendar, steps, periods, agg, left_out)]
     filled = [pl.col(name).is_not_null() for names, _ in groups for name in names]
     frame = frame.filter(pl.any_horizontal(filled)).rename({_STAMP: TIME}).select(rows.frame.columns)
     if not frame.height:
@@ -247,7 +247,7 @@ def _coverage(steps: pl.DataFrame, place: Ints, n_periods: int) -> dict[str, Int
 
 
 def _findings(
-    rows: Rows, calendar: Calendar, periods: _Periods, agg: str, found: _LeftOut
+    rows: Rows, calendar: Calendar, steps: Calendar, periods: _Periods, agg: str, found: _LeftOut
 ) -> Iterator[Finding]:
     """Yields how many periods are dropped and emptied, and how many steps of the rows are missing."""
 
@@ -269,6 +269,12 @@ def _findings(
     )
     if found.irregular:
         text += "; rows are irregular, so that periods between count whatever rows they have"
+    if not steps.freq.startswith(f"1{steps.unit}") and DAY % steps.step:
+        first = calendar.text(int(periods.begin.min()))
+        text += (
+            f"; periods of {steps.freq} are counted from one date in every table (the first begins at "
+            f"{first}), not from the first row"
+        )
     advice = "nothing to do: a part of a period does not compare with whole ones"
     yield finding("note", "resample", text, advice, at, len(at))
     advice = "fill in the rows that are missing, with 0 where nothing happened"

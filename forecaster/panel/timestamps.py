@@ -133,8 +133,8 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
         if matches and len(matches) >= share * len(texts):
             # A year of two digits is never written with one.
             short = any(len(match.groupdict().get("a") or "00") == 1 for match in matches)
-            readings = [reading for reading in readings if not (short and reading.get("a") == "y")]
-            return [_format(matches, reading) for reading in readings]
+            kept = (reading for reading in readings if not (short and reading.get("a") == "y"))
+            return [_format(matches, reading) for reading in kept]
     return []
 
 

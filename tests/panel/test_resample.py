@@ -274,6 +274,23 @@ def test_steps_are_counted_on_the_wall_clock():
     assert list(sums.values()) == [12.0] * 14
 
 
+@pytest.mark.parametrize("rule", ["7D", "10D", "2D"])
+def test_periods_of_several_days_are_those_of_pandas_from_the_epoch_and_say_so(rule):
+    table = hundreds(pd.date_range("2024-03-05", "2024-06-28"))
+    sums, (note,) = resampled(table, rule)
+    expected = table.set_index("day")["y"].resample(rule, origin="epoch").sum()
+    expected = expected[expected == expected.max()]
+    assert sums == {str(day.date()): total for day, total in expected.items()}
+    later, _ = resampled(table[5:], rule)
+    assert later.items() <= sums.items()
+    first = table.set_index("day")["y"].resample(rule, origin="epoch").sum().index[0].date()
+    assert note.text.endswith(
+        f"; periods of {rule.lower()} are counted from one date in every table (the first begins at "
+        f"{first}), not from the first row"
+    )
+    assert "counted from" not in resampled(table, "MS")[1][0].text
+
+
 def test_irregular_rows_count_whatever_they_are_and_a_note_says_so():
     rng = np.random.default_rng(0)
     times = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.sort(rng.integers(0, 56 * 86400, 500)), "s")
