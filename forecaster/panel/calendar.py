@@ -327,15 +327,12 @@ class Calendar:
         """
         if self.integer:
             if not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", text):
-                raise DataError(
-                    f"{option} '{text[:40]}': expected an integer, as the time column holds"
-                )
+                raise DataError(f"{option} '{text[:40]}': expected an integer, as the time column has")
             return int(text)
         try:
             # Where times have no zone, what is written with an offset is read on its own clock.
-            stamp, _ = parse_times(
-                pl.Series([text.strip()]), option, None if self.time_zone else "%Y-%m-%d"
-            )
+            hint = None if self.time_zone else "%Y-%m-%d"
+            stamp, _ = parse_times(pl.Series([text.strip()]), option, hint)
         except DataError:
             raise DataError(f"{option} '{text[:40]}': expected a date, as YYYY-MM-DD") from None
         time = stamp.to_physical().to_numpy()

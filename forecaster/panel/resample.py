@@ -46,24 +46,6 @@ class _Periods:
     """[r] the period of each row."""
 
 
-@dataclass
-class _LeftOut:
-    """What targets lack."""
-
-    first: Bools
-    """[p] dropped as the first of its series."""
-    last: Bools
-    """[p] dropped as the last."""
-    between: Bools
-    """[p] left empty."""
-    missing: Ints
-    """[p] missing steps."""
-    raised: int = 0
-    """Sums that count some missing steps as the mean of the others."""
-    irregular: bool = False
-    """The steps of some series were not counted."""
-
-
 def resampled(
     rows: Rows, calendar: Calendar, data: DataConfig, *, regular: bool
 ) -> tuple[Rows, Calendar, list[Finding]]:
@@ -107,8 +89,8 @@ def resampled(
     frame = frame.group_by(_PERIOD, maintain_order=True).agg(
         pl.col(SERIES, _STAMP).first(), counts, *columns
     )
-    none = np.zeros((3, frame.height), bool)
-    left_out = _LeftOut(none[0], none[1], none[2], np.zeros(frame.height, np.int64))
+    # Periods left out as the first of their series, as the last, and between; steps that are missing.
+    lost, missing, raised = np.zeros((3, frame.height), bool), np.zeros(frame.height, np.int64), 0
     for names, seen in (group for group in groups if group[0]):
         first, last = _ends(time[seen], owner[seen], periods)
         whole = (calendar.shift(first, -1) < periods.begin) & (calendar.shift(last, 1) >= periods.end)
@@ -120,18 +102,19 @@ def resampled(
             if is_target:
                 lacks = frame[name].is_not_null().to_numpy() & ~keep
                 begins, ends = first >= periods.begin, last < periods.end
-                left_out.first |= lacks & begins
-                left_out.last |= lacks & ends
-                left_out.between |= lacks & ~begins & ~ends
-                left_out.missing += found["missing"]
+                lost |= lacks & np.stack([begins, ends, ~begins & ~ends])
+                missing += found["missing"]
             if is_target and agg == "sum":
                 # A missing step counts as the mean of the others: without it a sum is too small.
                 lacking = (found["expected"] - found["seen"]) * keep
                 value += value / pl.col(f"\0count {name}") * pl.lit(pl.Series(lacking))
-                left_out.raised += int(np.count_nonzero(lacking))
+                raised += int(np.count_nonzero(lacking))
             frame = frame.with_columns(pl.when(pl.lit(pl.Series(keep))).then(value).alias(name))
-    left_out.irregular = bool((place == grid.height).any())
-    notes = [*_findings(rows, calendar, steps, periods, agg, left_out)]
+    remarks = [_origin(steps, calendar.text(int(periods.begin.min())))]
+    if (place == grid.height).any():
+        remarks += ["; rows are irregular, so that periods between count whatever rows they have"]
+    notes = [*_findings(rows, calendar, periods, agg, lost, missing, raised)]
+    notes[0] = replace(notes[0], text=notes[0].text + "".join(remarks))
     filled = [pl.col(name).is_not_null() for names, _ in groups for name in names]
     frame = frame.filter(pl.any_horizontal(filled)).rename({_STAMP: TIME}).select(rows.frame.columns)
     if not frame.height:
@@ -226,7 +209,7 @@ def _coverage(steps: pl.DataFrame, place: Ints, n_periods: int) -> dict[str, Int
     frame = frame.with_columns(between=pl.col("at").is_between(first, last).fill_null(False))
 
     def hardly_ever(*position: str) -> pl.Expr:
-        often, count = (steps.sum().over(SERIES, *position) for steps in (between, seen))
+        often, count = (flag.sum().over(SERIES, *position) for flag in (between, seen))
         return (often > 1) & (count < _RARE * often)
 
     # A weekday that came once tells nothing; the hour of the day may.
@@ -246,47 +229,41 @@ def _coverage(steps: pl.DataFrame, place: Ints, n_periods: int) -> dict[str, Int
     return found
 
 
+def _origin(steps: Calendar, begin: str) -> str:
+    """Returns where periods are counted from, where pandas would count from the first row."""
+    if steps.freq.startswith(f"1{steps.unit}") or DAY % steps.step == 0:
+        return ""
+    return f"; periods of {steps.freq} are counted from one date in every table, here from {begin} on"
+
+
 def _findings(
-    rows: Rows, calendar: Calendar, steps: Calendar, periods: _Periods, agg: str, found: _LeftOut
+    rows: Rows, calendar: Calendar, periods: _Periods, agg: str, lost: Bools, missing: Ints, raised: int
 ) -> Iterator[Finding]:
-    """Yields how many periods are dropped and emptied, and how many steps of the rows are missing."""
-
-    def finding(severity: Severity, rule: str, text: str, advice: str, at: Ints, count: int) -> Finding:
-        where, label = "", ""
-        if len(at):
-            begin, end = int(periods.begin[at[0]]), int(calendar.shift(periods.end[at[0]], -1))
-            where = f"{calendar.text(begin)} to {calendar.text(end)}"
-            label = label_of(rows.keys, int(periods.series[at[0]]))
-        return Finding(severity, rule, text, advice, label, where, count)
-
-    def series_of(at: Ints) -> str:
-        return f"{len(np.unique(periods.series[at])):,} of {max(rows.keys.height, 1):,} series"
-
-    total, at = len(found.first), np.flatnonzero(found.first | found.last)
-    text = (
-        f"{rows.frame.height:,} rows became {total:,} periods; {len(at):,} of them are dropped, as rows "
-        f"cover only a part ({found.first.sum():,} first, {found.last.sum():,} last ones of a series)"
+    """Yields what became of rows, then the periods left empty and the steps without a row."""
+    (first, last, _), ends = lost.sum(axis=1), lost[0] | lost[1]
+    became = (
+        f"{rows.frame.height:,} rows became {len(ends):,} periods; {ends.sum():,} of them are dropped, as "
+        f"rows cover only a part ({first:,} first, {last:,} last ones of a series)"
     )
-    if found.irregular:
-        text += "; rows are irregular, so that periods between count whatever rows they have"
-    if not steps.freq.startswith(f"1{steps.unit}") and DAY % steps.step:
-        first = calendar.text(int(periods.begin.min()))
-        text += (
-            f"; periods of {steps.freq} are counted from one date in every table (the first begins at "
-            f"{first}), not from the first row"
-        )
-    advice = "nothing to do: a part of a period does not compare with whole ones"
-    yield finding("note", "resample", text, advice, at, len(at))
-    advice = "fill in the rows that are missing, with 0 where nothing happened"
-    if len(at := np.flatnonzero(found.between)):
-        text = (
-            f"{len(at):,} of {total:,} periods, in {series_of(at)}, are left empty: a {agg} needs "
-            f"{_NEEDS[agg]} of the steps of {calendar.freq} at which the series is observed"
-        )
-        yield finding("warning", "resample", text, advice, at, len(at))
-    if len(at := np.flatnonzero(found.missing)):
-        count = int(found.missing.sum())
-        text = f"{count:,} steps of {calendar.freq} without a target, in {series_of(at)}"
-        if found.raised:
-            text += f"; {found.raised:,} sums that lack up to a tenth of them are raised in proportion"
-        yield finding("note", "gaps", text, advice, at, count)
+    empty = (
+        f"{lost[2].sum():,} of {len(ends):,} periods are left empty: a {agg} needs {_NEEDS[agg]} of the "
+        f"steps of {calendar.freq} at which the series is observed"
+    )
+    gaps = f"{missing.sum():,} steps of {calendar.freq} without a target"
+    if raised:
+        gaps += f"; {raised:,} sums that lack up to a tenth of them are raised in proportion"
+    part = "nothing to do: a part of a period does not compare with whole ones"
+    fill = "fill in the rows that are missing, with 0 where nothing happened"
+    kinds: list[tuple[Severity, str, str, str, Ints | Bools]] = [
+        ("note", "resample", became, part, ends),
+        ("warning", "resample", empty, fill, lost[2]),
+        ("note", "gaps", gaps, fill, missing),
+    ]
+    for severity, rule, text, advice, counts in kinds:
+        at, where, label = np.flatnonzero(counts), "", ""
+        if len(at):
+            begin, end = periods.begin[at[0]], calendar.shift(periods.end[at[0]], -1)
+            where = f"{calendar.text(int(begin))} to {calendar.text(int(end))}"
+            label = label_of(rows.keys, int(periods.series[at[0]]))
+        if len(at) or text == became:
+            yield Finding(severity, rule, text, advice, label, where, int(counts.sum()))

@@ -360,8 +360,8 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
         total, places = int(repeats["\0rows"].list.len().sum()), repeats.height
         severity: Severity = "warning"
         missing = source.missing_keys(repeats["\0rows"])
-        advice = missing or "drop the copies, or name the series with --series COLUMN"
-        advice += "" if differs else ", or add them up with --on-duplicates sum"
+        advice = "drop the copies, name the series with --series COLUMN"
+        advice = missing or f"{advice}, or add them up with --on-duplicates sum"
         if not differs:
             total -= places
             text = (

@@ -185,10 +185,10 @@ def test_a_sum_needs_nine_tenths_of_the_days_that_its_series_has(kind):
     step = "1b" if kind == "business days" else "1d"
     assert warning.severity == "warning" and warning.where.startswith("2024-02-05 to 2024-02-")
     assert warning.text == (
-        "1 of 9 periods, in 1 of 1 series, are left empty: a sum needs nine tenths of the steps of "
-        f"{step} at which the series is observed"
+        f"1 of 9 periods are left empty: a sum needs nine tenths of the steps of {step} at which the "
+        "series is observed"
     )
-    assert gaps.text == f"1 steps of {step} without a target, in 1 of 1 series"
+    assert gaps.text == f"1 steps of {step} without a target"
 
 
 def test_a_last_week_that_holds_one_day_is_no_week():
@@ -285,8 +285,7 @@ def test_periods_of_several_days_are_those_of_pandas_from_the_epoch_and_say_so(r
     assert later.items() <= sums.items()
     first = table.set_index("day")["y"].resample(rule, origin="epoch").sum().index[0].date()
     assert note.text.endswith(
-        f"; periods of {rule.lower()} are counted from one date in every table (the first begins at "
-        f"{first}), not from the first row"
+        f"; periods of {rule.lower()} are counted from one date in every table, here from {first} on"
     )
     assert "counted from" not in resampled(table, "MS")[1][0].text
 
