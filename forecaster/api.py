@@ -688,7 +688,7 @@ def _open(asked: FitRequest) -> tuple[Config, Panel]:
     config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
     panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)
     if asked.until is not None:
-        time, text = panel.calendar.parse(asked.until), panel.calendar.text
+        time, text = panel.calendar.parse(asked.until, "--until"), panel.calendar.text
         begin = int(panel.time.min())
         if time < begin:
             raise DataError(f"{panel.name}: --until {asked.until}: the table begins at {text(begin)}")

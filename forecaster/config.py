@@ -134,8 +134,9 @@ class DataConfig(Section):
     """Decimal mark of a CSV file. Null = inferred."""
     time_format: str | None = None
     """Format of timestamps, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = inferred."""
-    on_duplicates: Literal["error", "mean", "last"] = "error"
-    """Rows that share series and time but differ: an error, their mean, or the last one."""
+    on_duplicates: Literal["error", "mean", "last", "sum"] = "error"
+    """Rows that share series and time but differ: an error, their mean, or the last one; sum: targets are added
+    up, those of copies too."""
     holidays: tuple[str, ...] | None = None
     """Countries, as DE or US-CA, whose public holidays become a known covariate each; null = none."""
 

@@ -472,6 +472,8 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     missing[other_steps] = 0
     if not panel.regular or not missing.any():
         return
+    if panel.calendar.rows and any(note.rule == "gaps" for note in panel.notes):
+        return  # counted in the steps of the rows that were aggregated
     longest = np.where(missing > 0, facts.longest[:, :channels], 0)
     series, channel = np.unravel_index(int(longest.argmax()), longest.shape)
     number = int((facts.gaps[:, :channels] * (missing > 0)).sum())

@@ -317,8 +317,8 @@ class Calendar:
         below = np.nextafter(np.float32(1), np.float32(0))
         return np.minimum(np.stack(columns, axis=1).astype(np.float32), below)
 
-    def parse(self, text: str) -> int:
-        """Returns a date as a time of this axis, read on the zone's wall clock.
+    def parse(self, text: str, option: str = "date") -> int:
+        """Returns the date of an option as a time of this axis, read on the zone's wall clock.
 
         Where rows were aggregated, it is the stamp of the last period that rows up to the date cover.
 
@@ -327,9 +327,14 @@ class Calendar:
         """
         if self.integer:
             if not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", text):
-                raise DataError(f"date '{text[:40]}': expected an integer, as the time column holds")
+                raise DataError(f"{option} '{text[:40]}': expected an integer, as the time column has")
             return int(text)
-        stamp, _ = parse_times(pl.Series([text.strip()]), "date")
+        try:
+            # Where times have no zone, what is written with an offset is read on its own clock.
+            hint = None if self.time_zone else "%Y-%m-%d"
+            stamp, _ = parse_times(pl.Series([text.strip()]), option, hint)
+        except DataError:
+            raise DataError(f"{option} '{text[:40]}': expected a date, as YYYY-MM-DD") from None
         time = stamp.to_physical().to_numpy()
         if stamp.dtype.time_zone is None:  # type: ignore[attr-defined]
             time = self.instant(time)

@@ -218,14 +218,14 @@ class _Conversion:
             files = self._partition(schema)
         self.progress(self.scan.n_rows, 3 * self.scan.n_rows)
         parts, layouts = self._read_parts(files, schema, sample)
-        schema, step = self._settle(schema, parts, layouts)
+        schema, step, regular = self._settle(schema, parts, layouts)
         calendar, notes = step, list[Finding]()
         for number, part in enumerate(parts):
             rows = replace(part, frame=pl.read_ipc(self._rows(number)))
             rows = replace(rows, schema=replace(schema, dtypes=part.schema.dtypes))
             if self.data.resample is not None:
-                rows, calendar, note = resampled(rows, step, self.data)
-                notes.append(note)
+                rows, calendar, found = resampled(rows, step, self.data, regular=regular)
+                notes += found
             store.append(
                 panel_of(rows, calendar, self.scan.name, "file", sparse=True, holidays=holidays)
             )
@@ -331,8 +331,8 @@ class _Conversion:
 
     def _settle(
         self, schema: Schema, parts: Sequence[Rows], layouts: list[tuple[Times, Times]]
-    ) -> tuple[Schema, Calendar]:
-        """Returns the schema and the calendar of all parts."""
+    ) -> tuple[Schema, Calendar, bool]:
+        """Returns the schema and the calendar of all parts, and whether their rows lie on its grid."""
         facts = {(p.schema.time_dtype, p.schema.time_zone, p.schema.time_format) for p in parts}
         if len(facts) > 1:
             written = " and ".join(sorted(str(fact[2]) for fact in facts))
@@ -349,8 +349,8 @@ class _Conversion:
             categories[name] = tuple(sorted(words))
         self._check_categories(categories)
         self._check_codes(schema, sum(part.keys.height for part in parts))
-        regular = regular or self.data.resample is not None
-        return replace(parts[0].schema, regular=regular, categories=categories), calendar
+        on_grid = regular or self.data.resample is not None
+        return replace(parts[0].schema, regular=on_grid, categories=categories), calendar, regular
 
     def _contradiction(self, text: str, advice: str, where: str = "") -> DataError:
         sampled = "the rows that roles were inferred from"

@@ -134,11 +134,12 @@ class Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
         times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
-        notes = self._mixed_offsets(text) if found.endswith("%:z") else ()
+        zoned = re.search(r":\d\d(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$", text[0])
+        notes = self._mixed_offsets(text, local=not found.endswith("z")) if zoned else ()
         written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
 
-    def _mixed_offsets(self, text: pl.Series) -> tuple[Finding, ...]:
+    def _mixed_offsets(self, text: pl.Series, *, local: bool) -> tuple[Finding, ...]:
         """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
         offsets = text.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
         kinds = offsets.unique(maintain_order=True).drop_nulls()
@@ -148,6 +149,9 @@ class Table:
         shown = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
         found = f"times in '{text.name}' are written with {len(kinds)} offsets from UTC: {shown}"
         advice, where = "nothing to do: all are read as UTC", self.place(int(others[0]) + 1)
+        if local:
+            found += ", and always at one clock: days of a place"
+            advice = "nothing to do: they are read and written as local times, without an offset"
         return (Finding("note", "zones", found, advice, where=where, count=len(others)),)
 
 

@@ -252,7 +252,7 @@ class Panel:
         """
         if cutoff in ("own", "last"):
             return None
-        time, end = self.calendar.parse(cutoff), int(self.time.max(initial=NO_TIME))
+        time, end = self.calendar.parse(cutoff, "--cutoff"), int(self.time.max(initial=NO_TIME))
         # Of a longer step: a day within the period after the last one is the end of that one.
         if end != NO_TIME and (steps := int(self.calendar.steps(end, time))) > 0:
             text = self.calendar.text

@@ -10,10 +10,13 @@ any dependence between series (Rüger, 1978). Axes: s = signal (a column of a se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from forecaster.panel.calendar import DAY, MONTHS, Calendar
 
 Floats = NDArray[np.float64]
 
@@ -75,6 +78,20 @@ def find_periods(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> tupl
         near = p_values[:, max(lines[steps] - 1, 0) : lines[steps] + 2].min(axis=1) <= _LEVEL
         found.append(Period(steps, float(near.mean())))
     return tuple(found)
+
+
+def period_words(found: Sequence[Period], calendar: Calendar, several: bool) -> str:
+    """Returns periods for people: "7 steps (in 90 % of the series), 365.25 steps".
+
+    Args:
+        found: in whole steps; the one nearest to a year is a year, of 365.25 days.
+        calendar: of the steps.
+        several: there is more than one series or channel.
+    """
+    year = 0.0 if calendar.integer or calendar.unit in MONTHS else 365.25 * DAY / calendar.step
+    shares = [f" (in {period.share:.0%} of the series)" if several else "" for period in found]
+    steps = [year if abs(period.steps - year) < 1 + 0.01 * year else period.steps for period in found]
+    return ", ".join(f"{count:.5g} steps{share}" for count, share in zip(steps, shares, strict=True))
 
 
 def _sample(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> Floats:

@@ -1,8 +1,8 @@
 """Tables become rows sorted by (series, time): repeated rows merged, covariates and future rows joined.
 
-Rows of one series and time that agree in every column with a role become one row in any case; others as
-`on_duplicates` sets. Nothing loops over series. The order of the caller's rows matters only where rows
-are numbered for lack of a time column, and for `on_duplicates: last`.
+Rows of one series and time that agree in every column with a role become one row, unless they are to be
+summed; others as `on_duplicates` sets. Nothing loops over series. The order of the caller's rows matters
+only where rows are numbered for lack of a time column, and for `on_duplicates: last`.
 
     cells as Float64, text or int64 times → rows in order → repeats merged → second tables joined
 """
@@ -340,7 +340,8 @@ def _without_repeats(
         order: by series, and by time where rows have times.
         source: of these rows.
         mode: for rows of one place that disagree. mean: the mean of numbers, the last category; last:
-            the last row; error: an error is among the findings.
+            the last row; error: an error is among the findings. sum: copies count too, targets are
+            added up, and all else becomes what mean makes of it.
     """
     found = []
     late = np.flatnonzero(order.overtaken)
@@ -359,15 +360,18 @@ def _without_repeats(
     several = again | again.shift(-1, fill_value=False)
     values, numbers = cs.exclude(*by, _ROW), cs.float()
     kept = [values.last()]
-    if mode == "mean":
-        kept = [numbers.mean(), (values - numbers).drop_nulls().last()]
+    summed = cs.by_name(*source.target, require_all=False) if mode == "sum" else cs.by_name()
+    if mode in ("mean", "sum"):
+        # A sum of nothing is missing, not 0.
+        total = pl.when(summed.count() > 0).then(summed.sum())
+        kept = [total, (numbers - summed).mean(), (values - numbers).drop_nulls().last()]
     # NaN is a missing number, and equal to another one.
     rows = frame.filter(several).with_columns(numbers.fill_nan(None))
     groups = rows.group_by(by, maintain_order=True).agg(
         *kept,
         pl.col(_ROW).last(),
         pl.col(_ROW).alias("\0rows"),
-        pl.any_horizontal(pl.lit(False), values.n_unique() > 1).alias("\0differs"),
+        pl.any_horizontal(pl.lit(mode == "sum"), values.n_unique() > 1).alias("\0differs"),
     )
     result = pl.concat([frame.filter(~several), groups.select(frame.columns)]).sort(by)
     return result, found + _repeats_found(groups, frame.height, source, mode)
@@ -385,7 +389,8 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
         total, places = int(repeats["\0rows"].list.len().sum()), repeats.height
         severity: Severity = "warning"
         missing = source.missing_keys(repeats["\0rows"])
-        advice = missing or "drop the copies, or name the series with --series COLUMN"
+        advice = "drop the copies, name the series with --series COLUMN"
+        advice = missing or f"{advice}, or add them up with --on-duplicates sum"
         if not differs:
             total -= places
             text = (
@@ -394,9 +399,10 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
             )
         elif mode != "error":
             severity, advice = "note", f"as --on-duplicates {mode} sets"
+            disagreed = "" if mode == "sum" else " and disagreed"
             text = (
-                f"{source.prefix}{total:,} of {height:,} rows shared {places:,} places in time and "
-                f"disagreed; the {mode} of each place was kept"
+                f"{source.prefix}{total:,} of {height:,} rows shared {places:,} places in time{disagreed}; "
+                f"the {mode} of each place was kept"
             )
         else:
             severity, key, at = "error", "series", ""
@@ -407,7 +413,7 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
                 f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
             )
             advice = missing or "name the series with --series COLUMN"
-            advice += ", or settle it with --on-duplicates mean or last"
+            advice += ", or settle it with --on-duplicates mean, sum or last"
         found.append(Finding(severity, "duplicates", text, advice, label, where, total))
     return found
 
@@ -534,7 +540,9 @@ def _keyed(
     source = _RowSource(table, schema.time, rows.keys, schema.target, f"{table.name}: ")
     time = frame[TIME].to_numpy() if timed else np.zeros(frame.height, np.int64)
     order = find_order(frame.select(SERIES), time)
-    frame, repeats = _without_repeats(order.placed(frame), order, source, data.on_duplicates)
+    # It has no targets to add up.
+    mode = "mean" if data.on_duplicates == "sum" else data.on_duplicates
+    frame, repeats = _without_repeats(order.placed(frame), order, source, mode)
     return frame, read + notes + repeats, source
 
 

@@ -2,12 +2,12 @@
 
 The format is guessed on a sample and then holds for the whole column in one vectorised cast; the first
 row that does not follow it is named. The order of day, month and year is decided by the whole column (a
-part above 12 is no month): where two orders remain and differ, the column is refused with the flag that
-decides, never guessed.
+part above 12 is no month), then by the series they make: one reading may be daily or monthly. Where two
+orders remain and differ, the column is refused with the flag that decides, never guessed.
 
 A format is that of strftime, or one of `EPOCHS` for whole numbers counted since 1970. A format that
 ends in an offset, as +01:00, stands for times that all have it: they are kept as UTC and written back
-with it.
+with it. Times at one clock whose offset varies are days of a place: they are read and written without it.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
 _CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
+_OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
 
 
 def date_text(date: object, name: str) -> str:
@@ -129,7 +130,10 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
         matches = [match for match in map(pattern.match, texts) if match]
         # Not all: a few broken rows must not hide the time column.
         if matches and len(matches) >= share * len(texts):
-            return [_format(matches, reading) for reading in readings]
+            # A year of two digits is never written with one.
+            short = any(len(match.groupdict().get("a") or "00") == 1 for match in matches)
+            kept = (reading for reading in readings if not (short and reading.get("a") == "y"))
+            return [_format(matches, reading) for reading in kept]
     return []
 
 
@@ -172,7 +176,8 @@ def parse_times(
             check_format(time_format)
         times = _cast(column, time_format)
         if times.null_count() == 0 or not formats:
-            return _all_parsed(times, column, time_format, where, place), time_format
+            times = _all_parsed(times, column, time_format, where, place)
+            return _local_days(column, time_format, None) or (times, time_format)
         if len(formats) > 1:
             formats = [fmt for fmt in formats if _order(fmt) == _order(time_format)] or formats
     first = f"'{column[0]}' in {place(1)}"
@@ -181,7 +186,10 @@ def parse_times(
         raise fault("time", text, f"{advice} --time-format", where=place(1))
     casts = [_cast(column, fmt) for fmt in formats]
     whole = [at for at, times in enumerate(casts) if not times.null_count()]
-    if any(not (casts[at] == casts[whole[0]]).all() for at in whole):
+    differ = any(not (casts[at] == casts[whole[0]]).all() for at in whole)
+    likely = [at for at in whole if differ and _is_series(casts[at])]
+    whole = likely if len(likely) == 1 else whole
+    if differ and len(whole) > 1:
         parts, proof = "day, month and year", ""
         if len(formats) == 2:
             parts, proof = "day and month", ", and no part exceeds 12 anywhere"
@@ -191,8 +199,40 @@ def parse_times(
         advice = f"write dates as YYYY-MM-DD, or pass --time-format {either}"
         raise fault("time", text, advice, where=place(1))
     best = whole[0] if whole else min(range(len(casts)), key=lambda at: casts[at].null_count())
-    times = _all_parsed(casts[best], column, formats[best], where, place)
-    return times, _with_one_offset(formats[best], column)
+    times, found = _all_parsed(casts[best], column, formats[best], where, place), formats[best]
+    return _local_days(column, found, time_format) or (times, _with_one_offset(found, column))
+
+
+def _is_series(times: pl.Series) -> bool:
+    """Whether a reading makes five days (long weekends aside) or first or last days of months in a row."""
+    days = times.dt.date().unique().sort()
+    gaps = days.diff().dt.total_days().drop_nulls()
+    months = (days.dt.year().cast(pl.Int64) * 12 + days.dt.month()).diff().drop_nulls()
+    ends = (days.dt.day() == 1).all() or (days == days.dt.month_end()).all()
+    return bool(len(gaps) > 3 and ((gaps <= 4).all() or (ends and (months == 1).all())))
+
+
+def _local_days(
+    column: pl.Series, time_format: str, model_format: str | None
+) -> tuple[pl.Series, str] | None:
+    """Returns times at one clock whose offset from UTC varies as days of a place; None for others.
+
+    Args:
+        model_format: of a model. Without an offset it has such days; with one, days are written so.
+    """
+    if not time_format.endswith(("%z", "%:z")):
+        return None
+    offset = _OFFSET.search(model_format or "")
+    if column.str.extract(_OFFSETS).n_unique() == 1 and (model_format is None or offset):
+        return None
+    bare = re.sub(" ?%:?z$", "", time_format)
+    wall = column.str.replace(" ?" + _OFFSETS, "")
+    times = _cast(wall, bare)
+    if times.dt.time().n_unique() > 1:
+        return None
+    if offset is None:
+        return times, bare
+    return _cast(wall + offset[0], bare + offset[0]), bare + offset[0]
 
 
 def check_format(time_format: str) -> None:

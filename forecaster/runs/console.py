@@ -20,7 +20,7 @@ from forecaster.errors import number_of, visible
 from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
 from forecaster.panel.findings import SEVERITIES, Finding, listing, worst_first
 from forecaster.panel.panel import Panel
-from forecaster.panel.periods import find_periods
+from forecaster.panel.periods import find_periods, period_words
 
 if TYPE_CHECKING:
     from forecaster.config import Plan
@@ -99,8 +99,8 @@ class Screen(Console):
         grid = "regular" if panel.regular else "irregular: rows as observed"
         values = panel.values[:, : panel.n_channels]
         found = find_periods(values, panel.indptr) if panel.regular else ()
-        repeats = ", ".join(f"{period.steps} steps ({period.share:.0%})" for period in found)
         calendar = panel.calendar
+        repeats = period_words(found, calendar, several=panel.n_series * panel.n_channels > 1)
         season = f"{calendar.season_length} steps"
         if calendar.integer and calendar.season is None and found:
             season = f"{found[0].steps} steps, found in the data"

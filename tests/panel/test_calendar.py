@@ -132,7 +132,7 @@ def test_phase_is_that_of_the_clock(start, freq, zone, count):
 
 
 def test_invalid_dates_are_refused():
-    with pytest.raises(DataError, match="expected dates, found 'tomorrow'"):
+    with pytest.raises(DataError, match="date 'tomorrow': expected a date, as YYYY-MM-DD"):
         Calendar("1d", None, False).parse("tomorrow")
     with pytest.raises(DataError, match="date '2024-01-01': expected an integer"):
         Calendar("1i", None, True).parse("2024-01-01")

@@ -95,7 +95,7 @@ def mutated(table: bytes, rng: random.Random) -> bytes:
 OPTIONS = [
     {}, {}, {"target": ("sales",)}, {"time": "row"}, {"layout": "long"}, {"layout": "wide"},
     {"layout": "rows"}, {"freq": "1d"}, {"on_duplicates": "mean"}, {"on_duplicates": "last"},
-    {"decimal": ","}, {"delimiter": ";"},
+    {"on_duplicates": "sum"}, {"decimal": ","}, {"delimiter": ";"},
 ]  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forecaster.panel.periods import find_periods
+from forecaster.panel.calendar import Calendar
+from forecaster.panel.periods import Period, find_periods, period_words
 
 M4 = Path("../shared/datasets/M4-Hourly-train.csv")
 
@@ -98,3 +99,18 @@ def test_the_hours_of_the_m4_competition_repeat_every_day():
     with M4.open() as file:
         rows = [[float(cell) for cell in row[1:] if cell] for row in list(csv.reader(file))[1:]]
     assert found(*map(np.array, rows))[0] == 24
+
+
+@pytest.mark.parametrize(
+    ("freq", "several", "words"),
+    [
+        ("1d", True, "7 steps (in 100% of the series), 365.25 steps (in 62% of the series)"),
+        ("1d", False, "7 steps, 365.25 steps"),
+        ("1h", False, "7 steps, 366 steps"),
+        ("1i", False, "7 steps, 366 steps"),
+        ("1mo", False, "7 steps, 366 steps"),
+    ],
+)
+def test_a_share_of_periods_says_of_what_and_a_year_of_days_is_365_25(freq, several, words):
+    periods = [Period(7, 1.0), Period(366, 0.62)]
+    assert period_words(periods, Calendar(freq, None, freq == "1i"), several) == words

@@ -94,6 +94,38 @@ def test_rows_that_disagree_are_refused_with_their_numbers_unless_set_otherwise(
         assert (note.severity, note.count) == ("note", 2) and f"--on-duplicates {mode}" in note.advice
 
 
+def test_rows_of_one_day_are_added_up_copies_too():
+    sales = pl.DataFrame({
+        "shop": ["b", "a", "b", "b", "a", "b", "b"],
+        "day": days(0, 0, 0, 0, 1, 1, 2),
+        "y": [1.0, 2.0, 1.0, 3.0, None, 5.0, 7.0],
+        "price": [4.0, 1.0, 4.0, 7.0, 1.0, 2.0, 2.0],
+        "how": ["card", "cash", "card", "cash", "cash", "card", "card"],
+    })  # fmt: skip
+    sales = pl.concat([sales, sales[4:5]])  # two rows without a target: their sum is missing, not 0
+    sales = pl.concat([sales, sales[1:2].with_columns(day=pl.lit(days(2)[0]))])
+    data = DataConfig(series=("shop",), target=("y",), known=("price",), on_duplicates="sum")
+    panel = open_panel(sales, data)
+    np.testing.assert_equal(panel.values[:, 0], [2, np.nan, 2, 5, 5, 7])
+    assert panel.values[:, 1].tolist() == [1, 1, 1, 5, 2, 2]
+    assert [panel.schema.categories["how"][code - 1] for code in panel.codes[3:, 0]] == [
+        "cash",
+        "card",
+        "card",
+    ]
+    (note,) = notes(panel, "duplicates")
+    assert note.text == "5 of 9 rows shared 2 places in time; the sum of each place was kept"
+    assert (note.severity, note.advice) == ("note", "as --on-duplicates sum sets")
+    weeks = pl.DataFrame({"day": [day for day in days(*range(14)) for _ in range(2)], "y": [1.0] * 28})
+    weekly = DataConfig(resample="W-SUN", agg="sum", on_duplicates="sum")
+    assert 14.0 in open_panel(weeks, weekly).values
+    heat = pl.DataFrame({"day": days(*range(14), 3), "heat": [*range(14), 5]})
+    two = open_panel(weeks, DataConfig(known=("heat",), on_duplicates="sum"), covariates=heat)
+    assert two.values[3].tolist() == [2, 4]  # covariates become their mean
+    (warning,) = notes(open_panel(weeks, DataConfig()), "duplicates")
+    assert warning.advice.endswith("or add them up with --on-duplicates sum")
+
+
 CELLS = st.sampled_from([None, math.nan, -1.0, 0.5, 2.0, 1e6])
 ROW = st.tuples(
     st.sampled_from("ab"), st.integers(0, 3), CELLS, CELLS, st.sampled_from(["u", "v", None])
@@ -108,20 +140,22 @@ def _slow_merge(rows, mode):
         places.setdefault(row[:2], []).append((*values, row[4]))
     settled = {}
     for key, group in places.items():
-        if all(other == group[0] for other in group) or mode == "last":
+        copies = all(other == group[0] for other in group)
+        if mode == "last" or (copies and mode != "sum"):
             settled[key] = group[-1]
             continue
         means = []
         for column in zip(*(row[:2] for row in group), strict=True):
             real = [value for value in column if value is not None]
-            means.append(sum(real) / len(real) if real else None)
+            adds = mode == "sum" and not means
+            means.append(sum(real) / (1 if adds else len(real)) if real else None)
         words = [row[2] for row in group if row[2] is not None]
         settled[key] = (*means, words[-1] if words else None)
     return settled
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=st.lists(ROW, min_size=1, max_size=14), mode=st.sampled_from(["mean", "last"]))
+@given(rows=st.lists(ROW, min_size=1, max_size=14), mode=st.sampled_from(["mean", "last", "sum"]))
 def test_repeated_rows_are_merged_as_by_a_plain_loop(rows, mode):
     anchors = [(name, day, 1.0, 1.0, "u") for name in "ab" for day in (-2, -1)]
     rows = anchors + rows

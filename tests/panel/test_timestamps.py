@@ -1,7 +1,8 @@
 """Dates as text: the format holds for the whole column, and what does not follow it is named."""
 
-from datetime import datetime
+from datetime import date, datetime
 
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -77,12 +78,93 @@ def test_one_offset_is_kept_and_several_become_utc():
     times, found = parse_times(pl.Series(one), "a.csv")
     assert found.endswith("%S+01:00") and write_times(times, found).to_list() == one
     assert times.dtype == pl.Datetime("us", "UTC") and times.dt.hour().to_list() == [9, 10]
-    times, found = parse_times(pl.Series([one[0], "2024-07-31T10:00:00+02:00"]), "a.csv")
-    assert found.endswith("%:z") and times.dt.hour().to_list() == [9, 8]
+    times, found = parse_times(pl.Series([one[0], "2024-07-31T11:00:00+02:00"]), "a.csv")
+    assert found.endswith("%:z") and times.dt.hour().to_list() == [9, 9]
     behind, found = parse_times(pl.Series(["2024-01-31 10:00 -0530"]), "a.csv")
     assert behind.dt.strftime("%H:%M")[0] == "15:30" and write_times(behind, found)[0].endswith(
         "10:00 -0530"
     )
+
+
+def berlin(first, last, step):
+    """Times of a place whose clocks change, as text with their offsets."""
+    return [time.isoformat() for time in pd.date_range(first, last, freq=step, tz="Europe/Berlin")]
+
+
+@pytest.mark.parametrize("clock", ["00:00", "08:30"])
+def test_days_whose_offset_changes_are_days_of_a_place(clock):
+    texts = berlin(f"2024-03-01 {clock}", f"2024-11-30 {clock}", "D")
+    table = pl.DataFrame({"date": texts, "y": range(len(texts))})
+    panel = open_panel(table, DataConfig())
+    assert (panel.calendar.freq, panel.regular, panel.calendar.time_zone) == ("1d", True, None)
+    stamps = panel.stamps(panel.time, "date").to_list()
+    assert stamps == [text[:19] for text in texts]
+    (note,) = [note for note in panel.notes if note.rule == "zones"]
+    assert "2 offsets from UTC: +01:00, +02:00, and always at one clock" in note.text
+    day = panel.calendar.parse(f"2024-07-01T{clock}:00+02:00")
+    assert panel.calendar.text(day)[:10] == "2024-07-01"
+    # A later table, with a future one, may lie in summer alone.
+    future = table[120:125].with_columns(k=pl.lit(1.0)).drop("y")
+    known = DataConfig(known=("k",))
+    assert open_panel(table[:120].with_columns(k=pl.lit(0.0)), known, future=future).n_rows == 125
+    assert open_panel(table[100:120], DataConfig(), schema=panel.schema).n_rows == 20
+
+
+def test_hours_whose_offset_changes_stay_instants():
+    texts = berlin("2024-03-30", "2024-04-01", "h")
+    panel = open_panel(pl.DataFrame({"date": texts, "y": range(len(texts))}), DataConfig())
+    assert (panel.calendar.freq, panel.regular, panel.calendar.time_zone) == ("1h", True, "UTC")
+    assert panel.calendar.text(int(panel.time[0])) == "2024-03-29 23:00"
+
+
+def test_a_model_of_winter_days_reads_days_across_a_clock_change():
+    winter, all_year = berlin("2024-01-01", "2024-03-10", "D"), berlin("2024-01-01", "2024-06-30", "D")
+    model = open_panel(pl.DataFrame({"date": winter, "y": range(len(winter))}), DataConfig())
+    panel = open_panel(
+        pl.DataFrame({"date": all_year, "y": range(len(all_year))}), DataConfig(), schema=model.schema
+    )
+    assert panel.n_rows == len(all_year) and panel.regular
+    assert panel.stamps(panel.time, "date").to_list() == [text[:19] + "+01:00" for text in all_year]
+
+
+@pytest.mark.parametrize(
+    ("reading", "first", "rows", "freq"),
+    [
+        ("{d}/{m}/{y:02}", date(2020, 7, 1), 12, "1d"),
+        ("{d}/{m}/{y:02}", date(2020, 7, 1), 31, "1d"),
+        ("{m}/{d}/{y:02}", date(2020, 7, 1), 5, "1d"),
+        ("{d:02}.{m:02}.{y:02}", date(2020, 3, 8), 23, "1d"),
+        ("{y:02}-{m:02}-{d:02}", date(2010, 3, 8), 23, "1d"),
+        ("{m}/{d}/20{y:02}", date(2020, 1, 1), 13, "1mo"),
+        ("{d:02}/{m:02}/20{y:02}", date(2019, 1, 1), 24, "1mo"),
+    ],
+)
+def test_the_only_reading_that_is_daily_or_monthly_is_the_one(reading, first, rows, freq):
+    days = pd.date_range(first, periods=rows, freq="D" if freq == "1d" else "MS")
+    texts = [reading.format(y=day.year % 100, m=day.month, d=day.day) for day in days]
+    times, found = parse_times(pl.Series(texts), "a.csv")
+    assert (
+        times.to_list() == days.to_pydatetime().tolist()
+        and write_times(times, found).to_list() == texts
+    )
+    panel = open_panel(pl.DataFrame({"date": texts, "y": range(rows)}), DataConfig())
+    assert panel.calendar.freq.startswith(freq)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 12])
+def test_first_days_of_months_that_may_be_days_of_january_are_refused(rows):
+    texts = [f"{month}/1/2020" for month in range(1, rows + 1)]
+    with pytest.raises(DataError, match="day and month cannot be told apart"):
+        parse_times(pl.Series(["1/2/2020"] if rows == 1 else texts), "a.csv")
+
+
+def test_the_date_of_an_option_is_blamed_on_the_option():
+    calendar = open_panel(
+        pl.DataFrame({"t": ["2024-01-01", "2024-01-02"], "y": [1.0, 2]}), DataConfig()
+    ).calendar
+    for text in ("2025-13-01", "soon", "01/02/2024"):
+        with pytest.raises(DataError, match=f"^cutoff '{text}': expected a date, as YYYY-MM-DD$"):
+            calendar.parse(text, "cutoff")
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ class Evaluator:
             panel = open_panel(
                 plan.source, plan.config.data, covariates=plan.covariates, future=plan.future
             )
-            panel = panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
+            if plan.until is not None:
+                panel = panel.until(panel.calendar.parse(plan.until, "--until"))
         self.plan = plan
         self.steps = 0
         """Training steps of a trial of the config as it is, at most; 0 before `check`."""
