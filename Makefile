@@ -4,6 +4,11 @@ PYTHON ?= python3
 VENV ?= .venv
 LOWEST_PYTHON ?= python3.11
 
+# What old matplotlib and typer meet in current pyparsing and click.
+LOWEST_WARNINGS := -W ignore::DeprecationWarning:matplotlib._fontconfig_pattern \
+	-W ignore::DeprecationWarning:matplotlib._mathtext \
+	-W "ignore:'click.utils.get_:DeprecationWarning"
+
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 

@@ -123,3 +123,4 @@ def test_the_quick_start_and_the_demo_run_from_the_wheel_alone(built, tmp_path):
     assert done.returncode == 2 and "pip install onnx onnxruntime onnxscript" in done.stderr, (
         shlex.join(onnx) + done.stderr
     )
+    shutil.rmtree(tmp_path / "venv")  # two gigabytes that pytest would keep
