@@ -191,8 +191,8 @@ def build_panel(
         if schema.pivots:
             rows = pivoted(rows, table.name, pivot)
         if data.resample is not None:
-            rows, calendar, found = resampled(rows, calendar, data, regular=regular)
-            regular, notes = True, notes + found
+            rows, calendar, findings = resampled(rows, calendar, data, regular=regular)
+            regular, notes = True, [*notes, *findings]
         rows = replace(rows, schema=replace(rows.schema, regular=regular))
         source, original = (table.name, table.kind), dict(table.original)
         if schema.time in original:
