@@ -4,6 +4,7 @@
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
     calibration.safetensors   conformal factors, where quantiles are calibrated
+    series.safetensors        hashes of the series of the fit, of a model of labels
     metrics.json, card.md     validation scores and loss curves; the same for people
 
 A folder may come from anybody: each file is checked before memory is taken for it.
@@ -21,7 +22,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -46,6 +49,7 @@ from forecaster.panel.schema import Schema
 FORMAT = 6
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
+_SERIES, _HASHES = "series.safetensors", "hashes"
 _LAST_READERS = {
     1: "e917b4f",
     2: "1e68356",
@@ -82,6 +86,8 @@ class Artifact(Generic[Kind]):
     """Name of the training table."""
     fingerprint: str
     """Of its panel."""
+    series_hashes: NDArray[np.int64] | None = None
+    """[N, 4] of `labelling.series_hashes`, of a model of labels; None = fitted before they were kept."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Validation scores and loss curves."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -142,6 +148,10 @@ class Artifact(Generic[Kind]):
                 "calibration": None
                 if factors is None
                 else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
+                "series": None
+                if self.series_hashes is None
+                else {"count": len(self.series_hashes)}
+                | _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(self.series_hashes)}),
                 "trained_until": self.trained_until,
                 "data": self.data,
                 "fingerprint": self.fingerprint,
@@ -208,6 +218,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemb
         trained_until=contract.trained_until,
         data=contract.data,
         fingerprint=contract.fingerprint,
+        series_hashes=None if contract.series is None else _load_hashes(folder, contract.series),
         metrics=metrics,
         versions=contract.versions,
         parent=stored.get("parent"),
@@ -262,6 +273,10 @@ class _TensorFile(_Stored):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
+class _SeriesFile(_TensorFile):
+    count: int = Field(ge=0, le=1 << 32)
+
+
 class _Parent(_Stored):
     data: str
     fingerprint: str
@@ -276,6 +291,7 @@ class _Contract(_Stored):
     members: tuple[_TensorFile, ...] = Field(min_length=1, max_length=1000)
     weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None  # None = all alike
     calibration: _TensorFile | None = None
+    series: _SeriesFile | None = None
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
     data: str = "unknown"
     fingerprint: str = "unknown"
@@ -395,6 +411,18 @@ def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -
     if not bool((factors.isfinite() & (factors > 0)).all()):
         raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not positive numbers)")
     return factors
+
+
+def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:
+    size = 2 * 4 * stored.count  # an int64 takes two floats
+    owner = f"a fit to {stored.count:,} series"
+    hashes = _read_tensors(folder, stored, size, owner, _HASHES).get(_HASHES)
+    if hashes is None or tuple(hashes.shape) != (stored.count, 4) or hashes.dtype != torch.int64:
+        raise ArtifactError(
+            f"{folder / stored.file}: does not fit its contract (expected int64 hashes, 4 of each of "
+            f"{stored.count:,} series)"
+        )
+    return hashes.numpy()
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:

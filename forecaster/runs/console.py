@@ -341,6 +341,7 @@ class Screen(Console):
 
     def print_label_summary(self, backtest: LabelBacktest) -> None:
         """Prints the scores of labels, and which are taken for which."""
+        self.print_findings([finding for finding in backtest.findings if finding.severity == "warning"])
         for columns in (backtest.summary_columns, backtest.confusion_columns):
             self._print_columns(columns, lambda name, value: f"{value:.4g}")
         self.print_line(backtest.verdict)
