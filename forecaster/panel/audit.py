@@ -37,6 +37,8 @@ _OUTLIER = 1e5
 """Ratio to the level of the median series (or its inverse) of a series of another scale."""
 _NEGATIVE_SHARE = 0.02
 """Largest share of negative values in counts; with more of them they are no counts."""
+ZEROS = 0.1
+"""Smallest share of zeros in a target of intermittent demand, which is never negative."""
 _NEAR_ZERO = 0.05
 """Share of a series' span within which its smallest value suggests a lower bound of zero."""
 _SIDE = 8
@@ -81,6 +83,8 @@ class Facts:
     """Mean of the absolute values; 0 = none."""
     negative: Ints
     """Cells below zero."""
+    zero: Ints
+    """Cells that are zero."""
     run: Ints
     """Observations at the end that are equal."""
     gaps: Ints
@@ -133,7 +137,7 @@ def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
     numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
     empty = {"count": 0, "first": -1, "last": -1, "low": np.nan, "high": np.nan, "size": 0.0}
-    empty |= {"negative": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
+    empty |= {"negative": 0, "zero": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
     found: dict[str, NDArray[Any]] = {
         name: np.full((panel.n_series, every), value) for name, value in empty.items()
     }
@@ -174,6 +178,7 @@ def _statistics(rows: Ints, values: NDArray[Any], start: Ints) -> dict[str, NDAr
         "high": np.maximum.reduceat(values, start) + 0.0,
         "size": np.add.reduceat(np.abs(values), start) / count,
         "negative": np.add.reduceat(values < 0, start, dtype=np.int64),
+        "zero": np.add.reduceat(values == 0, start, dtype=np.int64),
         "run": end - runs[np.searchsorted(runs, end) - 1],
         "gaps": np.add.reduceat(gap > 0, start, dtype=np.int64),
         "longest": longest,
@@ -293,6 +298,24 @@ def _negative_counts(facts: Facts, channel: int, name: str) -> Iterator[Finding]
     advice = "empty these cells if they are no counts; keep them if they are returns or the like"
     label, where = facts.panel.labels[series], facts.at(rows[first])
     yield Finding("warning", "negative", text, advice, label, where, count)
+
+
+def _sparse(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+    """Series that are mostly zero, whose medians add up to little."""
+    count, zero = facts.count[:, channel], facts.zero[:, channel]
+    bad = np.flatnonzero((2 * zero >= count) & (zero < count))
+    if len(bad):
+        share = zero[bad[0]] / count[bad[0]]
+        text = (
+            f"SOME are 0 in at least half of their observed steps in '{name}' (the first in {share:.0%}): "
+            "there the median of a step is near 0, and medians add up to less than the demand"
+        )
+        advice = "plan with upper quantiles"
+        if not facts.negative[:, channel].any() and zero.sum() >= ZEROS * count.sum():
+            advice += (
+                "; fit such series apart with --experts tsb, whose quantiles are of intermittent demand"
+            )
+        yield _on_series(facts, "warning", "sparse", bad, text, advice, name)
 
 
 def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
@@ -721,7 +744,7 @@ def _correlation(one: Floats, other: Floats) -> Floats:
     return np.nanmedian(alike, axis=0)
 
 
-TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts)
+TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts, _sparse)
 """Called with each channel and its name."""
 TABLE_RULES = (
     _unobserved, _short, _ends, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,

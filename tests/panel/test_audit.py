@@ -49,8 +49,8 @@ def test_healthy_tables_have_no_findings():
     assert found(daily(y=walk), 14) == []
     demand = np.random.default_rng(4).poisson(0.2, 400)
     growth = 1.02 ** np.arange(400)
-    for bounded in (demand.astype(float), growth):
-        assert [finding.rule for finding in found(daily(y=bounded), 14)] == ["bounds"]  # a suggestion
+    for rules, bounded in ((["sparse", "bounds"], demand.astype(float)), (["bounds"], growth)):
+        assert [finding.rule for finding in found(daily(y=bounded), 14)] == rules  # a suggestion
 
 
 def test_series_without_a_target_are_an_error_only_where_there_is_no_other():
@@ -68,6 +68,24 @@ def test_short_series_have_no_step_before_the_horizon():
     assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
     assert finding.where == "7 steps" and "horizon of 7" in finding.text
     assert found(frame, 6, "short") == [] and found(frame, None, "short") == []
+
+
+def test_series_that_are_mostly_zero_are_told_what_their_median_is():
+    frame = several(a=noisy(), b=[0, 3, 0, 0, 5, 0], c=[0, 1, 0, 2, 3], d=[0] * 6)
+    finding = only(frame, "sparse")
+    assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
+    assert "1 of 4 series are 0 in at least half of their observed steps in 'y'" in finding.text
+    assert "the first in 67%" in finding.text and "the median of a step is near 0" in finding.text
+    assert "--experts tsb" in finding.advice
+    # Half, of what is observed.
+    assert only(several(a=[1, np.nan, 0, np.nan, 2, 0]), "sparse").count == 1
+    assert found(several(a=[1, 0, 2, 0, 2]), rule="sparse") == []
+
+
+def test_experts_that_a_fit_would_refuse_are_not_advised():
+    rare = only(several(a=noisy(), b=[0, 0, 0, 4]), "sparse")
+    returns = only(several(a=[-1, 0, 0, 0, 2]), "sparse")
+    assert rare.advice == returns.advice == "plan with upper quantiles"
 
 
 def test_constant_series_never_change():
