@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.config import TargetConfig
+from forecaster.config import FitConfig, TargetConfig
 from forecaster.panel.arrays import PART_CELLS
+from forecaster.panel.calendar import FIXED
 from forecaster.panel.findings import Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
 
@@ -409,17 +410,64 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
 
 
 def _short(facts: Facts) -> Iterator[Finding]:
-    bad = np.flatnonzero((facts.span <= (facts.horizon or 0)) & (facts.span > 0))
-    if len(bad):
+    """Series too short to learn from, or to learn from and be validated; tables without a validation window."""
+    horizon, span = facts.horizon, facts.span
+    if horizon is None or not span.any():
+        return
+    longest, needed = int(span.max()), _rows_to_validate(facts.panel, horizon)
+    if longest > horizon and needed:
         text = (
-            f"SOME have no more steps than the horizon of {facts.horizon}: none is left to learn from"
+            f"no validation window fits: a horizon of {horizon:,} needs a series of {needed:,} steps up to "
+            f"the end of the table, the longest has {longest:,}; nothing validates a network, so its weight "
+            "is 0 %"
         )
-        advice = (
-            "they are forecast with what the model learns from the others; a smaller --horizon learns "
-            "from them too"
-        )
-        where = f"{facts.span[bad[0]]} steps"
-        yield _on_series(facts, "warning", "short", bad, text, advice, where)
+        advice = "add history, or shorten --horizon; until then experts forecast alone"
+        label = facts.panel.labels[int(span.argmax())]
+        yield Finding("warning", "short", text, advice, label, f"{longest} steps", len(span))
+    for bad, why, advice in (
+        (span <= horizon, f"no more steps than the horizon of {horizon}: none is left to learn from",
+         "they are forecast with what the model learns from the others; a smaller --horizon learns from "
+         "them too"),
+        ((span > horizon) & (span < 2 * horizon) & (needed == 0),
+         f"fewer steps than twice the horizon of {horizon}: too few to learn from and to validate on",
+         "they are validated on what the model learns from the others; a smaller --horizon learns from them "
+         "too"),
+    ):  # fmt: skip
+        some = np.flatnonzero(bad & (span > 0))
+        if len(some):
+            where = f"{span[some[0]]} steps"
+            yield _on_series(facts, "warning", "short", some, f"SOME have {why}", advice, where)
+
+
+def _rows_to_validate(panel: Panel, horizon: int) -> int:
+    """Returns the rows that a series needs for a window to train and one to validate; 0: there are both.
+
+    By default settings, as `windows.split` cuts them.
+    """
+    share, season = FitConfig().validation or 0.0, panel.calendar.season_length
+    at, last = panel.row_at(panel.split_time(horizon, share)), panel.last_observed
+    first = panel.indptr[:-1] + default_patch(season, panel.longest, horizon) - 1
+    trains, validates = np.minimum(at, last) - horizon >= first, last - horizon >= np.maximum(at, first)
+    if trains.any() and validates.any():
+        return 0
+    # Months and weeks of business days may be shorter than a mean one.
+    uneven = not panel.calendar.integer and panel.calendar.unit not in FIXED
+    rows = 2 * horizon
+    while (
+        rows - max(horizon, round(share * rows)) - uneven
+        < default_patch(season, rows, horizon) + horizon
+    ):
+        rows += 1
+    return rows
+
+
+def default_patch(season: int, longest: int, horizon: int) -> int:
+    """Returns the season, or the largest part of it up to 24 steps; less where a table is short.
+
+    A training window needs a patch of own rows before its horizon.
+    """
+    parts = (steps for steps in range(min(season, 24), 3, -1) if season % steps == 0)
+    return min(next(parts, 8), max(1, (longest - horizon) // 3))
 
 
 def _ends(facts: Facts) -> Iterator[Finding]:

@@ -170,12 +170,13 @@ class Screen(Console):
     def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
         """Prints what will be trained on what."""
         from forecaster.runs.fit import uncalibrated
+        from forecaster.runs.members import trains_network
 
         text = panel.calendar.text
         model = plan.model
-        alone, read = len(model.experts) == 1, max(model.context_length, model.history_length)
+        read, trained = max(model.context_length, model.history_length), trains_network(plan, split)
         parts = [f"horizon {plan.horizon}"]
-        if not alone:
+        if trained:
             parts += [
                 f"context {model.attention_length or model.context_length}",
                 f"patches of {model.patch} and {model.decoder_patch}",
@@ -183,8 +184,9 @@ class Screen(Console):
                 f"{model.encoder_layers} + {model.decoder_layers} layers",
             ]
         if model.experts:
-            experts = model.experts[0] if alone else number_of(len(model.experts), "expert")
-            parts.append(f"{experts} on {read:,} steps{', without a network' * alone}")
+            one, *others = model.experts
+            experts = number_of(len(model.experts), "expert") if others else one
+            parts.append(f"{experts} on {read:,} steps{', without a network' * (not trained)}")
         self.print_line(" · ".join(parts))
         train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
         if held:
@@ -199,11 +201,15 @@ class Screen(Console):
                 reason = f"too few cutoffs after {text(split.split)}"
             if reason is not None and plan.fit.calibration is not None:
                 self.print_line(f"quantiles are not calibrated: {reason}")
-        else:
-            self.print_line(
-                f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
-                "validation, so all steps are run and the last weights kept"
-            )
+            return
+        line = (
+            f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"
+        )
+        self.print_line(line + ", so all steps are run and the last weights kept" * trained)
+        if len(model.experts) > 1:
+            self.print_notice("network weight 0 %: nothing to validate it")
+        elif trained:
+            self.print_notice("nothing validates the network, and nothing else forecasts")
 
     def print_label_plan(self, plan: Plan, folds: Folds) -> None:
         """Prints what will be trained on what, of a fit to labels."""
