@@ -340,6 +340,10 @@ class Screen(Console):
         from forecaster.evaluation.comparison import MODEL
 
         self._print_columns(backtest.summary_columns, _score)
+        context, mine = backtest.report_context, str(backtest.scores[MODEL])  # as text: nan equals nan
+        same = [name for name, own in backtest.scores.items() if name != MODEL and str(own) == mine]
+        if same and context is not None and context.artifact.metrics.get("network_weight") == 0:
+            self.print_line(f"network weight 0 %: {' = '.join([MODEL, *same])}")
         self.print_line(
             f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
             f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
