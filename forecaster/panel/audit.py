@@ -415,28 +415,22 @@ def _short(facts: Facts) -> Iterator[Finding]:
     if horizon is None or not span.any():
         return
     longest, needed = int(span.max()), _rows_to_validate(facts.panel, horizon)
-    if longest > horizon and needed:
-        text = (
-            f"no validation window fits: a horizon of {horizon:,} needs a series of {needed:,} steps up to "
-            f"the end of the table, the longest has {longest:,}; nothing validates a network, so its weight "
-            "is 0 %"
-        )
-        advice = "add history, or shorten --horizon; until then experts forecast alone"
-        label = facts.panel.labels[int(span.argmax())]
-        yield Finding("warning", "short", text, advice, label, f"{longest} steps", len(span))
-    for bad, why, advice in (
-        (span <= horizon, f"no more steps than the horizon of {horizon}: none is left to learn from",
-         "they are forecast with what the model learns from the others; a smaller --horizon learns from "
-         "them too"),
-        ((span > horizon) & (span < 2 * horizon) & (needed == 0),
-         f"fewer steps than twice the horizon of {horizon}: too few to learn from and to validate on",
-         "they are validated on what the model learns from the others; a smaller --horizon learns from them "
-         "too"),
+    unvalidated = needed > 0 and longest > horizon
+    learn = "they are forecast with what the model learns from the others; a smaller --horizon learns from them too"
+    for bad, text, advice in (
+        (unvalidated & (span == longest), f"no validation window fits: a horizon of {horizon:,} needs a series of "
+         f"{needed:,} steps up to the end of the table, the longest has {longest:,}; nothing validates a "
+         "network, so its weight is 0 %", "add history, or shorten --horizon; until then experts forecast alone"),
+        (span <= horizon, f"SOME have no more steps than the horizon of {horizon}: none is left to learn from",
+         learn),
+        ((span > horizon) & (span < 2 * horizon) & (not unvalidated),
+         f"SOME have fewer steps than twice the horizon of {horizon}: too few to learn from and to validate on",
+         learn),
     ):  # fmt: skip
-        some = np.flatnonzero(bad & (span > 0))
-        if len(some):
-            where = f"{span[some[0]]} steps"
-            yield _on_series(facts, "warning", "short", some, f"SOME have {why}", advice, where)
+        series = np.flatnonzero(bad & (span > 0))
+        if len(series):
+            where = f"{span[series[0]]} steps"
+            yield _on_series(facts, "warning", "short", series, text, advice, where)
 
 
 def _rows_to_validate(panel: Panel, horizon: int) -> int:

@@ -69,16 +69,14 @@ def seen_in_fit(artifact: Artifact[LabelEnsemble], panel: Panel) -> NDArray[np.b
             f"{panel.name}: this model does not know which series it was fitted to, and may be scored on "
             f"them; fit it again: forecaster fit TABLE --label {artifact.schema.label} --out MODEL"
         )
-    fitted = artifact.series_hashes.tolist()
-    values = {value for _, value, _, _ in fitted}
-    span = {key: (first, last) for key, _, first, last in fitted}
-
-    def seen(key: int, value: int, first: int, last: int) -> bool:
-        begin, end = span.get(key, (last + 1, first - 1))
-        return value in values or (begin <= last and first <= end)
-
-    found = [seen(*one) for one in series_hashes(panel).tolist()]
-    return np.array(found, bool) & (panel.last_observed >= 0)
+    keys, values, begin, end = artifact.series_hashes.T.tolist()
+    known = {*values}
+    span = dict(zip(keys, zip(begin, end, strict=True), strict=True))
+    seen = panel.last_observed >= 0
+    for number, (key, value, first, last) in enumerate(series_hashes(panel).tolist()):
+        earliest, latest = span.get(key, (last + 1, last))
+        seen[number] &= value in known or (earliest <= last and first <= latest)
+    return seen
 
 
 def _left_out(panel: Panel, seen: NDArray[np.bool_]) -> Finding:
