@@ -41,7 +41,7 @@ def planted(seed: int, machines: int, steps: int = 900) -> pd.DataFrame:
                 x[here] += random.standard_normal(here.stop - begin)
             else:
                 y[here] = -y[here]
-        columns = {"series": f"m{number}", "step": step, "x": x, "y": y, "label": label}
+        columns = {"series": f"m{seed}-{number}", "step": step, "x": x, "y": y, "label": label}
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
 
@@ -76,6 +76,9 @@ def f1(truth: pd.Series, found: pd.Series | np.ndarray) -> float:
 def classes(root: Path, name: str, seeds: int) -> None:
     """Prints the mean accuracy over seeds on the test table."""
     rows, seconds = [], []
+    # Series are numbered from 0 in both tables: a backtest leaves out those with the key of one of the fit.
+    test = pd.read_csv(root / f"{name}-test.csv")
+    test["series"] = "test " + test["series"].astype(str)
     for seed in range(seeds):
         begun = time.perf_counter()
         config = {"fit": {"seed": seed}}
@@ -83,7 +86,7 @@ def classes(root: Path, name: str, seeds: int) -> None:
             str(root / f"{name}-train.csv"), **ROLES, config=config, tracking=False, quiet=True
         )
         seconds.append(time.perf_counter() - begun)
-        scores = model.backtest(str(root / f"{name}-test.csv"), tracking=False).scores
+        scores = model.backtest(test, tracking=False).scores
         rows.append({model: own["accuracy"] for model, own in scores.items()})
         held_out = model.metrics["validation"]["scores"]["forecaster"]["accuracy"]
         print(

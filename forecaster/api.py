@@ -1112,12 +1112,13 @@ class Classifier(Model["LabelEnsemble"]):
         """Returns labels of a table with the true ones beside them, and scores.
 
         Args:
-            data: Table with labels, of series that the fit has not seen.
+            data: Table with labels; series that the fit has seen are left out with a warning.
             data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or has no labels.
-            ConfigError: the table is that of the fit.
+            ConfigError: the fit has seen all series.
+            ArtifactError: the model was fitted before it kept which series it has seen.
         """
         from forecaster.runs.label_scoring import backtest_labels
 

@@ -1,6 +1,8 @@
 """Labels of series and of steps: fit, predict, backtest, explain, embed, and what is refused."""
 
+import hashlib
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from torch.nn.functional import one_hot
 import forecaster as fc
 from forecaster.config import config_from
 from forecaster.evaluation.label_scores import label_scores
-from forecaster.forecast.labelling import Labeller
+from forecaster.forecast.labelling import Labeller, series_hashes
 from forecaster.model.random_kernels import KERNELS, PENALTIES, TAPS, RandomKernels
 from forecaster.panel.build import open_panel
 from forecaster.runs.labels import resolve_labels
@@ -25,10 +27,13 @@ SMALL = {"model": {"width": 8, "heads": 2, "encoder_layers": 1}, "fit": {"steps"
 
 
 def waves(seed: int = 0, count: int = 24) -> pd.DataFrame:
-    """Series of unlike length and two channels, with gaps; kind 1 is smooth, kind 2 is square."""
+    """Series of unlike length and two channels, with gaps; kind 1 is smooth, kind 2 is square.
+
+    Each seed has the same keys and times of its own.
+    """
     random, frames = np.random.default_rng(seed), []
     for number in range(count):
-        steps = np.arange(int(random.integers(20, 31)))
+        steps = 100 * seed + np.arange(int(random.integers(20, 31)))
         wave = np.sin(2 * np.pi * (steps / 10 + random.random()))
         x = (np.sign(wave) if number % 2 else wave) + 0.1 * random.standard_normal(len(steps))
         x[random.random(len(x)) < 0.05] = np.nan
@@ -43,7 +48,7 @@ def machines(seed: int = 0, count: int = 6, steps: int = 300) -> pd.DataFrame:
     """A daily cycle in two columns that agree; where a fault is planted they do not, or the first is stuck."""
     random, frames = np.random.default_rng(seed), []
     for number in range(count):
-        step = np.arange(steps)
+        step = 1000 * seed + np.arange(steps)
         x = np.sin(2 * np.pi * step / 24 + random.random()) + 0.2 * random.standard_normal(steps)
         y = 0.8 * x + 0.2 * random.standard_normal(steps)
         state = np.full(steps, "ok", object)
@@ -117,7 +122,7 @@ def test_polars_in_polars_out_and_a_saved_model_says_the_same(classifier, tmp_pa
 def test_a_series_without_a_value_and_one_of_a_single_step_have_rows_too(classifier):
     table = waves(1)
     table.loc[table["id"] == "s3", ["x", "y"]] = np.nan
-    table = table[(table["id"] != "s4") | (table["step"] == 0)]
+    table = table[(table["id"] != "s4") | (table["step"] == 100)]
     found = classifier.predict(table).frame.set_index("id")
     assert found.loc["s3", "status"] == "no value observed" and np.isnan(found.loc["s3", "p_1"])
     assert found.loc["s4", "status"] == "ok" and len(found) == 24
@@ -189,19 +194,19 @@ def test_steps_of_a_long_series_are_the_weighted_mean_of_the_windows_that_hold_t
 def test_scores_equal_counting_by_hand():
     random = np.random.default_rng(0)
     probabilities = random.dirichlet(np.ones(3), 200)
-    code = random.integers(0, 4, 200)
+    code = random.integers(1, 6, 200)  # classes 4 and 5 are not the model's
     found = label_scores(probabilities, code)
     guess = probabilities.argmax(1) + 1
     assert found["accuracy"] == pytest.approx((guess == code).mean())
-    recalls = [(guess[code == k] == k).mean() for k in (1, 2, 3)]
+    recalls = [(guess[code == k] == k).mean() for k in (1, 2, 3)] + [0, 0]
     assert found["balanced_accuracy"] == pytest.approx(np.mean(recalls))
-    f1 = []
-    for k, recall in zip((1, 2, 3), recalls, strict=True):
+    f1 = [0, 0]
+    for k, recall in zip((1, 2, 3), recalls[:3], strict=True):
         precision = (code[guess == k] == k).mean()
         f1.append(2 * precision * recall / (precision + recall))
     assert found["macro_F1"] == pytest.approx(np.mean(f1))
     losses = [
-        -math.log(max(row[k - 1], 1e-6) if k else 1e-6)
+        -math.log(max(row[k - 1], 1e-6) if k < 4 else 1e-6)
         for row, k in zip(probabilities, code, strict=True)
     ]
     assert found["log_loss"] == pytest.approx(np.mean(losses))
@@ -229,9 +234,112 @@ def test_a_class_that_only_the_scored_table_has_counts_as_an_error(classifier):
     table = waves(1)
     table.loc[table["id"] == "s0", "kind"] = 7
     backtest = classifier.backtest(table, tracking=False)
-    assert backtest.confusion[0].sum() == 1 and "not learned count as errors: 7" in backtest.verdict
+    assert backtest.confusion[0].sum() == 1 and "not learned count as errors: 7 (1)" in backtest.verdict
     plain = classifier.backtest(waves(1), tracking=False).scores["forecaster"]["accuracy"]
     assert backtest.scores["forecaster"]["accuracy"] == pytest.approx(plain - 1 / 24)
+
+
+def test_one_wrong_of_eight_that_is_of_an_unknown_class_is_no_perfect_score():
+    code = np.array([1, 1, 1, 1, 2, 2, 2, 3])
+    found = label_scores(np.eye(2)[[0, 0, 0, 0, 1, 1, 1, 1]], code)
+    assert found["accuracy"] == 7 / 8
+    assert found["balanced_accuracy"] == pytest.approx((1 + 1 + 0) / 3)
+    assert found["macro_F1"] == pytest.approx((1 + 2 * 3 / 7 + 0) / 3)
+
+
+def test_each_unknown_class_is_one_and_has_its_own_word_and_count(classifier, tmp_path):
+    table = waves(1)
+    for series, kind in (("s0", 7), ("s2", 7), ("s1", 9)):
+        table.loc[table["id"] == series, "kind"] = kind
+    backtest = classifier.backtest(table, tracking=False)
+    assert "not learned count as errors: 7 (2), 9 (1)" in backtest.verdict
+    own = backtest.frame.query("model == 'forecaster'").set_index("id")["actual"]
+    assert [own[series] for series in ("s0", "s1", "s2", "s3")] == [7, 9, 7, 2]
+    right = sum(backtest.confusion[kind, kind - 1] / backtest.confusion[kind].sum() for kind in (1, 2))
+    assert backtest.scores["forecaster"]["balanced_accuracy"] == pytest.approx(right / 4)
+    # A table of any kind, with the column of labels under another name.
+    fc.convert(table, tmp_path / "store", **ROLES, quiet=True)
+    for same, options in (
+        (str(tmp_path / "store"), {}),
+        (table.rename(columns={"kind": "sort"}), {"label": "sort"}),
+    ):
+        again = classifier.backtest(same, tracking=False, **options)
+        assert sorted(again.unmet) == ["7", "9"] and again.scores == backtest.scores
+    # Among the series that are scored, not in the whole table.
+    assert classifier.backtest(table, only=["s1", "s3"], tracking=False).verdict.endswith("9 (1)")
+
+
+# Series of the fit
+
+
+def _renamed(table):
+    return table.assign(id="t" + table["id"])
+
+
+def _without_a_cell(table):
+    return table.assign(x=table["x"].where(table.index != table["x"].first_valid_index()))
+
+
+def _without_rows(table):
+    return table[table["step"] % 50 < 15]
+
+
+def _with_later_rows(table):
+    return pd.concat([table, table.assign(step=table["step"] + 40)])
+
+
+def _relabelled(table):
+    return _renamed(table).assign(kind=3 - table["kind"])
+
+
+@pytest.mark.parametrize(
+    "changed", [_renamed, _without_a_cell, _without_rows, _with_later_rows, _relabelled, pl.from_pandas]
+)
+def test_a_series_that_the_fit_has_seen_is_never_scored(classifier, changed):
+    some = waves()[waves()["id"].isin(["s2", "s5", "s6"])].reset_index(drop=True)
+    with pytest.raises(fc.ConfigError, match=r"not seen, found 3 with the key .* .the first: t?s2."):
+        classifier.backtest(changed(some), tracking=False)
+    if changed is pl.from_pandas:
+        return
+    others = waves(1).assign(id="u" + waves(1)["id"])
+    backtest = classifier.backtest(pd.concat([changed(some), others]), tracking=False)
+    assert backtest.scores == classifier.backtest(others, tracking=False).scores
+    (finding,) = (one for one in backtest.findings if one.rule == "in-sample")
+    assert (finding.severity, finding.count) == ("warning", 3) and finding.series in ("s2", "ts2")
+    assert "3 of 27 series are left out: they have the key" in backtest.verdict
+
+
+def test_the_hashes_are_saved_and_the_same_on_every_machine(classifier, tmp_path):
+    classifier.save(tmp_path / "model")
+    hashes = fc.load(tmp_path / "model").artifact.series_hashes
+    assert np.array_equal(hashes, classifier.artifact.series_hashes) and len(hashes) == 24
+    one = open_panel(
+        pd.DataFrame({"id": "a", "step": [3, 4, 5, 6], "x": [np.nan, 1, np.nan, -0.0]}),
+        config_from(None, None, {"series": "id", "time": "step"}).data,
+    )
+    key = hashlib.sha256(b"a").digest()
+    content = hashlib.sha256(np.array([1, np.nan, 0], "<f8").tobytes()).digest()
+    wanted = [int.from_bytes(digest[:8], "little", signed=True) for digest in (key, content)]
+    assert series_hashes(one).tolist() == [[*wanted, 4, 6]]
+
+
+def test_rows_without_keys_and_times_are_known_by_their_values():
+    options = config_from(None, None, {"time": "row"}).data
+    one, other = (
+        series_hashes(open_panel(pd.DataFrame({"x": [1.0, 2.0, last]}), options)) for last in (3, 4)
+    )
+    assert one[0, 0] == one[0, 1] and not set(one[0, :2]) & set(other[0, :2])
+
+
+def test_a_model_of_before_predicts_and_is_not_backtested(classifier, tmp_path):
+    classifier.save(tmp_path / "model")
+    contract = json.loads((tmp_path / "model" / "contract.json").read_text())
+    del contract["series"]
+    (tmp_path / "model" / "contract.json").write_text(json.dumps(contract))
+    model = fc.load(tmp_path / "model")
+    assert model.predict(waves(1)).frame.equals(classifier.predict(waves(1)).frame)
+    with pytest.raises(fc.ArtifactError, match="fit it again: forecaster fit TABLE --label kind"):
+        model.backtest(waves(1), tracking=False)
 
 
 # Random kernels
@@ -404,7 +512,7 @@ def test_what_only_forecasts_have_is_refused(classifier):
     assert classifier.config.replaced(fit={"steps": 4}).model.head == "quantile"
     with pytest.raises(fc.ConfigError, match="expected a saved model and a table with labels"):
         fc.backtest(waves(), **ROLES, tracking=False)
-    with pytest.raises(fc.ConfigError, match="the model was fitted to this table"):
+    with pytest.raises(fc.ConfigError, match="series that the fit has not seen, found 24"):
         classifier.backtest(waves(), tracking=False)
     with pytest.raises(fc.DataError, match="expected labels in column 'kind', found none"):
         classifier.backtest(waves(1).drop(columns="kind"), tracking=False)

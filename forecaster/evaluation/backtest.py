@@ -28,6 +28,7 @@ from forecaster.evaluation.comparison import (
     NAIVE,
     baselines_at,
     compare_first_lead,
+    compare_sums,
     compare_with_naive,
     name_better_models,
     tally_models,
@@ -187,6 +188,7 @@ class Backtest(Result):
         return (
             compare_with_naive(self.scores[MODEL], self.scores[NAIVE])
             + name_better_models(self.scores, lambda name: self.skill(name, MODEL))
+            + compare_sums(self.tallies[MODEL])
             + compare_first_lead(self.tallies)
         )
 

@@ -31,6 +31,7 @@ BASELINES = (*CHEAP_BASELINES, ETS)
 """Baselines that need no fit."""
 
 _FORECASTS = 100  # of lead 1, from which the verdict speaks of it
+_FAR_SUM = 0.25  # of the sum of actuals, from which the verdict speaks of that of forecasts
 _NAMED = 3  # rivals with a lower WQL that the verdict names
 
 
@@ -160,6 +161,18 @@ def name_better_models(scores: Mapping[str, Scores], gain: Callable[[str], Skill
     listed = [f"{name} (WQL {text})" for name, text in zip(better, lower, strict=True)]
     more = f" and {len(better) - _NAMED} more" if len(better) > _NAMED else ""
     return f"; better than it: {', '.join(listed[:_NAMED])}{more}"
+
+
+def compare_sums(tally: Tally) -> str:
+    """Returns what part of the actuals the forecasts add up to, where it is far from all; else nothing.
+
+    Medians of counts with many zeros do: also where each is the best forecast. Sums of negative numbers
+    are not compared.
+    """
+    actual, total, error = (float(tally.windows[name].sum()) for name in ("actual", "total", "signed"))
+    if not 0 < total == actual or abs(error) <= _FAR_SUM * total:
+        return ""
+    return f"; its forecasts (medians) add up to {100 * (1 + error / total):.0f} % of the actuals"
 
 
 def compare_first_lead(tallies: Mapping[str, Tally]) -> str:

@@ -24,6 +24,7 @@ from forecaster.forecast.labelling import Labelling
 from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import html_page, html_table, write_page
+from forecaster.panel.findings import Finding, listing
 from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import Panel
 
@@ -43,9 +44,11 @@ class LabelBacktest(Result):
     actual: Sequence[Any]
     """[N] true labels as the table has them; None = no label."""
     code: NDArray[np.int64]
-    """[N] true class from 1; 0 = one that the model has not learned; −1 = no label."""
+    """[N] true class from 1; above G the model has not learned it; −1 = no label."""
     unmet: tuple[str, ...]
-    """Labels of the table that the model has not learned."""
+    """Labels of the table that the model has not learned: those of the classes above G."""
+    findings: tuple[Finding, ...] = ()
+    """What the audit of the table found, and series of the fit that are left out, worst first."""
 
     def __repr__(self) -> str:
         return f"LabelBacktest({self.verdict})"
@@ -113,9 +116,12 @@ class LabelBacktest(Result):
         better = [name for name, own in others if own["log_loss"] < mine[1]["log_loss"]]
         if better:
             line += f"; {' and '.join(better)} alone has a lower log loss"
-        if self.unmet:
-            line += f"; labels the model has not learned count as errors: {', '.join(self.unmet[:5])}"
-        return line
+        scored = self.code[self.scored] - 1 - len(self.classes)
+        count = np.bincount(scored[scored >= 0], minlength=len(self.unmet)).tolist()
+        named = [f"{word} ({n:,})" for word, n in zip(self.unmet, count, strict=True) if n]
+        if named:
+            line += f"; labels the model has not learned count as errors: {listing(named)}"
+        return line + "".join(f"; {one.text}" for one in self.findings if one.rule == "in-sample")
 
     @property
     def rows(self) -> Any:

@@ -25,27 +25,31 @@ def label_scores(probabilities: Floats, code: Ints) -> Scores:
     Balanced accuracy is the mean over classes of the share of their labels that are right, macro F1 that of
     the harmonic mean of precision and recall, the calibration error the mean distance between the
     probability of a label and how often it is right.
-    Means over classes are over those that occur. Source of the calibration error, over ten bins of equal
-    width: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks" (2017).
+    Means over classes are over those that occur; one that the model does not know has recall and F1 0.
+    Source of the calibration error, over ten bins of equal width: Guo, Pleiss, Sun and Weinberger,
+    "On calibration of modern neural networks" (2017).
 
     Args:
         probabilities: [N, G].
-        code: [N] true class from 1; 0 = none of those the model knows, which is an error.
+        code: [N] true class from 1; each above G is a class that the model does not know.
     """
     if not len(code):
         return dict.fromkeys(LABEL_METRICS, float("nan"))
     right = confusion(probabilities, code).astype(np.float64)
     hits, truths, guesses = np.diag(right[1:]), right.sum(axis=1), right.sum(axis=0)
     occurs = truths[1:] > 0
-    known = np.where(code > 0, probabilities[np.arange(len(code)), np.maximum(code - 1, 0)], 0.0)
+    # With a last column for all that the model does not know.
+    every = np.pad(probabilities, ((0, 0), (0, 1)))
+    chance = every[np.arange(len(code)), np.minimum(code, every.shape[1]) - 1]
+    classes = occurs.sum() + len(np.unique(code[code > len(hits)]))
     share, confidence, count = reliability(probabilities, code)
     both = truths[1:] + guesses
     recall = hits[occurs] / truths[1:][occurs]
     return {
         "accuracy": float(hits.sum() / len(code)),
-        "balanced_accuracy": float(recall.mean()) if occurs.any() else 0.0,
-        "log_loss": float(-np.log(np.maximum(known, _LEAST)).mean()) + 0.0,
-        "macro_F1": float((2 * hits[occurs] / both[occurs]).mean()) if occurs.any() else 0.0,
+        "balanced_accuracy": float(recall.sum() / classes),
+        "log_loss": float(-np.log(np.maximum(chance, _LEAST)).mean()) + 0.0,
+        "macro_F1": float((2 * hits[occurs] / both[occurs]).sum() / classes),
         "calibration_error": float((np.abs(share - confidence) * count).sum() / len(code)),
     }
 
@@ -53,7 +57,7 @@ def label_scores(probabilities: Floats, code: Ints) -> Scores:
 def confusion(probabilities: Floats, code: Ints) -> Ints:
     """Returns counts [G + 1, G] of true class, 0 = unknown first, and predicted class."""
     classes = probabilities.shape[1]
-    cells = code * classes + probabilities.argmax(axis=1)
+    cells = np.where(code > classes, 0, code) * classes + probabilities.argmax(axis=1)
     return np.bincount(cells, minlength=(classes + 1) * classes).reshape(classes + 1, classes)
 
 

@@ -54,4 +54,4 @@ class Leaderboard(Backtest):
             for name, (_, low, high) in self.excess.items()
             if some is None or name in (MODEL, *some)
         }
-        return plot_ranking(rows, MODEL, "WQL; bars: 95 % intervals of the difference to forecaster")
+        return plot_ranking(rows, MODEL, "WQL; bars: 95 % intervals\nof the difference to forecaster")

@@ -192,6 +192,7 @@ def _cells(
 
     yield "cells", scored.astype(np.float64)
     yield "actual", masked(np.abs(y))
+    yield "total", masked(y)
     yield "absolute", masked(np.abs(error))
     yield "squared", masked(error**2)
     yield "signed", masked(error)

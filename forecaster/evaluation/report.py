@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 _VERDICTS = {"beats": ("good", "✓"), "loses to": ("bad", "✗")}
 _COVERAGE_TOLERANCE = 0.05  # what 100 independent windows cannot distinguish from chance
 _FEW_CUTOFFS = 4
-_STRONG_BIAS = 0.4  # of the mean absolute error: clearly visible in a picture
+_STRONG_BIAS = 0.25  # of the mean absolute error: visible in a picture
+_OFF_MEDIAN = 0.1  # from the half of the actuals that should lie on either side
 _GROWTH = 1.5  # error of the last third of cutoffs relative to the first third
 _FIRST_COLUMNS = ("skill", "WQL", "MASE", "SQL", "RMSSE", "sMAPE", "MAE", "RMSE", "bias")
 _NOTHING = "<p>No cell was scored, so there is nothing to show.</p>"
@@ -116,10 +117,10 @@ def _actions(data: ReportData, word: str) -> Iterator[str]:
         yield f"Score more than {scored} before you trust this (--windows 8)."
     nominal, observed = data.band
     if np.isfinite(observed) and abs(observed - nominal) > _COVERAGE_TOLERANCE:
-        yield (
-            "Do not plan with these bands as they are: see the calibration curve, and leave rows for "
-            "conformal calibration (fit.calibration)."
-        )
+        cure = "leave rows for conformal calibration (fit.calibration)"
+        if context is not None and calibration_line(context.artifact):
+            cure = "fit on rows up to date: conformal calibration held on earlier windows, not on these"
+        yield f"Do not plan with these bands as they are: see the calibration curve, and {cure}."
     yield from _error_patterns(data)
     losing = int((ranking.skills < 0).sum())
     if word == "beats" and losing:
@@ -142,9 +143,14 @@ def _error_patterns(data: ReportData) -> Iterator[str]:
     bias = float(error.mean() / np.abs(error).mean()) if len(error) and np.abs(error).any() else 0.0
     if abs(bias) > _STRONG_BIAS:
         yield (
-            f"Forecasts are too {'high' if bias > 0 else 'low'} on the whole: look for a level shift "
-            "after the training rows, or a covariate that explains it."
+            f"Forecasts are too {'high' if bias > 0 else 'low'} on the whole (bias {percent(abs(bias))} of "
+            "the mean absolute error): look for a level shift after the training rows, or a covariate that "
+            "explains it."
         )
+    below, up_to = data.around_median
+    if (high := below > 0.5 + _OFF_MEDIAN) or up_to < 0.5 - _OFF_MEDIAN:
+        share = percent(below if high else up_to, 0)
+        yield f"The median is too {'high' if high else 'low'}: {share} of the actuals lie below it, not half."
     correlation, noise = data.autocorrelation
     if len(correlation) and correlation[0] > max(noise, 0.3):
         yield (
@@ -216,12 +222,32 @@ def verdict_section(data: ReportData) -> str:
 
 
 def _scores(backtest: Backtest) -> str:
-    board = isinstance(backtest, Leaderboard) and backtest.scored > 0
-    return (charts.picture(backtest.plot(), "WQL of all models, as in the table") if board else "") + (
+    text = (
         f"<p>All models over the same {number_of(backtest.scored, 'cell')}; "
         f"{number_of(backtest.unscored, 'cell')} without an actual or a forecast are in no score. "
-        f"★ is the best of its row.</p>{_score_table(backtest.scores)}"
+        "★ is the best of its metric.</p>"
     )
+    if not (isinstance(backtest, Leaderboard) and backtest.scored):
+        return text + _score_table(backtest.scores)
+    picture = charts.picture(backtest.plot(), "WQL of all models, as in the table", narrow=True)
+    ranked = {name: backtest.scores[name] for name in backtest.excess}
+    every = _score_table(ranked, model_per_row=True)
+    return (
+        f"{picture}{_ranking(backtest)}{text}<details><summary>All metrics</summary>{every}</details>"
+    )
+
+
+def _ranking(board: Leaderboard) -> str:
+    """The table of the console: a row per model, the best first."""
+    band = f"coverage_{board.tallies[MODEL].band}"
+    rows = []
+    for name, (excess, *bounds) in board.excess.items():
+        scores, interval = board.scores[name], f"({' to '.join(map(percent, bounds))})"
+        more = "–" if name == MODEL else f"{percent(excess)} <small>{interval}</small>"
+        cells = number(scores["WQL"]), more, number(scores["MASE"], 3), percent(scores[band])
+        rows.append([escape(name), *cells, f"{board.seconds[name]:.1f}"])
+    head = ["model", "WQL", f"over {MODEL}", "MASE", _column(band), "seconds"]
+    return f'<div class="narrow">{html_table(head, rows, "Models by WQL")}</div>'
 
 
 def _series(data: ReportData) -> str:
@@ -335,8 +361,8 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in facts.items())}</dl>"
 
 
-def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """A row per metric and a column per model, the best of each row marked; then the definitions."""
+def _score_table(scores: Mapping[str, Mapping[str, float]], model_per_row: bool = False) -> str:
+    """A row per metric and a column per model, or vice versa, the best marked; then the definitions."""
     names = list(dict.fromkeys(name for one in scores.values() for name in one))
     names = [name for name in names if name not in ("skill_low", "skill_high")]
     first = _FIRST_COLUMNS
@@ -358,7 +384,12 @@ def _score_table(scores: Mapping[str, Mapping[str, float]]) -> str:
         for name in names
         if (text := describe(name))
     )
-    table = html_table(["metric", *scores], rows, "Scores by model")
+    head = ["metric", *scores]
+    if model_per_row:
+        head = ["model", *map(_column, names)]
+        columns = zip(*(cells for _, *cells in rows), strict=True)
+        rows = [[escape(model), *cells] for model, cells in zip(scores, columns, strict=True)]
+    table = html_table(head, rows, "Scores by model")
     return f"{table}<details><summary>What the metrics mean</summary><dl>{meanings}</dl></details>"
 
 

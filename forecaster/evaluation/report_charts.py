@@ -141,10 +141,11 @@ def residual_figure(data: ReportData) -> str:
     return picture(figure, f"error by cutoff and histogram of scaled errors; median {middle}", note)
 
 
-def picture(figure: Figure, label: str, note: str = "") -> str:
-    """A figure with its text alternative and a caption."""
+def picture(figure: Figure, label: str, note: str = "", narrow: bool = False) -> str:
+    """A figure with its text alternative and a caption; a narrow one shrinks to any screen."""
     caption = f"<figcaption>{escape(note)}</figcaption>" if note else ""
-    return f"<figure>{plots.figure_svg(figure, label)}{caption}</figure>"
+    kind = ' class="narrow"' if narrow else ""
+    return f"<figure{kind}>{plots.figure_svg(figure, label)}{caption}</figure>"
 
 
 def _model_lines(axis: Axes, x: NDArray[Any], by_model: Mapping[str, NDArray[np.float64]]) -> None:

@@ -99,6 +99,7 @@ class ReportData:
         cutoffs: [T] distinct cutoffs, rising.
         between: [Q + 1] share of actuals up to the lowest quantile, between neighbours, above the highest.
         inside: [Q // 2] share of actuals within each symmetric pair of quantiles, the widest first.
+        around_median: share of actuals below the median, and of those up to it.
         errors: a sample of the errors.
         first: [N, C] error at lead 1; NaN = not scored.
         band: nominal and observed coverage of the widest band.
@@ -114,7 +115,7 @@ class ReportData:
         self._scored = own.windows["cells"] > 0  # [N, C]
         levels = backtest.forecasts[0].levels
         between, inside = np.zeros(len(levels) + 1), np.zeros(len(levels) // 2)
-        errors, first = [], []
+        errors, first, below = [], [], 0
         thin = max(1, backtest.scored // _ERROR_SAMPLE)
         start = 0
         for forecast in backtest.forecasts:
@@ -125,6 +126,7 @@ class ReportData:
             quantiles, actual = forecast.quantiles[mask], truth[mask][:, None]  # [scored, Q]
             reached = actual <= quantiles
             # The number of quantiles that an actual exceeds is the number of its interval.
+            below += int((truth[mask] < forecast.median[mask]).sum())
             between += np.bincount((~reached).sum(axis=1), minlength=len(between))
             inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
             error = forecast.median - np.where(mask, truth, np.nan)
@@ -133,6 +135,8 @@ class ReportData:
             errors.append(error[np.isfinite(error)][::thin])
         count = max(1, int(between.sum()))
         self.between, self.inside = between / count, inside / count
+        up_to = between[: levels.index(0.5) + 1].sum() / count
+        self.around_median = (below / count, up_to) if between.any() else (0.5, 0.5)
         self.errors, self.first = np.concatenate(errors), np.concatenate(first)
 
     def locate(self, window: int) -> tuple[Forecast, int]:

@@ -4,6 +4,7 @@
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
     calibration.safetensors   conformal factors, where quantiles are calibrated
+    series.safetensors        hashes of the series of the fit, of a model of labels
     metrics.json, card.md     validation scores and loss curves; the same for people
 
 A folder may come from anybody: each file is checked before memory is taken for it.
@@ -23,7 +24,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -48,6 +51,7 @@ from forecaster.panel.schema import Schema
 FORMAT = 6
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
+_SERIES, _HASHES = "series.safetensors", "hashes"
 _LAST_READERS = {
     1: "e917b4f",
     2: "1e68356",
@@ -84,6 +88,8 @@ class Artifact(Generic[Kind]):
     """Name of the training table."""
     fingerprint: str
     """Of its panel."""
+    series_hashes: NDArray[np.int64] | None = None
+    """[N, 4] of `labelling.series_hashes`, of a model of labels; None = fitted before they were kept."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Validation scores and loss curves."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -144,6 +150,10 @@ class Artifact(Generic[Kind]):
                 "calibration": None
                 if factors is None
                 else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
+                "series": None
+                if self.series_hashes is None
+                else {"count": len(self.series_hashes)}
+                | _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(self.series_hashes)}),
                 "trained_until": self.trained_until,
                 "data": self.data,
                 "fingerprint": self.fingerprint,
@@ -210,6 +220,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemb
         trained_until=contract.trained_until,
         data=contract.data,
         fingerprint=contract.fingerprint,
+        series_hashes=None if contract.series is None else _load_hashes(folder, contract.series),
         metrics=metrics,
         versions=contract.versions,
         parent=stored.get("parent"),
@@ -264,6 +275,10 @@ class _TensorFile(_Stored):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
+class _SeriesFile(_TensorFile):
+    count: int = Field(ge=0, le=1 << 32)
+
+
 class _Parent(_Stored):
     data: str
     fingerprint: str
@@ -278,6 +293,7 @@ class _Contract(_Stored):
     members: tuple[_TensorFile, ...] = Field(min_length=1, max_length=1000)
     weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None  # None = all alike
     calibration: _TensorFile | None = None
+    series: _SeriesFile | None = None
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
     data: str = "unknown"
     fingerprint: str = "unknown"
@@ -387,16 +403,35 @@ def _load_member(
 
 def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Tensor:
     expected = (shape.horizon, shape.channels, len(plan.model.quantile_levels))
+    text = "float32 factors of {} leads, {} channels and {} levels".format(*expected)
     owner = "a calibration of this plan"
-    factors = _read_tensors(folder, stored, math.prod(expected), owner, _FACTORS).get(_FACTORS)
-    if factors is None or tuple(factors.shape) != expected or factors.dtype != torch.float32:
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected float32 factors of "
-            f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
-        )
+    factors = _load_tensor(folder, stored, _FACTORS, expected, torch.float32, owner, text)
     if not bool((factors.isfinite() & (factors > 0)).all()):
         raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not positive numbers)")
     return factors
+
+
+def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:
+    expected, owner = (stored.count, 4), f"a fit to {stored.count} series"
+    text = f"int64 hashes, 4 of each of {stored.count} series"
+    return _load_tensor(folder, stored, _HASHES, expected, torch.int64, owner, text).numpy()
+
+
+def _load_tensor(
+    folder: Path,
+    stored: _TensorFile,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    owner: str,
+    expected: str,
+) -> Tensor:
+    """Returns the only tensor of a file, of this name, shape and type."""
+    numbers = math.prod(shape) * dtype.itemsize // _FLOAT
+    tensor = _read_tensors(folder, stored, numbers, owner, name).get(name)
+    if tensor is None or tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ArtifactError(f"{folder / stored.file}: does not fit its contract (expected {expected})")
+    return tensor
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -8,6 +8,7 @@ Axes: N series · R row of the panel · L context · G class · D width.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -134,6 +135,27 @@ def words_of(classes: Sequence[str], code: Int64, dtype: str) -> list[Any]:
 
 def _is_whole(word: str) -> bool:
     return word.removeprefix("-").isdecimal()
+
+
+def series_hashes(panel: Panel) -> Int64:
+    """Returns [N, 4] to know a series again: hashes of its key and of its values, first and last time.
+
+    They are the same on every machine. Rows that have neither keys nor times are known by values alone.
+    """
+    found = np.zeros((panel.n_series, 4), np.int64)
+    has_key = panel.keys.width > 0 or panel.schema.time is not None
+    for series, (label, (first, last)) in enumerate(
+        zip(panel.labels, panel.observed_ends, strict=True)
+    ):
+        values = panel.values[first : last + 1, : panel.n_channels] + 0.0  # no -0.0
+        content = np.where(np.isnan(values), np.nan, values).astype("<f8").tobytes()
+        key = (label if panel.keys.width else "").encode() if has_key else content
+        found[series] = _hash(key), _hash(content), panel.time[first], panel.time[last]
+    return found
+
+
+def _hash(content: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
 
 
 class Labeller:

@@ -18,7 +18,7 @@ CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 LOSSES, FORECAST, REPORT = "loss.png", "forecast.png", "report.html"
 """Names of the pictures and the page that a fit adds to its model."""
 FILES = (
-    r"(contract|plan|config|metrics)\.json|(member-\d+|calibration)\.safetensors|card\.md"
+    r"(contract|plan|config|metrics)\.json|(member-\d+|calibration|series)\.safetensors|card\.md"
     rf"|{LOSSES}|{FORECAST}|{REPORT}"
 )
 """Pattern of the names in the folder of a model, those of format 1 included."""

@@ -16,7 +16,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,14 @@ class Source:
         if isinstance(self.data, Panel):
             return self.data
         others: Any = {"covariates": self.covariates, "future": self.future}
-        return open_panel(self.data, reading_with(fitted, self.roles), schema=schema, **others)
+        opened = partial(open_panel, self.data, reading_with(fitted, self.roles), **others)
+        panel = opened(schema=schema)
+        label = schema.label or ""
+        if unknown := panel.unmet.get(label):
+            # Each label that the model has not learned is a class after its own.
+            categories = {**schema.categories, label: (*artifact.classes, *unknown)}
+            panel = opened(schema=replace(schema, categories=categories))
+        return panel
 
 
 @dataclass(frozen=True)

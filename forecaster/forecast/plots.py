@@ -64,8 +64,8 @@ def plot_ranking(rows: Mapping[str, Sequence[float]], marked: str, label: str) -
     """Returns a row per name, from above: a dot at the value, a bar from low to high; one is marked."""
     figure, (axis,) = panel_grid(1)
     height, place = 1.0 + 0.26 * len(rows), range(len(rows))
-    figure.set_size_inches(8.0, height)
-    figure.subplots_adjust(left=0.25, right=0.97, top=0.98, bottom=0.6 / height)
+    figure.set_size_inches(5.0, height)  # readable at the width of a telephone
+    figure.subplots_adjust(left=0.34, right=0.97, top=0.98, bottom=0.6 / height)
     value, low, high = zip(*rows.values(), strict=True)
     colors = [BAND if name == marked else VALUES for name in rows]
     axis.hlines(place, low, high, colors=colors, linewidth=4.0, alpha=0.3)
@@ -182,13 +182,17 @@ def tidy(axis: Axes, dates: bool = False) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import MaxNLocator
 
+    from forecaster.forecast.plain_figure import PlainNumbers
+
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(axis="y", alpha=0.25, linewidth=0.6)
     axis.tick_params(labelsize=8)
     axis.yaxis.set_major_locator(MaxNLocator(5))
+    axis.yaxis.set_major_formatter(PlainNumbers())
     if dates:
         locator = AutoDateLocator()
         axis.xaxis.set_major_locator(locator)
         axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     else:
         axis.xaxis.set_major_locator(MaxNLocator(6))
+        axis.xaxis.set_major_formatter(PlainNumbers())

@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.config import TargetConfig
+from forecaster.config import FitConfig, TargetConfig
 from forecaster.panel.arrays import PART_CELLS
+from forecaster.panel.calendar import FIXED
 from forecaster.panel.findings import Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
 
@@ -37,6 +38,8 @@ _OUTLIER = 1e5
 """Ratio to the level of the median series (or its inverse) of a series of another scale."""
 _NEGATIVE_SHARE = 0.02
 """Largest share of negative values in counts; with more of them they are no counts."""
+ZEROS = 0.1
+"""Smallest share of zeros in a target of intermittent demand, which is never negative."""
 _NEAR_ZERO = 0.05
 """Share of a series' span within which its smallest value suggests a lower bound of zero."""
 _SIDE = 8
@@ -81,6 +84,8 @@ class Facts:
     """Mean of the absolute values; 0 = none."""
     negative: Ints
     """Cells below zero."""
+    zero: Ints
+    """Cells that are zero."""
     run: Ints
     """Observations at the end that are equal."""
     gaps: Ints
@@ -133,7 +138,7 @@ def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
     numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
     empty = {"count": 0, "first": -1, "last": -1, "low": np.nan, "high": np.nan, "size": 0.0}
-    empty |= {"negative": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
+    empty |= {"negative": 0, "zero": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
     found: dict[str, NDArray[Any]] = {
         name: np.full((panel.n_series, every), value) for name, value in empty.items()
     }
@@ -174,6 +179,7 @@ def _statistics(rows: Ints, values: NDArray[Any], start: Ints) -> dict[str, NDAr
         "high": np.maximum.reduceat(values, start) + 0.0,
         "size": np.add.reduceat(np.abs(values), start) / count,
         "negative": np.add.reduceat(values < 0, start, dtype=np.int64),
+        "zero": np.add.reduceat(values == 0, start, dtype=np.int64),
         "run": end - runs[np.searchsorted(runs, end) - 1],
         "gaps": np.add.reduceat(gap > 0, start, dtype=np.int64),
         "longest": longest,
@@ -295,6 +301,24 @@ def _negative_counts(facts: Facts, channel: int, name: str) -> Iterator[Finding]
     yield Finding("warning", "negative", text, advice, label, where, count)
 
 
+def _sparse(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+    """Series that are mostly zero, whose medians add up to little."""
+    count, zero = facts.count[:, channel], facts.zero[:, channel]
+    bad = np.flatnonzero((2 * zero >= count) & (zero < count))
+    if len(bad):
+        share = zero[bad[0]] / count[bad[0]]
+        text = (
+            f"SOME are 0 in at least half of their observed steps in '{name}' (the first in {share:.0%}): "
+            "there the median of a step is near 0, and medians add up to less than the demand"
+        )
+        advice = "plan with upper quantiles"
+        if not facts.negative[:, channel].any() and zero.sum() >= ZEROS * count.sum():
+            advice += (
+                "; fit such series apart with --experts tsb, whose quantiles are of intermittent demand"
+            )
+        yield _on_series(facts, "warning", "sparse", bad, text, advice, name)
+
+
 def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
     """Series whose level changes by a large factor, or whose sign flips, and stays so."""
     series = np.flatnonzero(facts.count[:, channel] >= 2 * _SIDE)
@@ -386,17 +410,58 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
 
 
 def _short(facts: Facts) -> Iterator[Finding]:
-    bad = np.flatnonzero((facts.span <= (facts.horizon or 0)) & (facts.span > 0))
-    if len(bad):
-        text = (
-            f"SOME have no more steps than the horizon of {facts.horizon}: none is left to learn from"
-        )
-        advice = (
-            "they are forecast with what the model learns from the others; a smaller --horizon learns "
-            "from them too"
-        )
-        where = f"{facts.span[bad[0]]} steps"
-        yield _on_series(facts, "warning", "short", bad, text, advice, where)
+    """Series too short to learn from, or to learn from and be validated; tables without a validation window."""
+    horizon, span = facts.horizon, facts.span
+    if horizon is None or not span.any():
+        return
+    longest, needed = int(span.max()), _rows_to_validate(facts.panel, horizon)
+    unvalidated = needed > 0 and longest > horizon
+    learn = "they are forecast with what the model learns from the others; a smaller --horizon learns from them too"
+    for bad, text, advice in (
+        (unvalidated & (span == longest), f"no validation window fits: a horizon of {horizon:,} needs a series of "
+         f"{needed:,} steps up to the end of the table, the longest has {longest:,}; nothing validates a "
+         "network, so its weight is 0 %", "add history, or shorten --horizon; until then experts forecast alone"),
+        (span <= horizon, f"SOME have no more steps than the horizon of {horizon}: none is left to learn from",
+         learn),
+        ((span > horizon) & (span < 2 * horizon) & (not unvalidated),
+         f"SOME have fewer steps than twice the horizon of {horizon}: too few to learn from and to validate on",
+         learn),
+    ):  # fmt: skip
+        series = np.flatnonzero(bad & (span > 0))
+        if len(series):
+            where = f"{span[series[0]]} steps"
+            yield _on_series(facts, "warning", "short", series, text, advice, where)
+
+
+def _rows_to_validate(panel: Panel, horizon: int) -> int:
+    """Returns the rows that a series needs for a window to train and one to validate; 0: there are both.
+
+    By default settings, as `windows.split` cuts them.
+    """
+    share, season = FitConfig().validation or 0.0, panel.calendar.season_length
+    at, last = panel.row_at(panel.split_time(horizon, share)), panel.last_observed
+    first = panel.indptr[:-1] + default_patch(season, panel.longest, horizon) - 1
+    trains, validates = np.minimum(at, last) - horizon >= first, last - horizon >= np.maximum(at, first)
+    if trains.any() and validates.any():
+        return 0
+    # Months and weeks of business days may be shorter than a mean one.
+    uneven = not panel.calendar.integer and panel.calendar.unit not in FIXED
+    rows = 2 * horizon
+    while (
+        rows - max(horizon, round(share * rows)) - uneven
+        < default_patch(season, rows, horizon) + horizon
+    ):
+        rows += 1
+    return rows
+
+
+def default_patch(season: int, longest: int, horizon: int) -> int:
+    """Returns the season, or the largest part of it up to 24 steps; less where a table is short.
+
+    A training window needs a patch of own rows before its horizon.
+    """
+    parts = (steps for steps in range(min(season, 24), 3, -1) if season % steps == 0)
+    return min(next(parts, 8), max(1, (longest - horizon) // 3))
 
 
 def _ends(facts: Facts) -> Iterator[Finding]:
@@ -723,7 +788,7 @@ def _correlation(one: Floats, other: Floats) -> Floats:
     return np.nanmedian(alike, axis=0)
 
 
-TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts)
+TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts, _sparse)
 """Called with each channel and its name."""
 TABLE_RULES = (
     _unobserved, _short, _ends, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,

@@ -275,6 +275,23 @@ class Panel:
             ends[first + some] = rows + self.indptr[first]
         return ends
 
+    def split_time(self, horizon: int, validation: float | None) -> int:
+        """Returns the time of the last row that trains, as far as it does not depend on the model.
+
+        Args:
+            horizon: steps that are left to validation at least.
+            validation: share of the time axis that is; None = nothing.
+        """
+        end = self.last_time()
+        if validation is None:
+            return end
+        begin = int(self.time[self.indptr[:-1][np.diff(self.indptr) > 0]].min())
+        steps = (end - begin) / self.calendar.step + 1
+        held_steps = max(horizon, round(validation * steps))
+        wanted = end - held_steps * self.calendar.step
+        earlier = self.row_at(int(wanted))
+        return int(self.time[earlier[earlier >= 0]].max()) if (earlier >= 0).any() else end
+
     def parts(self) -> Iterator[tuple[int, Panel]]:
         """Yields views of neighbouring series of bounded size, with the number of their first."""
         cells = self.indptr * (self.values.shape[1] + self.codes.shape[1] + 1)

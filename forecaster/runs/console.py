@@ -178,12 +178,13 @@ class Screen(Console):
     def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
         """Prints what will be trained on what."""
         from forecaster.runs.fit import uncalibrated
+        from forecaster.runs.members import trains_network
 
         text = panel.calendar.text
         model = plan.model
-        alone, read = len(model.experts) == 1, max(model.context_length, model.history_length)
+        read, trained = max(model.context_length, model.history_length), trains_network(plan, split)
         parts = [f"horizon {plan.horizon}"]
-        if not alone:
+        if trained:
             parts += [
                 f"context {model.attention_length or model.context_length}",
                 f"patches of {model.patch} and {model.decoder_patch}",
@@ -191,8 +192,9 @@ class Screen(Console):
                 f"{model.encoder_layers} + {model.decoder_layers} layers",
             ]
         if model.experts:
-            experts = model.experts[0] if alone else number_of(len(model.experts), "expert")
-            parts.append(f"{experts} on {read:,} steps{', without a network' * alone}")
+            one, *others = model.experts
+            experts = number_of(len(model.experts), "expert") if others else one
+            parts.append(f"{experts} on {read:,} steps{', without a network' * (not trained)}")
         self.print_line(" · ".join(parts))
         train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
         if held:
@@ -207,11 +209,15 @@ class Screen(Console):
                 reason = f"too few cutoffs after {text(split.split)}"
             if reason is not None and plan.fit.calibration is not None:
                 self.print_line(f"quantiles are not calibrated: {reason}")
-        else:
-            self.print_line(
-                f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for "
-                "validation, so all steps are run and the last weights kept"
-            )
+            return
+        line = (
+            f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"
+        )
+        self.print_line(line + ", so all steps are run and the last weights kept" * trained)
+        if len(model.experts) > 1:
+            self.print_notice("network weight 0 %: nothing to validate it")
+        elif trained:
+            self.print_notice("nothing validates the network, and nothing else forecasts")
 
     def print_label_plan(self, plan: Plan, folds: Folds) -> None:
         """Prints what will be trained on what, of a fit to labels."""
@@ -342,6 +348,10 @@ class Screen(Console):
         from forecaster.evaluation.comparison import MODEL
 
         self._print_columns(backtest.summary_columns, _score)
+        context, mine = backtest.report_context, str(backtest.scores[MODEL])  # as text: nan equals nan
+        same = [name for name, own in backtest.scores.items() if name != MODEL and str(own) == mine]
+        if same and context is not None and context.artifact.metrics.get("network_weight") == 0:
+            self.print_line(f"network weight 0 %: {' = '.join([MODEL, *same])}")
         self.print_line(
             f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
             f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
@@ -349,6 +359,7 @@ class Screen(Console):
 
     def print_label_summary(self, backtest: LabelBacktest) -> None:
         """Prints the scores of labels, and which are taken for which."""
+        self.print_findings([finding for finding in backtest.findings if finding.severity == "warning"])
         for columns in (backtest.summary_columns, backtest.confusion_columns):
             self._print_columns(columns, lambda name, value: f"{value:.4g}")
         self.print_line(backtest.verdict)

@@ -27,6 +27,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
 from forecaster.model.size import check_memory, check_work
+from forecaster.panel.audit import default_patch
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
@@ -40,6 +41,7 @@ from forecaster.runs.members import (
     experts_alone,
     mean_weight,
     member_metrics,
+    trains_network,
 )
 from forecaster.runs.pool import pool_settings, smallest
 from forecaster.runs.train import NO_CONTEXT, TrainingContext, training_ranks
@@ -53,7 +55,7 @@ from forecaster.runs.warm_start import (
 )
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, even_draw
-from forecaster.windows.split import Split, split_panel, split_time
+from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore
 
 SIZES = (
@@ -107,7 +109,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     plan = plan.with_fit(steps=fit.steps or steps, batch_size=fit.batch_size or batch)
     if start is not None:
         check_start(panel, plan, start)
-    if len(plan.model.experts) == 1 and start is None:
+    if not trains_network(plan, split) and start is None:
         plan = smallest(plan)
     check_memory(plan.model, shape_of(panel, plan.horizon))
     check_work(plan.model, plan.horizon, plan.fit.ensemble_size)
@@ -201,7 +203,7 @@ def with_found_cycles(panel: Panel, config: Config) -> Panel:
         return panel
     if config.horizon is None or (panel.last_observed < 0).all():
         return panel
-    seen = panel.until(split_time(panel, config.horizon, config.fit.validation))
+    seen = panel.until(panel.split_time(config.horizon, config.fit.validation))
     found = find_periods(seen.values[:, : panel.n_channels], seen.indptr)
     if not found:
         return panel
@@ -239,11 +241,9 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     """Context length and patch."""
     model, season = config.model, panel.calendar.season_length
     longest = panel.longest
-    # A training window needs a patch of own rows before its horizon; short tables get short patches.
     patch = model.patch
     if patch is None:
-        shortened = min(_season_patch(season), max(1, (longest - horizon) // 3))
-        patch = 1 if model.tokenizes_values else shortened
+        patch = 1 if model.tokenizes_values else default_patch(season, longest, horizon)
     context = model.context_length
     if context is None:
         seasons = 7 * season if "day" in panel.calendar.cycles else 2 * season
@@ -252,11 +252,6 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     elif model.patch is None:
         patch = min(patch, context)
     return max(2, context), patch
-
-
-def _season_patch(season: int) -> int:
-    """The season, or the largest part of it that is at most 24 steps."""
-    return next((steps for steps in range(min(season, 24), 3, -1) if season % steps == 0), 8)
 
 
 def _check_tokens(plan: Plan) -> None:

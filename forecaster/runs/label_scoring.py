@@ -6,16 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forecaster.config import TrackingConfig
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import ArtifactError, ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_backtest import LabelBacktest
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.labelling import Labeller, words_of
+from forecaster.forecast.labelling import Labeller, series_hashes, words_of
 from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.audit import audit_panel
+from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.runs.tracking import NOTE, open_run, score_points
 from forecaster.windows.index import Int64
@@ -24,18 +26,18 @@ from forecaster.windows.index import Int64
 def backtest_labels(
     artifact: Artifact[LabelEnsemble], panel: Panel, tracking: TrackingConfig, name: str | None
 ) -> LabelBacktest:
-    """Returns the scores of a model on a table; see `Classifier.backtest`.
+    """Returns the scores of a model on the series of a table that the fit has not seen.
+
+    See `Classifier.backtest`.
 
     Args:
         panel: opened with the schema of the artifact, labels too.
     """
-    if panel.fingerprint() == artifact.fingerprint:
-        raise ConfigError(
-            f"{panel.name}: the model was fitted to this table: it would be scored on what it has seen; "
-            "give one of other series (the scores of the fit are of held-out series)"
-        )
-    audit_panel(panel)
-    label, words = artifact.schema.label or "", artifact.classes
+    findings, label, classes = audit_panel(panel), panel.schema.label or "", artifact.classes
+    seen = seen_in_fit(artifact, panel)
+    if seen.any():
+        findings.append(_left_out(panel, seen))
+        panel = panel.some(np.flatnonzero(~seen))
     code = true_codes(panel, artifact.ensemble.per_step)
     if (code < 0).all():
         raise DataError(f"{panel.name}: expected labels in column '{label}', found none")
@@ -43,10 +45,10 @@ def backtest_labels(
     share = artifact.ensemble.class_share.double().numpy()
     always = replace(mine, probabilities=np.where(mine.known[:, None], share, np.nan))
     labellings = {MODEL: mine, NETWORK: network, KERNELS: kernels, MAJORITY: always}
-    unmet = panel.unmet.get(label, ())
-    place = np.where(code > 0, code - 1, np.where(code == 0, len(words), -1))
-    actual = words_of((*words, unmet[0] if len(unmet) == 1 else "other"), place, mine.dtype)
-    backtest = LabelBacktest(labellings, actual, code, tuple(unmet))
+    words = panel.schema.categories[label]
+    actual = words_of(words, np.where(code > 0, code - 1, -1), mine.dtype)
+    unmet, found = words[len(classes) :], tuple(worst_first(findings))
+    backtest = LabelBacktest(labellings, actual, code, unmet, found)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         if run.recorded:
             run.log_params(artifact.plan.model_dump(mode="json"))
@@ -57,8 +59,50 @@ def backtest_labels(
     return backtest
 
 
+def seen_in_fit(artifact: Artifact[LabelEnsemble], panel: Panel) -> NDArray[np.bool_]:
+    """Returns [N] whether the fit has seen a series: by its values, or by its key at the same times.
+
+    Raises:
+        ArtifactError: the model is older than the hashes of its series.
+    """
+    if artifact.series_hashes is None:
+        raise ArtifactError(
+            f"{panel.name}: this model does not know which series it was fitted to, and may be scored on "
+            f"them; fit it again: forecaster fit TABLE --label {artifact.schema.label} --out MODEL"
+        )
+    keys, values, begin, end = artifact.series_hashes.T.tolist()
+    known = {*values}
+    span = dict(zip(keys, zip(begin, end, strict=True), strict=True))
+    seen = panel.last_observed >= 0
+    for number, (key, value, first, last) in enumerate(series_hashes(panel).tolist()):
+        earliest, latest = span.get(key, (last + 1, last))
+        seen[number] &= value in known or (earliest <= last and first <= latest)
+    return seen
+
+
+def _left_out(panel: Panel, seen: NDArray[np.bool_]) -> Finding:
+    """Returns the warning on series of the fit.
+
+    Raises:
+        ConfigError: there are no others.
+    """
+    count, first = int(seen.sum()), panel.labels[int(seen.argmax())]
+    if count == panel.n_series:
+        raise ConfigError(
+            f"{panel.name}: expected series that the fit has not seen, found {count:,} with the key and the "
+            f"times, or the values, of one of its series (the first: {first}); give other series, or other "
+            "keys where the names alone are the same (the scores of the fit are of held-out series)"
+        )
+    text = (
+        f"{count:,} of {panel.n_series:,} series are left out: they have the key and the times, or the "
+        "values, of a series of the fit"
+    )
+    advice = "nothing to do; where the names alone are the same, give these series other keys"
+    return Finding("warning", "in-sample", text, advice, first, "", count)
+
+
 def true_codes(panel: Panel, per_step: bool) -> Int64:
-    """Returns the class of each series or step, from 1: 0 = one the model has not learned, −1 = none.
+    """Returns the class of each series or step, from 1, those that the model has not learned last; −1 = none.
 
     Raises:
         DataError: a series has two labels where a model has one for each.

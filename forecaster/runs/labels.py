@@ -26,6 +26,7 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
 from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.labelling import series_hashes
 from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
@@ -200,6 +201,7 @@ def fit_labels(
         trained_until=int(panel.time.max()),
         data=panel.name,
         fingerprint=panel.fingerprint(),
+        series_hashes=series_hashes(panel),
         metrics=found,
         versions=versions(),
     )

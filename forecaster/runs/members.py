@@ -48,7 +48,6 @@ from forecaster.windows.store import WindowStore, training_store
 NETWORK_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _GAIN = 0.002  # of the loss; less is not worth more of the part that may have memorised
 _OWN_GAIN, _CLEAR = 0.01, 2.0  # of the loss, and in standard errors: for a weight of one channel alone
-_UNVALIDATED = 0.5  # the errors of network and experts differ, so their mean is safe
 _MOST_NUMBERS = 1 << 21  # quantiles of a member at hand; more windows would choose the same
 _BATCH = 256
 _ROUNDS, _RATE = 100, 0.5
@@ -91,7 +90,7 @@ class Trainings:
     def settled(self, plan: Plan, split: Split) -> Plan:
         """Returns the plan with as many steps as the time budget allows on this machine."""
         context, fit = self._context, plan.fit
-        if fit.budget_seconds is None or len(plan.model.experts) == 1:
+        if fit.budget_seconds is None or not trains_network(plan, split):
             return plan
         pace, short = Pace(), plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -116,8 +115,8 @@ class Trainings:
         return plan.model_copy(update={"fit": bounded})
 
     def members(self, plan: Plan, split: Split) -> list[Trained]:
-        """Returns the networks of the first pass; one expert alone has none to train."""
-        if len(plan.model.experts) == 1:
+        """Returns the networks of the first pass; there may be none to train."""
+        if not trains_network(plan, split):
             return [self._untrained("", plan, split)]
         trained: list[Trained] = []
         for number in range(plan.fit.ensemble_size):
@@ -203,6 +202,16 @@ def _forget_held_out(network: Network) -> None:
         network.experts.linear.held_out = ()
         if network.experts.arx is not None:
             network.experts.arx.held_out = None
+
+
+def trains_network(plan: Plan, split: Split) -> bool:
+    """Returns whether a network is trained: beside several experts only where windows validate it.
+
+    Unvalidated it was no safe half of the forecast: on 18 monthly rows with horizon 12 the error was 1.4 to
+    1.7 times that of seasonal naive in three of six tables.
+    """
+    experts = plan.model.experts
+    return not experts or (len(experts) > 1 and len(split.validation_windows) > 0)
 
 
 def experts_alone(networks: Sequence[Network]) -> bool:
@@ -299,10 +308,8 @@ def choose_network_weights(
     for network in networks:
         if network.experts is None:
             continue
-        weights = torch.full_like(network.network_weight, _UNVALIDATED)
-        if len(network.experts.names) == 1:
-            weights.zero_()
-        elif len(split.validation_windows):
+        weights = torch.zeros_like(network.network_weight)
+        if len(network.experts.names) > 1 and len(split.validation_windows):
             found = _network_weights(network, store, split) if distributed.is_main else []
             weights = torch.tensor(broadcast_from_rank_zero(found, distributed))
         network.network_weight.copy_(weights)

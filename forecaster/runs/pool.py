@@ -16,6 +16,7 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND
 from forecaster.model.network import Network
 from forecaster.panel.arrays import rows_before
+from forecaster.panel.audit import ZEROS
 from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
@@ -34,7 +35,6 @@ HISTORY = 2048
 _MEMORY = 256  # steps before each cutoff, where a few seasons are not more
 _SPACING = 64  # steps between earlier cutoffs at most
 _PHASES = 24  # of a season, at most, at which bands have widths of their own
-_ZEROS = 0.1  # of the training rows of an intermittent channel at least
 _LAGS, _LEAST_LAGS, _CANDIDATES = 96, 8, 4096  # steps back of a driver; of all drivers together
 _COMPARED = 100  # series whose levels are compared
 _DRIVEN_ROWS, _MOST_CHANNELS = 200, 50  # fewer rows choose no drivers; more channels take too long
@@ -196,4 +196,4 @@ def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
         seen += (values == values).sum(axis=0)
         zeros += (values == 0).sum(axis=0)
         negative += (values < 0).sum(axis=0)
-    return (zeros >= _ZEROS * np.maximum(seen, 1)) & (negative == 0)
+    return (zeros >= ZEROS * np.maximum(seen, 1)) & (negative == 0)

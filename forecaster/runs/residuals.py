@@ -76,7 +76,8 @@ def learn_errors(
     """Puts errors on training windows, and quantiles of their residuals, into the experts.
 
     Residuals count from their own median: a few quarters' drift is more than a bias (taken for one, it
-    raised the MSE of ETTh1 720 hours ahead from .83 to .98). Those of short histories are of the same
+    raised the MSE of ETTh1 720 hours ahead from .83 to .98), but those of `tsb` alone: its forecast is a
+    mean, far from the median where most values are 0. Those of short histories are of the same
     windows without what is further back, of no history those of the last windows, around the level that
     the other series tell: `beyond` [S, C] from `learn_levels` is added to theirs.
     """
@@ -209,16 +210,16 @@ def _move_offsets(
     experts: Experts, bucket: int, rows: _Rows, levels: NDArray[np.float64], trust: float
 ) -> None:
     """Moves the quantiles of a class of history towards those of such residuals."""
-    residuals = rows.residuals().numpy()
+    residuals, names = rows.residuals().numpy(), experts.names
+    is_mean = np.array([names == ("tsb",), *(name == "tsb" for name in names)])[:, None]
     for lead in range(residuals.shape[1]):
         reach = min(residuals.shape[1], _POOLED // (2 * len(residuals)))
         near = residuals[:, max(0, lead - reach) : lead + reach + 1].reshape(-1, residuals.shape[2])
         near = near[np.isfinite(near).all(axis=1)]
         if len(near) > 1:
             found = np.quantile(near, levels, axis=0).T
-            if bucket:
-                found = found - found[:, levels == 0.5]
+            around = found - found[:, levels == 0.5] if bucket else found
             # A cold level is a median, but that of residuals any number between two series.
-            found = np.where(levels < 0.5, found.clip(max=0), found.clip(min=0) * (levels > 0.5))
+            around = np.where(levels < 0.5, around.clip(max=0), around.clip(min=0) * (levels > 0.5))
             offsets = experts.offsets[bucket, :, lead]
-            offsets += trust * (torch.from_numpy(found) - offsets)
+            offsets += trust * (torch.from_numpy(np.where(is_mean, found, around)) - offsets)

@@ -74,7 +74,7 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
     of_window = (1, None) if plan.model.channel_attention else (panel.n_channels, panel.members)
     begin, last = panel.indptr[:-1], panel.last_observed
     end = panel.last_time()
-    split = split_time(panel, horizon, plan.fit.validation)
+    split = panel.split_time(horizon, plan.fit.validation)
     # The one rule both sides share: a window needs `patch` own rows before it and `horizon` after.
     at_split = np.minimum(panel.row_at(split), last)
     stride = plan.fit.stride
@@ -100,19 +100,6 @@ def split_panel(panel: Panel, plan: Plan) -> Split:
     validation = none.between(first, last - horizon)
     validating, calibrating = _shared_out(panel, plan, validation, split, end)
     return Split(train, validation, validating, calibrating, split, end, panel.rows_until(split))
-
-
-def split_time(panel: Panel, horizon: int, validation: float | None) -> int:
-    """Returns the time of the last row that trains, as far as it does not depend on the model."""
-    end = panel.last_time()
-    if validation is None:
-        return end
-    begin = int(panel.time[panel.indptr[:-1][np.diff(panel.indptr) > 0]].min())
-    steps = (end - begin) / panel.calendar.step + 1
-    held_steps = max(horizon, round(validation * steps))
-    wanted = end - held_steps * panel.calendar.step
-    earlier = panel.row_at(int(wanted))
-    return int(panel.time[earlier[earlier >= 0]].max()) if (earlier >= 0).any() else end
 
 
 def _shared_out(

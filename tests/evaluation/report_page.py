@@ -62,7 +62,7 @@ class Read(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def panel_of(n_series=5, rows=60, channels=("y",), seed=0, names=None, key="id"):
+def panel_of(n_series=5, rows=60, channels=("y",), seed=0, names=None, key="id", size=1.0):
     """A panel of weekly waves and noise, a day apart."""
     rng = np.random.default_rng(seed)
     days = np.tile(np.arange(rows), n_series)
@@ -73,7 +73,7 @@ def panel_of(n_series=5, rows=60, channels=("y",), seed=0, names=None, key="id")
         "day": np.datetime64("2024-01-01") + days,
     }
     for number, channel in enumerate(channels):
-        columns[channel] = wave + number + rng.normal(size=len(days))
+        columns[channel] = size * (wave + number + rng.normal(size=len(days)))
     table = pl.DataFrame(columns).with_columns(pl.col(key).cast(pl.String))
     data = DataConfig(time="day", series=(key,), target=channels)
     return open_panel(table, data)

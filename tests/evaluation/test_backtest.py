@@ -325,6 +325,26 @@ def test_a_loss_to_naive_at_lead_1_is_said_where_enough_forecasts_show_it(cutoff
     assert verdict.endswith(line) if said else "lead 1" not in verdict
 
 
+@pytest.mark.parametrize(
+    ("share", "said"), [(0.0, "0 %"), (0.74, "74 %"), (0.76, None), (1.24, None), (1.3, "130 %")]
+)
+def test_medians_that_add_up_to_far_from_the_actuals_are_said_to(share, said):
+    def verdict(table):
+        panel = open_panel(table, DataConfig(), schema=tiny.plain_model().artifact.schema)
+        made = []
+        for one in Predictor(tiny.plain_model().artifact).forecasts_at(
+            panel, rolling_cutoffs(panel, 2, 7)
+        ):
+            quantiles = np.repeat(share * one.actual[..., None], 9, axis=-1)
+            made.append({MODEL: replace(one, quantiles=quantiles)})
+        return score_forecasts(made, CHEAP_BASELINES).verdict
+
+    line = f"; its forecasts (medians) add up to {said} of the actuals"
+    assert line in verdict(tiny.plain()) if said else "add up" not in verdict(tiny.plain())
+    # Sums of numbers of both signs cancel.
+    assert "add up" not in verdict(tiny.plain().with_columns(sales=pl.col("sales") - 60))
+
+
 def test_better_bands_do_not_hide_worse_medians():
     verdict = _verdict(0.25, np.nan, np.nan, mase=1.2)
     assert verdict == ("beats seasonal naive: its WQL is 25.0 % lower, but its MASE is 20.0 % higher")

@@ -1,11 +1,13 @@
 """Leaderboards: each row is what a fit of its own forecasts, all over the same cells, ranked and drawn."""
 
+from dataclasses import replace
 from functools import cache
 from io import StringIO
 
 import numpy as np
 import polars as pl
 import pytest
+from evaluation.report_page import Read
 from forecast import tiny
 
 import forecaster as fc
@@ -107,7 +109,23 @@ def test_a_leaderboard_fits_a_narrow_console_a_picture_and_a_page(undrawn):
     (axis,) = board.plot(only=NAIVE).axes
     assert {label.get_text() for label in axis.get_yticklabels()} == {MODEL, NAIVE}
     page = render_report(board)
-    assert "WQL of all models" in page and "expert seasonal_naive" in page
+    ranked, every = Read(page).tables[:2]
+    assert ranked[0] == ["model", "WQL", "over forecaster", "MASE", "coverage 80 %", "seconds"]
+    for table in (ranked, every):
+        assert [row[0] for row in table[1:]] == list(board.excess)
+    assert len(every[0]) > 10 and "WQL of all models" in page
+
+
+def test_rows_that_are_equal_because_the_network_has_no_weight_are_said_to_be():
+    board, console = _board(), Screen(width=80, file=StringIO())
+    same = replace(board, scores=board.scores | {"experts": board.scores[MODEL]})
+    context = same.report_context
+    artifact = replace(context.artifact, metrics=context.artifact.metrics | {"network_weight": 0.0})
+    same = replace(same, report_context=replace(context, artifact=artifact))
+    console.print_summary(same)
+    assert "network weight 0 %: forecaster = experts\n" in console.file.getvalue()
+    console.print_summary(replace(board, report_context=same.report_context))
+    assert console.file.getvalue().count("network weight") == 1
 
 
 def test_presets_of_one_name_are_refused():

@@ -14,6 +14,7 @@ from forecaster.evaluation import report_data
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, NAIVE
 from forecaster.evaluation.report import render_report, verdict_section
 from forecaster.evaluation.report_data import ReportContext, ReportData
+from forecaster.forecast.plain_figure import PlainNumbers
 from forecaster.panel.findings import Finding
 
 ALWAYS = ["verdict", "scores", "series", "leads", "calibration", "residuals"]
@@ -243,6 +244,47 @@ def test_bands_are_judged_by_their_coverage(coverage, said):
     judged = _said(replace(found, scores=found.scores | {MODEL: mine}))
     assert said in judged
     assert ("Do not plan with these bands" in judged) == (said.startswith("too"))
+
+
+@pytest.mark.parametrize(
+    ("ticks", "texts"),
+    [
+        ([4.0e6, 4.8e6, 5.6e6], ["4M", "4.8M", "5.6M"]),
+        ([-1.2e6, -6e5, 1e-10, 6e5], ["−1.2M", "−0.6M", "0", "0.6M"]),
+        ([23_000_000, 23_000_005], ["23,000,000", "23,000,005"]),
+        ([0.0, 0.25, 0.5], ["0", "0.25", "0.5"]),
+        ([0, 20_000], ["0", "20,000"]),
+        ([2e-9, 4e-9], ["2e−09", "4e−09"]),
+    ],
+)
+def test_ticks_are_written_whole_and_no_factor_stands_above_an_axis(ticks, texts):
+    assert PlainNumbers().format_ticks(ticks) == texts
+
+
+def test_pictures_of_large_numbers_have_no_factor_over_their_titles():
+    page = render_report(backtest_of(panel_of(8, size=1e6)))
+    assert not re.search(r">\s*1e\d", page) and re.search(r">\d+(\.\d+)?M<", page)
+
+
+def test_a_median_that_is_off_and_a_bias_speak_against_a_model():
+    low = _said(backtest_of(panel_of(8), noise=1.0, shift=-0.4))
+    assert "Nothing here speaks against" not in low
+    assert "too low on the whole (bias" in low and "The median is too low:" in low
+    assert "The median is" not in _said(_plain())
+    # A median of 0 where most actuals are: none is below it, most are not above.
+    assert "The median is" not in _said(backtest_of(panel_of(8, size=0.0), noise=0.0))
+
+
+def test_calibration_is_not_advised_where_it_is_on():
+    found = _with_context()
+    mine = found.scores[MODEL] | {"coverage_80": 0.5}
+    found = replace(found, scores=found.scores | {MODEL: mine})
+    assert "leave rows for conformal calibration" in _said(found)
+    artifact, part = found.report_context.artifact, {"coverage": 0.8, "width": 1.0, "pinball": 1.0}
+    effect = {"cutoffs": 20, "strength": 1.0, "before": part, "after": part}
+    artifact = replace(artifact, metrics=artifact.metrics | {"calibration": effect})
+    said = _said(replace(found, report_context=replace(found.report_context, artifact=artifact)))
+    assert "leave rows" not in said and "conformal calibration held on earlier windows" in said
 
 
 def test_what_to_do_next_names_what_was_found():

@@ -1,15 +1,17 @@
 """Every rule finds what it is for in the smallest table that shows it, and not in its neighbour."""
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from forecast import tiny
 from panel.panel_tables import days, table
 
-from forecaster.config import DataConfig, TargetConfig
+from forecaster.config import Config, DataConfig, TargetConfig
 from forecaster.panel.audit import check_panel, facts_of
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
+from forecaster.runs.fit import resolve
 
 START = np.datetime64("2024-01-01", "D")
 
@@ -49,8 +51,8 @@ def test_healthy_tables_have_no_findings():
     assert found(daily(y=walk), 14) == []
     demand = np.random.default_rng(4).poisson(0.2, 400)
     growth = 1.02 ** np.arange(400)
-    for bounded in (demand.astype(float), growth):
-        assert [finding.rule for finding in found(daily(y=bounded), 14)] == ["bounds"]  # a suggestion
+    for rules, bounded in ((["sparse", "bounds"], demand.astype(float)), (["bounds"], growth)):
+        assert [finding.rule for finding in found(daily(y=bounded), 14)] == rules  # a suggestion
 
 
 def test_series_without_a_target_are_an_error_only_where_there_is_no_other():
@@ -64,10 +66,53 @@ def test_series_without_a_target_are_an_error_only_where_there_is_no_other():
 
 def test_short_series_have_no_step_before_the_horizon():
     frame = several(a=noisy(), b=noisy(1, 7), c=noisy(2, 8))
-    finding = only(frame, "short", horizon=7)
+    finding, _ = found(frame, 7, "short")
     assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
     assert finding.where == "7 steps" and "horizon of 7" in finding.text
-    assert found(frame, 6, "short") == [] and found(frame, None, "short") == []
+    assert found(frame, 3, "short") == [] and found(frame, None, "short") == []
+
+
+def test_series_shorter_than_twice_the_horizon_cannot_learn_and_be_validated():
+    frame = several(a=noisy(), b=noisy(1, 7), c=noisy(2, 13), d=noisy(3, 14))
+    few, fewer = found(frame, 7, "short")
+    assert (few.series, few.count) == ("b", 1) and "no more steps" in few.text
+    assert (fewer.severity, fewer.series, fewer.count) == ("warning", "c", 1)
+    assert "fewer steps than twice the horizon of 7" in fewer.text and fewer.where == "13 steps"
+
+
+@pytest.mark.parametrize(
+    ("freq", "horizon", "least"), [("D", 2, 5), ("D", 200, 407), ("MS", 12, 31), ("h", 24, 59)]
+)
+def test_a_table_without_a_validation_window_is_told_the_steps_that_it_needs(freq, horizon, least):
+    for rows in (horizon + 1, least - 1, least, least + 1):
+        times = pd.date_range("2023-01-01", periods=rows, freq=freq)
+        frame = pd.DataFrame({"t": times, "y": noisy(length=rows)})
+        panel = open_panel(frame, DataConfig())
+        config = Config().replaced(horizon=horizon, model={"experts": ["naive", "theta"]})
+        split = resolve(panel, config)[1]
+        warned = [finding for finding in check_panel(panel, horizon) if finding.rule == "short"]
+        assert len(warned) == (len(split.validation_windows) == 0) == (rows < least)
+        for finding in warned:
+            assert f"needs a series of {least} steps" in finding.text
+            assert finding.where == f"{rows} steps" and "its weight is 0 %" in finding.text
+
+
+def test_series_that_are_mostly_zero_are_told_what_their_median_is():
+    frame = several(a=noisy(), b=[0, 3, 0, 0, 5, 0], c=[0, 1, 0, 2, 3], d=[0] * 6)
+    finding = only(frame, "sparse")
+    assert (finding.severity, finding.series, finding.count) == ("warning", "b", 1)
+    assert "1 of 4 series are 0 in at least half of their observed steps in 'y'" in finding.text
+    assert "the first in 67%" in finding.text and "the median of a step is near 0" in finding.text
+    assert "--experts tsb" in finding.advice
+    # Half, of what is observed.
+    assert only(several(a=[1, np.nan, 0, np.nan, 2, 0]), "sparse").count == 1
+    assert found(several(a=[1, 0, 2, 0, 2]), rule="sparse") == []
+
+
+def test_experts_that_a_fit_would_refuse_are_not_advised():
+    rare = only(several(a=noisy(), b=[0, 0, 0, 4]), "sparse")
+    returns = only(several(a=[-1, 0, 0, 0, 2]), "sparse")
+    assert rare.advice == returns.advice == "plan with upper quantiles"
 
 
 def test_constant_series_never_change():

@@ -4,10 +4,12 @@ from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
 
+import forecaster as fc
 from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import load_artifact
@@ -229,13 +231,38 @@ def test_stretches_are_of_one_series_and_no_shorter_than_a_horizon():
     assert members_runs.stretches(index, np.array([2, 8, 11]), 4).tolist() == [0, 0, 1]
 
 
-def test_without_validation_a_network_weight_is_one_half_and_weights_are_equal(two):
+def test_without_validation_a_network_weight_is_0_and_weights_of_members_are_equal(two):
     artifact, _, store, split = two
     unwatched = replace(split, validation_windows=split.validation_windows[:0])
     networks = list(artifact.ensemble.members)
     choose_network_weights(networks, store, unwatched, SINGLE_PROCESS)
-    assert [network.network_weights() for network in networks] == [(0.5, 0.5)] * 2
+    assert [network.network_weights() for network in networks] == [(0.0, 0.0)] * 2
     assert choose_ensemble_weights(networks, store, unwatched, SINGLE_PROCESS) == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("fit", [{}, {"validation": None}])
+def test_what_nothing_validates_is_not_trained_and_the_experts_forecast(fit, capsys, monkeypatch):
+    monkeypatch.setattr(members_runs, "train", None)
+    months = pd.date_range("2023-01-01", periods=18 if not fit else 60, freq="MS")
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame({"month": months, "y": 100 + draw.normal(size=len(months))})
+    config = {"fit": {**fit, "ensemble_size": 2}}
+    model = fc.fit(table, 12, config=config, tracking=False)
+    printed = capsys.readouterr().out
+    assert "network weight 0 %: nothing to validate it" in printed and "without a network" in printed
+    assert ("no validation window fits" in printed) == (not fit)
+    assert model.metrics["steps"] == 0 and model.metrics["network_weight"] == 0
+    assert len(model.artifact.ensemble.members) == 1 and model.artifact.plan.model.width == 4
+    assert np.isfinite(model.predict(table).median).all()
+
+
+def test_a_network_alone_is_trained_where_nothing_validates_it(capsys):
+    months = pd.date_range("2023-01-01", periods=18, freq="MS")
+    table = pd.DataFrame({"month": months, "y": 100 + np.arange(18) % 5})
+    config = {"fit": {"steps": 2}, "model": {"width": 8, "heads": 1}}
+    model = fc.fit(table, 12, experts="none", config=config, tracking=False)
+    assert "nothing validates the network, and nothing else forecasts" in capsys.readouterr().out
+    assert model.metrics["steps"] == 2
 
 
 def test_weights_prefer_the_better_member_and_lie_half_way_to_equal_ones(two):

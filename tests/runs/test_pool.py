@@ -127,6 +127,22 @@ def test_widths_of_phases_equal_a_loop():
             assert found[code, part].item() == pytest.approx(of_channel * of_phase, rel=1e-5)
 
 
+def test_the_median_of_tsb_is_one_and_not_its_mean():
+    draw = np.random.default_rng(0)
+    demand = draw.poisson(3.0, (8, 200)) * (
+        draw.random((8, 200)) < 0.25
+    )  # a mean of 0.75, a median of 0
+    days = np.datetime64("2024-01-01") + np.arange(200)
+    table = pl.concat(
+        pl.DataFrame({"id": f"p{number}", "day": days, "y": own}) for number, own in enumerate(demand)
+    )
+    backtest = fc.backtest(table, horizon=14, experts="tsb", windows=3, tracking=False, quiet=True)
+    above = np.concatenate([(one.actual > one.median).ravel() for one in backtest.forecasts])
+    assert 0.15 < above.mean() < 0.35  # those above 0
+    assert backtest.scores["forecaster"]["MAE"] < 0.85 * np.abs(demand - demand.mean()).mean()
+    assert 0.7 < backtest.scores["forecaster"]["coverage_80"] < 0.95
+
+
 def test_counts_with_zeros_are_never_forecast_below_0():
     hour = np.arange(24 * 40) % 24
     counts = np.random.default_rng(0).poisson(np.where((hour > 6) & (hour < 21), 5.0, 0.0))

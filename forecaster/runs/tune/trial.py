@@ -48,7 +48,6 @@ from forecaster.runs.tracking import score_points
 from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.study import SweepPlan, digest
 from forecaster.runs.tune.worker import Report, TrialRequest, TrialResult
-from forecaster.windows.split import split_time
 
 _OF_NETWORKS = {
     "model": {"dropout", "attention", "attention_size", "channel_attention", "style"},
@@ -209,7 +208,7 @@ def scored_cutoffs(panel: Panel, config: Config) -> list[int]:
     assert config.horizon is not None
     share = config.fit.validation or FitConfig().validation
     end = panel.last_time("nothing to compare settings by")
-    begin = split_time(panel, config.horizon, share)
+    begin = panel.split_time(config.horizon, share)
     steps = round((end - begin) / panel.calendar.step)
     windows = max(1, min(MOST_CUTOFFS, steps // config.horizon))
     stride = max(config.horizon, (steps - config.horizon) // max(1, windows - 1))
