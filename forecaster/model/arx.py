@@ -106,9 +106,11 @@ class ArxForecast(nn.Module):
             maps = self.held_out.flatten(0, 1)  # [block · (C + 1), N, H]
             group = block * channels + code[:, None]
         maps, group = maps[..., leads], group.flatten()
-        correction = mapped(features.flatten(0, 1), maps[:, : features.shape[2]], group)
+        # Rows of maps of drivers that no channel has are left out: they are 0.
+        used = maps[:, : features.shape[2]]
+        correction = mapped(features.flatten(0, 1), used, group)
         correction = correction.unflatten(0, (-1, len(shifts)))  # [R·J, L] → [R, J, L]
-        factor = maps[group, -1].unflatten(0, (-1, len(shifts)))
+        factor = maps[group, -1].unflatten(0, (-1, len(shifts)))  # v
         return linear + correction + (linear - level) * factor
 
     def autoregressive(
@@ -126,12 +128,14 @@ class ArxForecast(nn.Module):
         """
         last = before_cutoffs(filled, shifts, self.tail)
         level = last.mean(dim=-1, keepdim=True)
-        # What was taken off the window, less the training mean: level + this is ȳ − μ.
-        offset = (scale.level + scale.loc - scaler.loc[inputs.channel]) / scale.scale
-        constant = scaler.scale[inputs.channel] / scale.scale
-        bias = torch.stack([offset, constant], dim=-1)  # [B, C, 2]
-        bias = bias.flatten(0, 1).float()[:, None].expand(-1, len(shifts), -1)  # [R, J, 2]
-        bias = torch.cat([bias[..., :1] + level, bias[..., 1:]], dim=-1) * self.absolute
+        # What was taken off the window, less the training mean: with the level it is ȳ − μ.
+        distance = scale.level + scale.loc - scaler.loc[inputs.channel]  # [B, C]
+        offset = distance / scale.scale
+        constant = self._training_unit(inputs, scale, scaler)
+        bias = torch.stack([offset, constant], dim=-1).flatten(0, 1).float()  # [R, 2]
+        bias = bias[:, None].expand(-1, len(shifts), -1)  # [R, J, 2]
+        offset, constant = bias[..., :1] + level, bias[..., 1:]
+        bias = torch.cat([offset, constant], dim=-1) * self.absolute
         return torch.cat([last - level, bias], dim=-1), level
 
     def drivers(
@@ -149,6 +153,7 @@ class ArxForecast(nn.Module):
         window = repeat_channels(window, inputs.channel.shape[1])[:, None, None]  # [R, 1, 1]
         unsquared = column % columns
         cells = values[window, step, unsquared]  # [R, J, F]
+        # The mean of each driver's column in its window: [B, K] → [R, F] → [R, 1, F].
         loc = self._loc(values)[window[..., 0], unsquared[:, 0]][:, None]
         deviation = self._deviation(cells, loc, unsquared)
         deviation = torch.where(column >= columns, deviation.square() - 1, deviation)
@@ -161,7 +166,8 @@ class ArxForecast(nn.Module):
         values = inputs.drivers
         deviation = self._deviation(values, self._loc(values)[:, None], slice(None))
         # Less 1, the mean square of standardised values, so that a square is no constant.
-        both = torch.cat([deviation, deviation.square() - 1], dim=-1).nan_to_num(0.0).float()
+        both = torch.cat([deviation, deviation.square() - 1], dim=-1)
+        both = both.nan_to_num(0.0).float()
         both = repeat_channels(both, inputs.channel.shape[1])  # [B, D, 2K] → [R, D, 2K]
         return both * self._unit(inputs, scale, scaler)
 
@@ -175,11 +181,14 @@ class ArxForecast(nn.Module):
 
     def _loc(self, values: Float[Tensor, "B D K"]) -> Float[Tensor, "B K"]:
         """The mean of each column: of the training rows, or of the window."""
-        return self.loc.expand(values.shape[0], -1) if self.absolute else values.nanmean(dim=1)
+        if self.absolute:
+            return self.loc.expand(values.shape[0], -1)
+        return values.nanmean(dim=1)
 
     def _deviation(self, cells: Tensor, loc: Tensor, column: Tensor | slice) -> Tensor:
         """(x − mean) / spread, clipped: one outlier times a weight would be the forecast."""
-        return ((cells - loc) / self.spread[column]).clamp(-_FARTHEST, _FARTHEST)
+        standardised = (cells - loc) / self.spread[column]
+        return standardised.clamp(-_FARTHEST, _FARTHEST)
 
     def _unit(
         self, inputs: Inputs, scale: Scale, scaler: ContextScaler
@@ -187,4 +196,10 @@ class ArxForecast(nn.Module):
         """What one training spread of a driver is to the maps."""
         if not self.absolute:
             return 1.0
-        return (scaler.scale[inputs.channel] / scale.scale).flatten().float()[:, None, None]
+        unit = self._training_unit(inputs, scale, scaler)
+        return unit.flatten().float()[:, None, None]
+
+    @staticmethod
+    def _training_unit(inputs: Inputs, scale: Scale, scaler: ContextScaler) -> Float[Tensor, "B C"]:
+        """The spread of the training rows of each channel per spread of its window."""
+        return scaler.scale[inputs.channel] / scale.scale

@@ -36,6 +36,11 @@ def before_cutoffs(values: Tensor, shifts: Sequence[int], steps: int) -> Tensor:
     return torch.stack([values[:, end - shift - steps : end - shift] for shift in shifts], dim=1)
 
 
+def last_steps(count: Tensor, steps: int) -> Tensor:
+    """[R] → [R, steps], True in the last `count` steps of each row."""
+    return torch.arange(steps, device=count.device) >= steps - count[:, None]
+
+
 def keep_channels(folded: Tensor, channels: int, kept: int) -> Tensor:
     """[B·channels, …] → [B·kept, …], the first channels of each window."""
     if kept == channels:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
-from forecaster.model.channels import before_cutoffs
+from forecaster.model.channels import before_cutoffs, last_steps
 
 Lengths = Int[Tensor, "R J"]
 """Steps of a window since the first observation."""
@@ -33,10 +33,10 @@ SEASONS = 6
 MEAN_SEASONS = 3
 """Seasons that a seasonal mean averages."""
 ETS_SEASON = 52
-"""Longest season that ETS smooths: a longer one is hardly seen twice."""
+"""Longest season that ETS smooths: each phase of it is a state that is seen once a season."""
 _TIE = 1e-3  # relative; one-step errors of ETS candidates this close count as equal
 _ONE_STEP = 8  # one-step errors that choose an ETS candidate: as good as 16 (WQL 1.0006), and cheaper
-_DECAY = 0.9  # of the weights of `tsb`: a smoothing of 0.1, the default of statsforecast
+_DECAY = 0.9  # of the weights of `tsb` from one step, or one demand, to the next: a smoothing of 0.1
 _TINY = 1e-6
 
 
@@ -97,7 +97,8 @@ class ClosedForms(nn.Module):
         # Matrices of what linear experts do to a history, by name; they follow from the config.
         self.filters = nn.Module()
         for name, matrix in self._filters().items():
-            self.filters.register_buffer(name, torch.from_numpy(matrix).float(), persistent=False)
+            buffer = torch.from_numpy(matrix).float()
+            self.filters.register_buffer(name, buffer, persistent=False)
 
     def forward(
         self,
@@ -118,7 +119,7 @@ class ClosedForms(nn.Module):
         """
         lead = torch.tensor(leads, device=length.device)
         phase = lead % self.season
-        since_first = _since_first(filled, length)
+        since_first = last_steps(length, filled.shape[1])  # [R, T]
         shift = torch.tensor(shifts, device=length.device)
         windows = Windows(
             values=before_cutoffs(filled, shifts, self.memory),
@@ -167,11 +168,12 @@ class ClosedForms(nn.Module):
         phases = sorted({lead % season for lead in leads})
         filters = [self.filters.get_buffer("states")]  # [K, 6]
         if "ets" in self.names:
-            # [K, P, one-step error] and [K, P, phase, then the trend] → [K, P · _]
-            filters.append(self.filters.get_buffer("one_step").flatten(1))
-            filters.append(self.filters.get_buffer("ets")[..., [*phases, season]].flatten(1))
+            one_step = self.filters.get_buffer("one_step")  # [K, P, one-step error]
+            ends = self.filters.get_buffer("ets")  # [K, P, S + 1]
+            ends = ends[..., [*phases, season]]  # phases of these leads, then the trend
+            filters += [one_step.flatten(1), ends.flatten(1)]
         # One product with all columns: thin ones take as long.
-        products = windows.values @ torch.cat(filters, dim=1)
+        products = windows.values @ torch.cat(filters, dim=1)  # [R, J, K] @ [K, _]
         states, *ets = products.split([matrix.shape[1] for matrix in filters], dim=-1)
         pattern = torch.zeros_like(windows.values[..., :1])  # [R, J, 1]: no season is known
         if seasons is not None:
@@ -180,7 +182,8 @@ class ClosedForms(nn.Module):
         seasonal = pattern[..., [lead % season for lead in leads]]  # [R, J, L]
         # States of x: those of y less those of the pattern, repeated over the memory.
         states = states - pattern @ self.filters.get_buffer("pattern")
-        *levels, level, trend, theta_level = (state[..., None] for state in states.unbind(dim=-1))
+        columns = states[..., None, :].unbind(dim=-1)  # [R, J, 1] each
+        *levels, level, trend, theta_level = columns
         forecasts = {
             f"level_{alpha}": smoothed + seasonal
             for alpha, smoothed in zip(_ALPHAS, levels, strict=True)
@@ -188,10 +191,10 @@ class ClosedForms(nn.Module):
         forecasts["damped_trend"] = level + trend * _damped(step) + seasonal
         forecasts["theta"] = theta_level + _slope(windows, pattern) / 2 * step + seasonal
         if "ets" in self.names:
-            errors, ends = (product.unflatten(-1, (len(ETS), -1)) for product in ets)
+            errors, ends = (product.unflatten(-1, (len(ETS), -1)) for product in ets)  # [R, J, P, _]
             end = _best_candidate(errors, ends)  # [R, J, phase, then the trend]
-            columns = [phases.index(lead % season) for lead in leads]
-            forecasts["ets"] = end[..., columns] + end[..., -1:] * _damped(step)
+            base = end[..., [phases.index(lead % season) for lead in leads]]  # ℓ + s of each lead
+            forecasts["ets"] = base + end[..., -1:] * _damped(step)
         return forecasts
 
     def _growing_season(self, seasons: Seasons, lead: Int[Tensor, " L"]) -> Float[Tensor, "R J L"]:
@@ -212,14 +215,17 @@ class ClosedForms(nn.Module):
         blocks, detrended, drift = seasons
         count, season = blocks.shape[-2:]
         spread = detrended.square().mean(dim=-1).sqrt() + _TINY  # [R, J, N]
-        ratio = spread[..., -2:].mean(dim=-1) / spread[..., :2].mean(dim=-1)
-        growth = ratio.pow(1 / max(1, count - 2)).clamp(0.8, 1.25)[..., None]  # [R, J, 1]
+        first, last = spread[..., :2].mean(dim=-1), spread[..., -2:].mean(dim=-1)  # [R, J]
+        growth = (last / first).pow(1 / max(1, count - 2))
+        growth = growth.clamp(0.8, 1.25)[..., None]  # [R, J, 1]
         shape = (detrended / spread[..., None]).mean(dim=-2)  # [R, J, S]
         shape = shape - shape.mean(dim=-1, keepdim=True)
         # The middle one of the last three is a season before the last.
-        latest = (spread[..., -3:].log().mean(dim=-1, keepdim=True) + growth.log()).exp()
+        middle = spread[..., -3:].log().mean(dim=-1, keepdim=True)
+        latest = (middle + growth.log()).exp()  # [R, J, 1]
         age = torch.arange(1 - count, 1, device=lead.device)
-        flat = blocks - (latest * growth**age)[..., None] * shape[..., None, :]  # [R, J, N, S]
+        spreads = (latest * growth**age)[..., None]  # [R, J, N, 1]
+        flat = blocks - spreads * shape[..., None, :]  # [R, J, N, S]
         level = flat.flatten(-2) @ self.filters.get_buffer("growing")  # [R, J]
         seasonal = latest * growth ** (1 + lead // season) * shape[..., lead % season]
         return level[..., None] + 0.8 * drift * (lead + 1) + seasonal
@@ -267,7 +273,8 @@ class ClosedForms(nn.Module):
         states = np.stack([*levels, level, trend, theta_level], axis=1)
         # The last step of the memory has the last phase of a season.
         phase = (np.arange(self.memory) - self.memory) % season
-        pattern = np.stack([states[phase == number].sum(axis=0) for number in range(season)])
+        of_phase = [states[phase == number].sum(axis=0) for number in range(season)]
+        pattern = np.stack(of_phase)
         filters = {"states": states, "pattern": pattern}
         if "growing_season" in self.names:
             steps = min(SEASONS, self.memory // season) * season
@@ -297,8 +304,10 @@ def _drift(windows: Windows, lead: Int[Tensor, " L"]) -> Float[Tensor, "R J L"]:
     """Drift (FPP3, 5.2): ŷ(h) = yₙ + h·(yₙ − y₁)/(n − 1), the line through the first and the last value."""
     values, length = windows.values, windows.length
     last = values[..., -1:]  # [R, J, 1]
-    first = values.gather(2, (values.shape[-1] - length)[..., None])
-    return last + (last - first) / (length[..., None] - 1).clamp(min=1) * (lead + 1).float()
+    begin = values.shape[-1] - length  # [R, J]
+    first = values.gather(2, begin[..., None])
+    slope = (last - first) / (length[..., None] - 1).clamp(min=1)
+    return last + slope * (lead + 1).float()
 
 
 def _mean_by_phase(windows: Windows, season: int) -> Float[Tensor, "R J S"]:
@@ -307,7 +316,8 @@ def _mean_by_phase(windows: Windows, season: int) -> Float[Tensor, "R J S"]:
     """
     whole = windows.values.shape[-1] // season * season
     count = _count_by_phase(windows.length.clamp(max=whole), season)
-    mean = _last_seasons(windows.zero_padded, season, whole).sum(dim=-2) / count.clamp(min=1)
+    total = _last_seasons(windows.zero_padded, season, whole).sum(dim=-2)  # [R, J, S]
+    mean = total / count.clamp(min=1)
     return torch.where(count > 0, mean, windows.values[..., -season:])
 
 
@@ -318,7 +328,8 @@ def _seasonal_mean(
     end = filled.shape[1]
     count = min(count, (end - max(shifts)) // season)
     back = torch.arange(1, count + 1, device=lead.device)[:, None] * season  # [N, 1]
-    begin = end - torch.tensor(shifts, device=lead.device)[:, None, None] - back  # [J, N, 1]
+    shift = torch.tensor(shifts, device=lead.device)[:, None, None]  # [J, 1, 1]
+    begin = end - shift - back  # [J, N, 1]
     return values_at(filled, begin + lead % season).mean(dim=2)  # [R, J, N, L] → [R, J, L]
 
 
@@ -387,8 +398,9 @@ def _best_candidate(
     error = errors.abs().mean(dim=-1)
     # The first of equals, and so the plainest: after two observations rounding would choose.
     tied = error <= error.amin(dim=-1, keepdim=True) * (1 + _TIE) + _TINY
-    best = tied.float().argmax(dim=-1)[..., None, None]
-    return ends.gather(2, best.expand(-1, -1, 1, ends.shape[-1]))[..., 0, :]
+    best = tied.float().argmax(dim=-1)[..., None, None]  # [R, J, 1, 1]
+    best = best.expand(-1, -1, 1, ends.shape[-1])
+    return ends.gather(2, best)[..., 0, :]
 
 
 def _damped(step: Float[Tensor, " L"]) -> Float[Tensor, " L"]:
@@ -398,8 +410,10 @@ def _damped(step: Float[Tensor, " L"]) -> Float[Tensor, " L"]:
 
 def _chance(demand: Float[Tensor, "R J K"], length: Lengths) -> Float[Tensor, "R J 1"]:
     """Σ 0.9^age · demand / Σ 0.9^age over the history, the sum of the weights as (1 − 0.9ⁿ) / (1 − 0.9)."""
-    age = torch.arange(demand.shape[-1] - 1, -1, -1, device=demand.device)
-    return (demand @ _DECAY**age * (1 - _DECAY) / (1 - _DECAY**length))[..., None]
+    steps = demand.shape[-1]
+    age = torch.arange(steps - 1, -1, -1, device=demand.device)
+    total = demand @ _DECAY**age  # [R, J, K] @ [K] → [R, J]
+    return (total * (1 - _DECAY) / (1 - _DECAY**length))[..., None]
 
 
 # Seasons and slopes
@@ -421,7 +435,8 @@ def _detrended(blocks: Float[Tensor, "R J N S"]) -> Seasons:
     """
     count, season = blocks.shape[-2:]
     mean = blocks.mean(dim=-1, keepdim=True)  # [R, J, N, 1]
-    drift = (mean[..., -1, :] - mean[..., 0, :]) / (max(1, count - 1) * season)
+    first, last = mean[..., 0, :], mean[..., -1, :]  # [R, J, 1]
+    drift = (last - first) / (max(1, count - 1) * season)
     ramp = torch.arange(season, device=blocks.device) - (season - 1) / 2
     return Seasons(blocks, blocks - mean - drift[..., None] * ramp, drift)
 
@@ -433,28 +448,25 @@ def _slope(windows: Windows, pattern: Float[Tensor, "R J S"]) -> Float[Tensor, "
 
     Values before the first observation are 0 and add nothing; the pattern is taken off the two sums.
     """
-    season, count = pattern.shape[-1], windows.length.float()
-    back = torch.arange(windows.zero_padded.shape[-1], 0, -1, device=count.device).float()
-    phase_count = _count_by_phase(windows.length, season).float()  # [R, J, S]
+    values, length = windows.zero_padded, windows.length
+    season, count = pattern.shape[-1], length.float()
+    back = torch.arange(values.shape[-1], 0, -1, device=count.device).float()
+    phase_count = _count_by_phase(length, season).float()  # [R, J, S]
     phase = torch.arange(season, device=count.device)
-    total = windows.zero_padded.sum(dim=-1) - (phase_count * pattern).sum(dim=-1)  # Σ x
+    total = values.sum(dim=-1) - (phase_count * pattern).sum(dim=-1)  # Σ x
     # Steps back of one phase are i·m − phase: i = 1, 2, …
     phase_back = season * phase_count * (phase_count + 1) / 2 - phase * phase_count
-    moment = windows.zero_padded @ back - (phase_back * pattern).sum(dim=-1)  # Σ t·x
+    moment = values @ back - (phase_back * pattern).sum(dim=-1)  # Σ t·x
     covariance = (count + 1) / 2 * total - moment
-    return (covariance / (count * (count * count - 1) / 12).clamp(min=0.5))[..., None]
+    variance = count * (count * count - 1) / 12
+    # Two steps have a variance of 0.5; the slope of one step is 0 / 0.5.
+    return (covariance / variance.clamp(min=0.5))[..., None]
 
 
 def _count_by_phase(length: Lengths, season: int) -> Int[Tensor, "R J S"]:
     """How many of the last steps have each phase."""
     phase = torch.arange(season, device=length.device)
     return torch.div(length[..., None] + phase, season, rounding_mode="floor")
-
-
-def _since_first(filled: Float[Tensor, "R T"], length: Int[Tensor, " R"]) -> Shaped[Tensor, "R T"]:
-    """True from the first observation of each row on."""
-    steps = filled.shape[1]
-    return torch.arange(steps, device=length.device) >= steps - length[:, None]
 
 
 def values_at(values: Shaped[Tensor, "R T"], steps: Int[Tensor, "*N"]) -> Tensor:

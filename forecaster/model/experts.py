@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
-from forecaster.model.channels import few_categories, fold, indicators, repeat_channels
+from forecaster.model.channels import few_categories, fold, indicators, last_steps, repeat_channels
 from forecaster.model.closed_forms import ClosedForms, values_at
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import Cutoffs, LinearForecast
@@ -58,9 +58,8 @@ _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ o
 
 SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season")
 SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
-GENERAL = tuple(
-    name for name in get_args(Expert) if name not in (*SEASONAL, *SECOND, "tsb", "linear", "arx")
-)
+_SPECIAL = (*SEASONAL, *SECOND, "tsb", "linear", "arx")
+GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
 """Experts of any table; those above are of a season, and of a second one."""
 
 
@@ -116,9 +115,12 @@ class Evidence(NamedTuple):
         weight ∝ exp(−s · worse − t · of_table), s and t being the sharpness.
         """
         sharpness, sharpness_of_table = self.sharpness[..., None].unbind(dim=1)  # [R, 1] each
-        logits = -(sharpness * self.worse)[:, None] - sharpness_of_table[..., None] * self.of_table
-        logits = logits.clamp(min=-_MOST_LOGIT)  # [R, H, E]
-        return logits.masked_fill(~self.available[:, None], -torch.inf).softmax(dim=-1)
+        of_series = -(sharpness * self.worse)[:, None]  # [R, 1, E], the same at all leads
+        logits = of_series - sharpness_of_table[..., None] * self.of_table  # [R, H, E]
+        # e⁻³⁰ of the largest weight is as good as none, and stays finite where the least error is 0.
+        logits = logits.clamp(min=-_MOST_LOGIT)
+        unavailable = ~self.available[:, None]
+        return logits.masked_fill(unavailable, -torch.inf).softmax(dim=-1)
 
     def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, "R H"]:
         """Returns the unit of the quantiles of a forecast with such an error.
@@ -127,8 +129,10 @@ class Evidence(NamedTuple):
         (n · error + 4 · scatter) / (n + 4), times the width of the phase. Error alone gave a WQL of .726
         (80 % bands held 70 %), scatter alone .720 (76 %), their mean .718 (76 %).
         """
-        mixed = (self.cutoffs * error + _SCATTER * self.scatter) / (self.cutoffs + _SCATTER)
-        return mixed.clamp(min=_LEAST_UNIT)[:, None] * self.width
+        total = self.cutoffs * error + _SCATTER * self.scatter
+        mean = total / (self.cutoffs + _SCATTER)
+        # A constant series has neither error nor scatter, but is not certain.
+        return mean.clamp(min=_LEAST_UNIT)[:, None] * self.width  # [R, 1] · [R, H]
 
 
 class Pool(NamedTuple):
@@ -140,9 +144,10 @@ class Pool(NamedTuple):
 
     def mean(self) -> tuple[Float[Tensor, "R H"], Float[Tensor, " R"]]:
         """Returns the weighted mean of the experts, and that of their errors."""
-        weights = self.evidence.weights
+        weights = self.evidence.weights  # [R, H, E]
         forecast = (weights * self.forecasts).sum(dim=-1)
-        return forecast, (weights.mean(dim=1) * self.evidence.error).sum(dim=-1)
+        mean_weights = weights.mean(dim=1)  # over the leads: an error is of all of them
+        return forecast, (mean_weights * self.evidence.error).sum(dim=-1)
 
 
 class History(NamedTuple):
@@ -176,19 +181,24 @@ class Experts(nn.Module):
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
         self.only: str | None = None
         """The one expert that forecasts without a network; None = all, weighted."""
-        leads = np.linspace(0, shape.horizon - 1, min(_LEADS, shape.horizon)).round()
+        count = min(_LEADS, shape.horizon)
+        leads = np.linspace(0, shape.horizon - 1, count).round()
         self._scored = sorted({int(lead) for lead in leads})
-        short = max(self.season, _SHORT)
-        # 0, 1, 2, 4, [8,] a season, three seasons.
-        self.longest = (0, 1, 2, 4, *((_SHORT,) if short > _SHORT else ()), short, 3 * short)
+        # Few steps, a season, three seasons; where there is none, 8 steps take its place.
+        season = max(self.season, _SHORT)
+        few = (0, 1, 2, 4, _SHORT) if season > _SHORT else (0, 1, 2, 4)
+        self.longest = (*few, season, 3 * season)
         """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, G − 1."""
         self.initial = nn.Buffer(self._initial_offsets(config), persistent=False)
         """[G, 1, 1, Q] `offsets` where no residuals are known."""
-        classes, count, levels = len(self.longest) + 1, len(self.names), len(config.quantile_levels)
+        classes = len(self.longest) + 1
+        count = len(self.names)
+        channels = shape.channels + 1  # code 0 = a channel that the training table lacks
+        levels = len(config.quantile_levels)
         self.offsets = nn.Buffer(torch.empty(classes, 1 + count, shape.horizon, levels))
         """[G, 1 + E, H, Q] quantiles of the residuals in units of `Evidence.unit`, rising around 0, for each
         class of history: first those of the weighted mean, then those of each expert alone."""
-        self.width = nn.Buffer(torch.empty(shape.channels + 1, self.phases))
+        self.width = nn.Buffer(torch.empty(channels, self.phases))
         """[C + 1, phase] of the bands of a channel at a phase of the season, relative to all others."""
         self.worse = nn.Buffer(torch.empty(classes, shape.horizon, count))
         """[G, H, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on
@@ -196,23 +206,25 @@ class Experts(nn.Module):
         self.sharpness = nn.Buffer(torch.empty(classes, len(SHARPNESS)))
         """[G, 2] of the weights, for each class of history: by the row's own errors and by `worse`."""
         self.reset_errors()
-        self.intermittent = nn.Buffer(torch.zeros(shape.channels + 1, dtype=torch.bool))
-        """[C + 1] whether the training rows of a channel are counts with zeros; code 0 = any other."""
+        self.intermittent = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
+        """[C + 1] whether the training rows of a channel are counts with zeros."""
         # A static with more categories says nothing about series other than those it was learned from.
         self._statics = few_categories(shape.static_categories)
         sizes = 1 + shape.static + sum(self._statics)
-        self.cold_level = nn.Buffer(torch.zeros(shape.channels + 1, sizes).double())
+        self.cold_level = nn.Buffer(torch.zeros(channels, sizes).double())
         """[C + 1, F] level of a series without history per feature of `statics`, data units."""
-        self.cold_scale = nn.Buffer(torch.zeros(shape.channels + 1).double())
+        self.cold_scale = nn.Buffer(torch.zeros(channels).double())
         """[C + 1] its spread; 0 = it cannot be forecast: too few series had a level to learn from."""
 
     def _initial_offsets(self, config: ModelPlan) -> Float[Tensor, "G 1 1 Q"]:
         """Quantiles of a normal distribution, wider for short histories, whose unit is hardly known."""
         normal = [NormalDist().inv_cdf(level) for level in config.quantile_levels]
-        # Of up to one step 3, up to a season 1.5, longer ones 1.25.
-        widening = [3.0] * 3 + [1.5] * (len(self.longest) - 4) + [1.25] * 2
+        # Histories of up to two steps 3, of up to a season 1.5, longer ones 1.25.
+        up_to_a_season = [1.5] * (len(self.longest) - 4)
+        widening = [3.0, 3.0, 3.0, *up_to_a_season, 1.25, 1.25]
         # Arithmetic of torch's would load its compiler where parameters are only counted, half a second.
-        return torch.tensor(np.multiply.outer(widening, normal).tolist())[:, None, None]
+        offsets = np.multiply.outer(widening, normal)  # [G, Q]
+        return torch.tensor(offsets.tolist())[:, None, None]
 
     def forward(
         self,
@@ -229,7 +241,8 @@ class Experts(nn.Module):
         """
         history = self.history(inputs, scale)
         shifts = [number * self.spacing for number in range(CUTOFFS, 0, -1)]
-        groups = (Cutoffs([0], [*range(self.horizon)]), Cutoffs(shifts, self._scored))
+        own_cutoff = Cutoffs([0], [*range(self.horizon)])
+        groups = (own_cutoff, Cutoffs(shifts, self._scored))
         # Both groups at once: known covariates are read once.
         maps: list[Tensor] | list[None] = [None, None]
         if self.linear is not None:
@@ -238,8 +251,8 @@ class Experts(nn.Module):
             self._forecasts(group, history, linear, inputs, scale, scaler, time)
             for group, linear in zip(groups, maps, strict=True)
         )
-        # [R, 1, H, E] → [R, H, E]
-        return Pool(now[:, :, 0].permute(1, 2, 0), self._evidence(history, earlier, shifts, inputs))
+        forecasts = now[:, :, 0].permute(1, 2, 0)  # [E, R, 1, H] → [R, H, E]
+        return Pool(forecasts, self._evidence(history, earlier, shifts, inputs))
 
     def _forecasts(
         self,
@@ -252,7 +265,8 @@ class Experts(nn.Module):
         time: Int[Tensor, " B"] | None,
     ) -> Float[Tensor, "E R J L"]:
         """The forecasts of all experts at some cutoffs, scaled units; `linear`: of the linear expert."""
-        zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()  # [B, 1, C] → [R]
+        zero = torch.zeros_like(inputs.context[:, :1])  # [B, 1, C]
+        zero = scale.apply(zero).flatten()  # [R]
         shifts, leads = cutoffs
         forecasts = self.closed_forms(history.filled, history.length, zero, shifts, leads)
         if linear is not None:
@@ -261,7 +275,8 @@ class Experts(nn.Module):
             assert self.linear is not None
             block = None
             if time is not None and self.linear.held_out:
-                block = self.linear.held_out[0].block(self.linear.times(inputs, time, shifts))
+                times = self.linear.times(inputs, time, shifts)  # [R, J]
+                block = self.linear.held_out[0].block(times)
             forecasts["arx"] = self.arx(
                 inputs, scale, scaler, history.filled, linear, shifts, leads, block
             )
@@ -274,12 +289,13 @@ class Experts(nn.Module):
         truth, observed = self._truth(history, shifts)
         error, cutoffs = self._errors(earlier, truth, observed, history.length, shifts)
         available = self._available(inputs, history.length)
-        least = torch.where(available, error, torch.inf).amin(dim=1, keepdim=True)
-        worse = (error + _TINY) / (least + _TINY) - 1
+        least = torch.where(available, error, torch.inf).amin(dim=1, keepdim=True)  # [R, 1]
+        worse = (error + _TINY) / (least + _TINY) - 1  # [R, E]
         # n cutoffs count as n / (n + 1) of what they say.
         trust = (cutoffs / (cutoffs + 1))[:, None]
         longest = torch.tensor(self.longest, device=history.length.device)
-        history_class = (history.length[:, None] > longest).sum(dim=1)
+        history_class = (history.length[:, None] > longest).sum(dim=1)  # [R, G − 1] → [R]
+        channel = inputs.channel.flatten()[:, None]  # [R, 1]
         return Evidence(
             error=error,
             available=available,
@@ -289,7 +305,7 @@ class Experts(nn.Module):
             cutoffs=cutoffs,
             scatter=self._scatter(history),
             history_class=history_class,
-            width=self.width[inputs.channel.flatten()[:, None], self.phases_of(inputs)],
+            width=self.width[channel, self.phases_of(inputs)],  # [R, H]
         )
 
     def reset_errors(self) -> None:
@@ -303,16 +319,19 @@ class Experts(nn.Module):
         """Returns the part of the season, of `band_phases`, in which each lead lies."""
         length, channels = inputs.context.shape[1:]
         if self.phases == 1:
-            return inputs.channel.new_zeros((1, 1)).expand(inputs.channel.numel(), self.horizon)
-        leads = torch.arange(1, self.horizon + 1, device=inputs.channel.device)
+            zero = inputs.channel.new_zeros((1, 1))
+            return zero.expand(inputs.channel.numel(), self.horizon)
+        lead = torch.arange(1, self.horizon + 1, device=inputs.channel.device)
         cutoff = step_of_cycle(inputs.phase[:, length - 1, :1], self.season)  # [B, 1]
-        part = (cutoff + leads) % self.season * self.phases // self.season  # [B, H]
-        return repeat_channels(part, channels)
+        step = (cutoff + lead) % self.season  # [B, H] of the season
+        return repeat_channels(step * self.phases // self.season, channels)
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""
         seen, season = inputs.history_observed, self.longest[-2]
-        return ~seen[:, : max(0, seen.shape[1] - season) or None].any(dim=1)
+        # What is older than a season; where nothing can be, all of it.
+        older = max(0, seen.shape[1] - season) or None
+        return ~seen[:, :older].any(dim=1)
 
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""
@@ -325,7 +344,8 @@ class Experts(nn.Module):
         """Returns 1, the standardised static numbers, and 1 for the category of each static."""
         categories = indicators(codes, self._statics)
         # Not len(): a graph would keep the size of the batch.
-        return torch.cat([numbers.new_ones((numbers.shape[0], 1)), numbers, *categories], dim=1)
+        constant = numbers.new_ones((numbers.shape[0], 1))
+        return torch.cat([constant, numbers, *categories], dim=1)
 
     def with_cold_scale(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
         """Returns the scale of windows, that of a series without history from its statics."""
@@ -339,21 +359,25 @@ class Experts(nn.Module):
             loc=torch.zeros_like(scale.loc),
             scale=self.cold_scale[inputs.channel],
         )
-        return Scale(*(torch.where(cold, *pair) for pair in zip(cold_scale, scale, strict=True)))
+        pairs = zip(cold_scale, scale, strict=True)
+        return Scale(*(torch.where(cold, *pair) for pair in pairs))
 
     def history(self, inputs: Inputs, scale: Scale) -> History:
         """Returns the history in scaled units, with and without gaps."""
         observed = fold(inputs.history_observed)[..., 0]  # [B, T, C] → [R, T]
-        values = fold(scale.apply(inputs.history))[..., 0].clamp(-_FARTHEST, _FARTHEST)
+        values = fold(scale.apply(inputs.history))[..., 0]
+        values = values.clamp(-_FARTHEST, _FARTHEST)
         if torch.compiler.is_exporting():
             filled, length = fill(values, observed, self.season)
             return History(filled, values, observed, length)
         filled = values
         length = torch.full_like(observed[:, 0], observed.shape[1], dtype=torch.int64)
+        # Most rows have no gap, and filling takes a few passes.
         gapped = (~observed.all(dim=1)).nonzero()[:, 0]
         if len(gapped):
             filled = values.clone()
-            filled[gapped], length[gapped] = fill(values[gapped], observed[gapped], self.season)
+            some = fill(values[gapped], observed[gapped], self.season)
+            filled[gapped], length[gapped] = some
         return History(filled, values, observed, length)
 
     def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
@@ -377,7 +401,8 @@ class Experts(nn.Module):
     ) -> tuple[Float[Tensor, "R J L"], Bool[Tensor, "R J L"]]:
         """What followed earlier cutoffs, and where that was observed up to the window's cutoff."""
         end = history.values.shape[1]
-        steps = end - torch.tensor(shifts)[:, None] + torch.tensor(self._scored)  # [J, L]
+        cutoff = end - torch.tensor(shifts)[:, None]  # [J, 1] the step after it
+        steps = cutoff + torch.tensor(self._scored)  # [J, L]
         inside = (steps < end).to(history.values.device)
         steps = steps.clamp(max=end - 1).to(history.values.device)
         return values_at(history.values, steps), values_at(history.observed, steps) & inside
@@ -392,26 +417,29 @@ class Experts(nn.Module):
     ) -> tuple[Float[Tensor, "R E"], Float[Tensor, " R"]]:
         """Mean absolute error of each expert, and the number of cutoffs it is of."""
         least = max(2, self.season)  # steps of history that a cutoff needs to be compared at
-        enough = length[:, None] - torch.tensor(shifts, device=length.device) >= least  # [R, J]
-        counts = (observed & enough[..., None]).float()
-        residuals = (forecasts - torch.where(counts > 0, truth, 0.0)).abs() * counts  # [E, R, J, L]
-        cells = counts.sum(dim=(1, 2))
-        error = residuals.sum(dim=(2, 3)).T / cells.clamp(min=1)[:, None]
+        shift = torch.tensor(shifts, device=length.device)
+        enough = length[:, None] - shift >= least  # [R, J]
+        mask = (observed & enough[..., None]).float()  # [R, J, L]
+        truth = torch.where(mask > 0, truth, 0.0)  # NaN times 0 is NaN
+        errors = (forecasts - truth).abs() * mask  # [E, R, J, L]
+        cells = mask.sum(dim=(1, 2))  # [R]
+        error = errors.sum(dim=(2, 3)).T / cells.clamp(min=1)[:, None]  # [R, E]
         return error, cells / truth.shape[2]
 
     def _available(self, inputs: Inputs, length: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
         least |= {"growing_season": 3 * self.season, "tsb": 1}
-        steps = torch.tensor([least.get(name, 0) for name in self.names], device=length.device)
-        available = length[:, None] >= steps
+        steps = [least.get(name, 0) for name in self.names]
+        available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
         # Experts of some channels alone: [C + 1] whether it is of each.
         channels = {"tsb": self.intermittent}
         if self.arx is not None:
             channels["arx"] = self.arx.used
         for expert, suited in channels.items():
-            others = torch.tensor([name != expert for name in self.names], device=length.device)
-            available = available & (suited[inputs.channel].flatten()[:, None] | others)
+            unrelated = [name != expert for name in self.names]
+            of_row = suited[inputs.channel].flatten()[:, None]  # [R, 1]
+            available = available & (of_row | torch.tensor(unrelated, device=length.device))
         return available | ~available.any(dim=1, keepdim=True)
 
     def _scatter(self, history: History) -> Float[Tensor, " R"]:
@@ -420,10 +448,11 @@ class Experts(nn.Module):
         scatter = torch.ones_like(filled[:, 0])
         for lag in (1, self.season):
             span = min(self.memory, filled.shape[1] - lag)
-            differences = filled[:, -span:] - filled[:, -span - lag : -lag]  # [R, span]
+            late, early = filled[:, -span:], filled[:, -span - lag : -lag]
+            distance = (late - early).abs()  # [R, span]
             pairs = (length - lag).clamp(0, span)
-            since_first = torch.arange(span, device=length.device) >= span - pairs[:, None]
-            mean = (differences.abs() * since_first).sum(dim=1) / pairs.clamp(min=1)
+            total = (distance * last_steps(pairs, span)).sum(dim=1)
+            mean = total / pairs.clamp(min=1)
             scatter = torch.where(pairs > 0, mean, scatter)
         return scatter
 
@@ -445,9 +474,11 @@ def fill(
         # A value goes one lag on, then two, then four: every gap is reached in log₂(T) turns.
         while lag < steps:
             missing = values.isnan()
-            if not exporting and not bool((missing.sum(dim=1) > steps - length).any()):
+            gaps = missing.sum(dim=1) > steps - length  # more than what lies before the first value
+            if not exporting and not bool(gaps.any()):
                 break
-            values = torch.where(missing, F.pad(values[:, :-lag], (lag, 0), value=torch.nan), values)
+            lagged = F.pad(values[:, :-lag], (lag, 0), value=torch.nan)
+            values = torch.where(missing, lagged, values)
             lag *= 2
     longest = steps if exporting else int(first.max())  # steps before a first observation
     if longest:
@@ -470,7 +501,8 @@ def _with_beginning(
     mean = values.nan_to_num().sum(dim=1) / length.clamp(min=1)
     lag = torch.where(short, 1, period)[:, None]
     # In float32, which is exact here: whole numbers take five times as long to divide.
-    periods = ((step - first[:, None]).float() / lag).floor().long()
+    distance = (step - first[:, None]).float()
+    periods = (distance / lag).floor().long()  # negative before the first observation
     repeated = values.gather(1, step - periods * lag)  # [R, longest]
     repeated = torch.where(short[:, None], mean[:, None], repeated)
     beginning = torch.where(step < first[:, None], repeated, values[:, :longest])
@@ -480,12 +512,8 @@ def _with_beginning(
 def truncated(inputs: Inputs, steps: Int[Tensor, " B"]) -> Inputs:
     """Returns windows without what is further back than some steps, as if series had begun there."""
 
-    def late(length: int) -> Bool[Tensor, "B T 1"]:
-        age = torch.arange(length - 1, -1, -1, device=steps.device)
-        return (age < steps[:, None])[..., None]
-
-    context = late(inputs.context.shape[1])
-    history = late(inputs.history.shape[1])
+    context = last_steps(steps, inputs.context.shape[1])[..., None]  # [B, L, 1]
+    history = last_steps(steps, inputs.history.shape[1])[..., None]  # [B, T, 1]
     return replace(
         inputs,
         context=torch.where(context, inputs.context, torch.nan),

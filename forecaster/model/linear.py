@@ -21,6 +21,7 @@ E exogenous feature · K known number, X with its categories · P phase of the s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
@@ -114,7 +115,8 @@ class LinearForecast(nn.Module):
         """Features of each map, after its lookback, of the calendar phase at the cutoff."""
         self.allowed = nn.Buffer(self._allowed(config, size), persistent=False)
         """[F of the horizon, H] 1 where a lead may see a feature of the horizon."""
-        sizes = [lookback + self.calendar + lagged + len(self.allowed) for lookback in self.lookbacks]
+        exogenous = self.calendar + lagged + len(self.allowed)
+        sizes = [lookback + exogenous for lookback in self.lookbacks]
         self.maps = nn.ParameterList(
             nn.Parameter(torch.zeros(2, self.phases, features, self.horizon), requires_grad=False)
             for features in sizes
@@ -143,8 +145,10 @@ class LinearForecast(nn.Module):
         last_visible = lead // patch * patch + patch - 1
         if config.decoder_mask == "full":
             last_visible = np.full_like(lead, self.horizon)
-        first_step = np.arange(size * _pools([self.horizon], pool)) // max(size, 1) * pool  # [F]
-        return torch.from_numpy((first_step[:, None] <= last_visible).astype(np.float32))
+        feature = np.arange(size * _pools([self.horizon], pool))
+        first_step = feature // max(size, 1) * pool  # [F] of the steps that a feature is of
+        allowed = first_step[:, None] <= last_visible  # [F, H]
+        return torch.from_numpy(allowed.astype(np.float32))
 
     def forecast(
         self,
@@ -182,8 +186,8 @@ class LinearForecast(nn.Module):
         longest = max(self.lookbacks)
         oldest = longest + max(shifts)
         observed = fold(inputs.observed[:, -oldest:])[..., 0]  # [R, oldest]
-        values = fold(scale.apply(inputs.context[:, -oldest:]))[..., 0]
-        values = torch.where(observed, values, 0.0)
+        values = scale.apply(inputs.context[:, -oldest:])
+        values = torch.where(observed, fold(values)[..., 0], 0.0)
         # Windows of the longest lookback, [R·J, longest]; shorter ones are their ends.
         windows = before_cutoffs(values, shifts, longest).flatten(0, 1)
         window_observed = before_cutoffs(observed, shifts, longest).flatten(0, 1).float()
@@ -192,17 +196,17 @@ class LinearForecast(nn.Module):
         for number, lookback in enumerate(self.lookbacks):
             cells = windows[:, -lookback:]
             mask = window_observed[:, -lookback:]
-            level = (cells.sum(dim=1) / mask.sum(dim=1).clamp(min=1))[:, None]
+            level = _level(cells, mask)[:, None]  # [R·J, 1]
             for maps, group in self._maps_by_span(number, phase, times, any(shifts)):
                 selected = maps[..., leads]
                 # (cells − level) · map, without a copy of the cells.
                 deviation = mapped(cells, selected[:, :lookback], group)
                 if exogenous is not None:
                     deviation = deviation + mapped(exogenous, selected[:, lookback:], group)
-                forecasts.append(
-                    level + deviation - level * mapped(mask, selected[:, :lookback], group)
-                )
-        return torch.stack(forecasts).mean(dim=0).unflatten(0, (-1, len(shifts)))  # [R, J, L]
+                level_part = level * mapped(mask, selected[:, :lookback], group)
+                forecasts.append(level + deviation - level_part)
+        mean = torch.stack(forecasts).mean(dim=0)
+        return mean.unflatten(0, (-1, len(shifts)))  # [R·J, L] → [R, J, L]
 
     def _maps_by_span(
         self, number: int, phase: Int[Tensor, " R"], times: Int[Tensor, " R"] | None, early: bool
@@ -221,7 +225,8 @@ class LinearForecast(nn.Module):
     ) -> Int[Tensor, "R J"]:
         """Returns the times of cutoffs some steps back of training windows."""
         back = torch.tensor(shifts, device=time.device) * self.step
-        return repeat_channels(time, inputs.channel.shape[1])[:, None] - back.round().long()
+        cutoff = repeat_channels(time, inputs.channel.shape[1])[:, None]  # [R, 1]
+        return cutoff - back.round().long()
 
     def features(
         self, inputs: Inputs, scale: Scale, exogenous: Float[Tensor, "B E"], number: int
@@ -235,7 +240,7 @@ class LinearForecast(nn.Module):
         observed = fold(inputs.observed[:, -lookback:])[..., 0]
         values = scale.apply(inputs.context[:, -lookback:])
         values = torch.where(observed, fold(values)[..., 0], 0.0)
-        level = values.sum(dim=1) / observed.sum(dim=1).clamp(min=1)
+        level = _level(values, observed)
         tail = torch.where(observed, values - level[:, None], 0.0)
         return torch.cat([tail, repeat_channels(exogenous, channels)], dim=1), level
 
@@ -253,9 +258,10 @@ class LinearForecast(nn.Module):
         late, early = slice(self.unit_lag, None), slice(None, -self.unit_lag)
         values = scale.apply(inputs.context)
         pairs = inputs.observed[:, late] & inputs.observed[:, early]
-        distance = torch.where(pairs, values[:, late] - values[:, early], 0.0).abs().sum(dim=1)
+        difference = torch.where(pairs, values[:, late] - values[:, early], 0.0)
+        distance = difference.abs().sum(dim=1)  # [B, L − n, C] → [B, C]
         count = pairs.sum(dim=1)
-        mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)  # [B, C]
+        mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
         return scale._replace(scale=scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
 
     def exogenous(
@@ -269,7 +275,8 @@ class LinearForecast(nn.Module):
         ends = [inputs.context.shape[1] - shift for shift in shifts]
         parts = [inputs.elapsed.new_zeros((inputs.elapsed.shape[0], len(ends), 0))]
         if self._cycles:
-            parts.append(phase_sinusoids(inputs.phase[:, [end - 1 for end in ends]], HARMONICS))
+            phase = inputs.phase[:, [end - 1 for end in ends]]  # [B, J, cycle]
+            parts.append(phase_sinusoids(phase, HARMONICS))
         if self._pooled:
             # Read once for all cutoffs: one by one the pool of the demo took 41 ms, not 35.
             oldest = min(ends) - max((0, *self._lags))
@@ -295,9 +302,9 @@ class LinearForecast(nn.Module):
     def lead_blocks(self) -> list[tuple[slice, int]]:
         """Returns blocks of leads, each with the number of features of the horizon it may see."""
         counts = self.allowed.sum(dim=0).long().tolist()
-        starts = [lead for lead in range(self.horizon) if lead == 0 or counts[lead] != counts[lead - 1]]
-        ends = [*starts[1:], self.horizon]
-        return [(slice(start, end), counts[start]) for start, end in zip(starts, ends, strict=True)]
+        changes = [lead for lead in range(1, self.horizon) if counts[lead] != counts[lead - 1]]
+        bounds = itertools.pairwise([0, *changes, self.horizon])
+        return [(slice(start, end), counts[start]) for start, end in bounds]
 
     def _pool(self, steps: Float[Tensor, "B T X"]) -> Float[Tensor, "B TX"]:
         """Returns steps side by side, or their means over horizon patches."""
@@ -305,6 +312,11 @@ class LinearForecast(nn.Module):
             steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
             steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)
         return steps.flatten(1)
+
+
+def _level(cells: Float[Tensor, "R K"], mask: Shaped[Tensor, "R K"]) -> Float[Tensor, " R"]:
+    """The mean of the observed cells; the others are 0. 0 where none is observed."""
+    return cells.sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
 def unit_ratio(units: Scale, scale: Scale) -> Float[Tensor, " R"]:

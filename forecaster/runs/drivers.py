@@ -61,7 +61,8 @@ class DriverRows(NamedTuple):
 
     def only(self, kept: Mask, chosen: Int64 | None = None) -> DriverRows:
         """Returns some windows, and of the candidates the chosen ones or all."""
-        candidates = self.candidates[kept] if chosen is None else self.candidates[np.ix_(kept, chosen)]
+        index = kept if chosen is None else np.ix_(kept, chosen)
+        candidates = self.candidates[index]
         return DriverRows(candidates, *(cells[kept] for cells in self[1:]))
 
     def features(self) -> Floats:
@@ -85,10 +86,12 @@ def solve_arx(
     assert experts.linear is not None
     arx.used.zero_()
     arx.maps.zero_()
-    lags = plan.model.driver_length - experts.cutoff_span
+    lags = plan.model.driver_length - experts.cutoff_span  # the rest is for earlier cutoffs
     columns = [panel.schema.columns.index(name) for name in plan.model.drivers]
-    series, cutoff = _drawn(index, min(_ROWS, _CELLS // (2 * lags * len(columns))))
-    mean, spread = moments(lambda: [panel.values[cutoff][:, columns]], len(columns)).scales()
+    candidates = 2 * lags * len(columns)
+    series, cutoff = _drawn(index, min(_ROWS, _CELLS // candidates))
+    values = panel.values[cutoff][:, columns]
+    mean, spread = moments(lambda: [values], len(columns)).scales()
     arx.loc.copy_(torch.from_numpy(mean))
     arx.spread.copy_(torch.from_numpy(spread))
     blocks = len(experts.linear.held_out[0].maps[0])
@@ -109,7 +112,7 @@ def solve_arx(
         held_out[:, code, :features] = torch.from_numpy(maps[:, :-1])
         held_out[:, code, -1] = torch.from_numpy(maps[:, -1])
     arx.held_out = held_out
-    arx.maps.copy_(held_out[[-2, -1]])
+    arx.maps.copy_(held_out[[-2, -1]])  # [EARLY or ALL, …]: without the last quarter, and on all rows
 
 
 def _drawn(index: WindowIndex, most: int) -> tuple[Int64, Int64]:
@@ -129,7 +132,8 @@ def _rows(
     parts = []
     for start in range(0, len(series), _BATCH):
         part = slice(start, start + _BATCH)
-        batch = store.batch(series[part], np.full(len(series[part]), channel), cutoff[part])
+        channels = np.full(len(series[part]), channel)
+        batch = store.batch(series[part], channels, cutoff[part])
         inputs = batch.inputs
         scale = network.scale(inputs)
         known = network.embedding.known_numbers(inputs)
@@ -149,7 +153,9 @@ def _rows(
                 linear.held_out[0].block(batch.time),
             )
         )
-    rows = DriverRows(*(torch.cat(part).double().numpy() for part in zip(*parts, strict=True)))
+    columns = map(torch.cat, zip(*parts, strict=True))
+    rows = DriverRows(*(column.double().numpy() for column in columns))
+    # One far-off window would decide a least-squares map.
     furthest = np.abs(rows.residual).max(axis=1, initial=0.0)
     largest = np.abs(rows.autoregressive).max(axis=1, initial=0.0)
     return rows.only((furthest <= _FARTHEST) & (largest < _LARGEST))
@@ -201,21 +207,25 @@ def _selected(rows: DriverRows, kept: Mask, products: Products, allowed: Mask) -
     cross = products.cross - projection.T @ products.explained  # [M, H]
     square = products.square - (products.mixed * projection).sum(axis=0)  # [M]
     allowed = allowed & (square > _LEAST_UNEXPLAINED * products.square) & (square > _TINY)
-    score = (cross**2).sum(axis=1) / np.where(allowed, square, np.inf)
-    screened = np.argsort(-score, kind="stable")[: min(_SCREENED, int(allowed.sum()))]
+    score = (cross**2).sum(axis=1) / np.where(allowed, square, np.inf)  # [M]
+    count = min(_SCREENED, int(allowed.sum()))
+    screened = np.argsort(-score, kind="stable")[:count]
+    # From here on M is the screened candidates.
     x = rows.candidates[np.ix_(kept, screened)]
-    gram = x.T @ x - products.mixed[:, screened].T @ projection[:, screened]
-    cross = cross[screened]
+    gram = x.T @ x - products.mixed[:, screened].T @ projection[:, screened]  # [M, M] of x⊥
+    cross = cross[screened]  # [M, H] of x⊥ and r
     least = _LEAST_UNEXPLAINED * gram.diagonal()
     remaining = np.ones(len(screened), bool)
     chosen: list[int] = []
     for _ in range(min(MOST_DRIVERS, len(screened))):
-        square = gram.diagonal()
+        square = gram.diagonal()  # of what the chosen ones do not explain
         remaining &= square > least
         if not cross[remaining].any():  # nothing is left, or nothing is missed
             break
-        best = int(np.argmax((cross**2).sum(axis=1) / np.where(remaining, square, np.inf)))
+        score = (cross**2).sum(axis=1) / np.where(remaining, square, np.inf)
+        best = int(np.argmax(score))
         column, length = gram[:, best].copy(), square[best]
+        # The part along the new driver is taken off all others and off the residuals.
         cross = cross - np.outer(column, cross[best]) / length
         gram = gram - np.outer(column, column) / length
         remaining[best] = False
@@ -235,15 +245,15 @@ def _solved(rows: DriverRows, allowed: Mask, blocks: int) -> tuple[Int64, NDArra
     for quarter, part in zip(quarters, products, strict=True):
         if not quarter.any() or quarter.all():
             continue
-        others = Products(*(a - b for a, b in zip(total, part, strict=True)))
-        for setting, error in _held_out_errors(rows, quarter, others, allowed).items():
+        rest = Products(*(sums - of_quarter for sums, of_quarter in zip(total, part, strict=True)))
+        for setting, error in _held_out_errors(rows, quarter, rest, allowed).items():
             errors[setting] = errors.get(setting, 0.0) + error
     if not errors or min(errors.values()) > _WORTH * np.abs(rows.residual).sum():
         return None
     count, penalty = min(errors, key=errors.__getitem__)
-    every = np.ones(len(rows.quarter), bool)
-    drivers = _selected(rows, every, total, allowed)[:count]
-    selections = [*(~quarter for quarter in quarters), every]
+    all_rows = np.ones(len(rows.quarter), bool)
+    drivers = _selected(rows, all_rows, total, allowed)[:count]
+    selections = [*(~quarter for quarter in quarters), all_rows]
     maps = []
     for kept in selections:
         sums = rows.sums(kept, drivers)
@@ -252,10 +262,13 @@ def _solved(rows: DriverRows, allowed: Mask, blocks: int) -> tuple[Int64, NDArra
 
 
 def _held_out_errors(
-    rows: DriverRows, quarter: Mask, others: Products, allowed: Mask
+    rows: DriverRows, quarter: Mask, rest: Products, allowed: Mask
 ) -> dict[tuple[int, float], float]:
-    """Absolute errors in a quarter by number of drivers and penalty, all chosen and solved without it."""
-    order = _selected(rows, ~quarter, others, allowed)
+    """Absolute errors in a quarter by number of drivers and penalty, all chosen and solved without it.
+
+    `rest`: products of the other quarters.
+    """
+    order = _selected(rows, ~quarter, rest, allowed)
     sums, held_out = rows.sums(~quarter, order), rows.only(quarter, order)
     features = held_out.features()
     errors = {}

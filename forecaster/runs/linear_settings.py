@@ -28,7 +28,11 @@ _SCORED_FOLDS = (1, 3)  # quarters whose windows score maps solved without them
 _SCORED_WINDOWS = 1024
 _WORTH = 0.99  # more features must lower the error by 1 %: the calendar raised it by 1 % on ETTh1
 _PERIOD_WORTH = 0.995  # a period adds no features to read, and must lower it by half as much
-_SPAN_YEARS = (1, 2, 4)
+_SPAN_YEARS = (
+    1,
+    2,
+    4,
+)  # prices of EPF-DE .688 → .649 with them, of EPF-NP .993 → 1.037: so it is chosen
 _MOST_PHASES = 168  # a week of hours
 _ROWS_PER_FEATURE = 2  # of each phase's map
 _MOST_PRODUCTS = 1 << 20  # of features, over all phases: a map takes 32 times that in bytes
@@ -68,8 +72,9 @@ def _known_lags(panel: Panel, longest: int) -> tuple[int, ...]:
     calendar = panel.calendar
     if not panel.schema.known:
         return ()
-    cycles = (calendar.season_length, *(cycle_steps(calendar, name) for name in calendar.cycles))
-    return tuple(sorted({steps for steps in cycles if 1 < steps <= longest}))
+    cycles = [cycle_steps(calendar, name) for name in calendar.cycles]
+    lags = {steps for steps in (calendar.season_length, *cycles) if 1 < steps <= longest}
+    return tuple(sorted(lags))
 
 
 def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
@@ -127,6 +132,7 @@ class _Choice:
     def choose(self) -> Plan:
         """Returns the plan with everything chosen."""
         least, plan = self._with_alphas(self._plan, ALPHAS)
+        # Alphas are chosen again, among those next to the ones before: three solutions in place of ten.
         for worth, settings in self._abilities():
             error, extended = self._with_alphas(plan.with_model(**settings), _neighbours(plan))
             if error < worth * least:
@@ -155,6 +161,7 @@ class _Choice:
         else:
             leads = [ridge.lead_alphas(plan.model, horizon)]
         errors = self._errors([(plan, lead) for lead in leads])  # [set, alpha, patch]
+        # In units of the first plan's errors, so that both sets of windows count alike.
         if self._reference is None:
             self._reference = errors.amin(dim=1, keepdim=True).clamp(min=1e-30)
         relative = (errors / self._reference).sum(dim=0)  # [alpha, patch]
@@ -171,9 +178,11 @@ class _Choice:
             return plan
         for span in spans:
             self._add_span(span)
+        # All spans or none: one comparison, for validation windows may be few.
         averaged = plan.with_model(linear_spans=(*spans, None))
         alphas = ridge.lead_alphas(plan.model, plan.horizon)
-        before, after = self._errors([(plan, alphas), (averaged, alphas)])[1].sum(dim=-1).tolist()
+        _, validation = self._errors([(plan, alphas), (averaged, alphas)])  # [candidate, patch]
+        before, after = validation.sum(dim=-1).tolist()
         return averaged if after < _WORTH * before else plan
 
     def _errors(self, candidates: Sequence[tuple[Plan, Tensor]]) -> Tensor:
@@ -186,18 +195,21 @@ class _Choice:
         count = len(split.validation_windows) or _SCORED_WINDOWS
         training = whole.some(min(_SCORED_WINDOWS, count))
         validation = whole.read(split.validation, split.validation_windows)
+        # Quarters that have maps solved without them, and windows outside the training span.
         scored = torch.tensor([*_SCORED_FOLDS, ridge.FOLDS])
         errors = torch.zeros(2, len(candidates), self._plan.horizon, dtype=torch.float64)
         for error, blocks in zip(errors, (training, validation), strict=True):
             for rows in blocks:
                 unseen = torch.isin(whole.fold(rows), scored)
+                # A weight is of squared errors; these are absolute.
                 weight = rows.weight[unseen, None].sqrt()
                 features = whole.features(rows)
                 for number, by_span in enumerate(maps):
                     spans = [self._windows[span] for span in by_span]
                     forecast = ridge.held_out(spans, rows, features, list(by_span.values()))
-                    residual = (rows.target - forecast)[unseen].abs() * weight
-                    error[number] += torch.where(residual.isfinite(), residual, 0.0).sum(dim=0)
+                    residual = (rows.target - forecast)[unseen].abs() * weight  # [R, H]
+                    residual = torch.where(residual.isfinite(), residual, 0.0)
+                    error[number] += residual.sum(dim=0)
         patches = errors.split(self._plan.model.decoder_patch, dim=-1)
         return torch.stack([patch.sum(dim=-1) for patch in patches], dim=-1)
 
@@ -219,7 +231,7 @@ class _Choice:
         maps = []
         for sums, lookback in zip(widest, linear.lookbacks, strict=True):
             narrow = sums.pooled() if model.linear_phases == 1 else sums
-            kept = torch.arange(narrow.gram.shape[1])
+            kept = torch.arange(narrow.gram.shape[1])  # [F]
             if not model.linear_calendar:
                 kept = kept[(kept < lookback) | (kept >= lookback + linear.calendar)]
                 narrow = narrow._replace(
@@ -227,7 +239,8 @@ class _Choice:
                 )
             free = ridge.solution(linear, narrow, alphas)
             solved = ridge.with_periodic(free, narrow, alphas, lookback, model.linear_period)
-            padded = solved.new_zeros(len(solved), sums.gram.shape[1], solved.shape[2])  # [P, F, H]
+            features = sums.gram.shape[1]
+            padded = solved.new_zeros(len(solved), features, solved.shape[2])  # [P, F, H]
             padded[:, kept] = solved
             maps.append(padded)
         return maps
@@ -260,5 +273,7 @@ class _Choice:
 def _neighbours(plan: Plan) -> list[float]:
     """The penalties chosen for horizon patches, and those next to them."""
     chosen = plan.model.ridge_alpha
-    numbers = {n for n, alpha in enumerate(ALPHAS) if isinstance(chosen, tuple) and alpha in chosen}
+    if not isinstance(chosen, tuple):
+        return []
+    numbers = {n for n, alpha in enumerate(ALPHAS) if alpha in chosen}
     return [alpha for n, alpha in enumerate(ALPHAS) if numbers & {n - 1, n, n + 1}]

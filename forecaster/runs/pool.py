@@ -2,10 +2,8 @@
 
 Which experts there are is chosen on all rows, those of validation included; what they hold is solved on the
 training rows alone (`solve_experts`). That is harmless: the choice reads lengths, the calendar, the share of
-zeros and the spread of levels, and moves no number of a forecast; and a backtest cuts the table at its cutoff
-before the choice, so that no scored row enters it.
-
-Axes: C channel.
+zeros and the spread of levels, and no number of a forecast is estimated there. A backtest cuts the table at
+its cutoff before the choice (`_Refits`), so that no scored row enters it.
 """
 
 from __future__ import annotations
@@ -39,27 +37,21 @@ from forecaster.windows.store import WindowStore, training_store
 
 HISTORY = 2048
 """Steps that experts read at most: a batch of 256 windows is 4 MB, and older steps hardly weigh (0.9^2048)."""
+# Steps before each cutoff, where `SEASONS` seasons are not more: the slowest smoothing, of 0.1, has
+# 0.9^256 = 2e-12 of its weight further back.
 _MEMORY = 256
-"""Steps before each cutoff, where `SEASONS` seasons are not more: the slowest smoothing, of 0.1, has 0.9^256 =
-2e-12 of its weight further back."""
+# Steps between earlier cutoffs, at most: at a horizon of 512 steps they would leave no history before them.
 _SPACING = 64
-"""Steps between earlier cutoffs at most: at a horizon of 512 steps they would leave no history before them."""
-_PHASES = 24
-"""Of a season, at most, at which bands have widths of their own: the hours of a day."""
-_ZEROS = 0.1
-"""Of the training rows of an intermittent channel at least."""
-_LAGS = 96
-"""Steps back of a driver at most: four days of hours, a day of quarters of an hour."""
-_LEAST_LAGS = 8
-"""Of each column: with fewer there are too many columns."""
+_PHASES = 24  # of a season, at most, at which bands have widths of their own: the hours of a day
+_ZEROS = 0.1  # of the training rows of an intermittent channel, at least
+_LAGS = 96  # steps back of a driver, at most: four days of hours, a day of quarters of an hour
+_LEAST_LAGS = 8  # of each column: with fewer there are too many columns
+# Columns times lags, at most: 1,024 windows of them and of their squares fill the 64 MB of `drivers.py`.
 _CANDIDATES = 4096
-"""Columns times lags, at most: 1,024 windows of them and of their squares fill the 64 MB of `drivers.py`."""
-_COMPARED = 100
-"""Series whose levels are compared, an even draw."""
+_COMPARED = 100  # series whose levels are compared, an even draw
+# Rows of the longest series from which on drivers are chosen: a held-out quarter of fewer is under 50 windows.
 _DRIVEN_ROWS = 200
-"""Rows of the longest series from which on drivers are chosen: a held-out quarter of fewer is under 50 windows."""
-_MOST_CHANNELS = 50
-"""Channels, at most, whose drivers are chosen: each takes a pass over its windows."""
+_MOST_CHANNELS = 50  # whose drivers are chosen: each takes a pass over its windows
 
 
 class _Lengths(NamedTuple):
@@ -93,6 +85,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
     if requested is None and (model.head != "quantile" or model.decoder != "direct"):
         requested = ()
     if requested == ():
+        # History is read all the same: a constant context takes its spread from it.
         return {"experts": (), "history_length": max(1, min(longest, HISTORY))}
     lengths = _lengths(panel, horizon)
     drivers = _drivers(panel)
@@ -107,10 +100,12 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
     lags = 0
     if "arx" in names:
         # Delays of up to a horizon or a season are looked for, and of 32 steps at least.
-        lags = min(_LAGS, max(horizon, lengths.season, _MEMORY // 8), _CANDIDATES // len(drivers))
+        delay = max(horizon, lengths.season, _MEMORY // 8)
+        lags = min(_LAGS, delay, _CANDIDATES // len(drivers))
     # The second season may lie further back than the memory: three of them, as far as history goes.
     second_span = min(MEAN_SEASONS * lengths.second, longest, HISTORY - lengths.cutoff_span)
     first_cycle = _first_cycle(panel.calendar)
+    # Means of the training rows are of all series together: of use where these are alike.
     absolute = panel.n_series == 1 or (lags > 0 and _alike(panel))
     return {
         "experts": names,
@@ -133,12 +128,13 @@ def _lengths(panel: Panel, horizon: int) -> _Lengths:
     season, second = _seasons(panel.calendar, longest) if panel.regular else (1, 0)
     # A horizon apart, so that errors are of other steps (MAE on 17 tables .735 of seasonal naive's; half a
     # horizon apart .751), and so near that a series with a season before it has all of them.
-    spacing = max(1, min(horizon, _SPACING, -(-(longest - season) // CUTOFFS)))
+    fitting = -(-(longest - season) // CUTOFFS)
+    spacing = max(1, min(horizon, _SPACING, fitting))
     allowed = HISTORY - CUTOFFS * spacing
     memory = max(2, min(max(_MEMORY, SEASONS * season), longest, allowed))
     if memory < 2 * season:  # a pattern needs to be seen twice
         season, second = 1, 0
-    if second > allowed:
+    if second > allowed:  # it must lie within the history of the earliest cutoff
         second = 0
     return _Lengths(season, second, spacing, memory)
 
@@ -243,7 +239,8 @@ def _alike(panel: Panel) -> bool:
     """
     moments = []
     for number in even_draw(panel.n_series, _COMPARED):
-        rows = panel.values[panel.indptr[number] : panel.indptr[number + 1], : panel.n_channels]
+        series = slice(panel.indptr[number], panel.indptr[number + 1])
+        rows = panel.values[series, : panel.n_channels]
         observed = ~np.isnan(rows)
         count = np.maximum(observed.sum(axis=0), 1)
         level = np.where(observed, rows, 0.0).sum(axis=0) / count
@@ -252,7 +249,8 @@ def _alike(panel: Panel) -> bool:
     levels, variances = np.swapaxes(moments, 0, 1)  # [series, C] each
     if np.isnan(levels).all(axis=0).any():  # a channel without a value
         return False
-    return bool((np.nanvar(levels, axis=0) <= np.nanmean(variances, axis=0) / 4).all())
+    between, within = np.nanvar(levels, axis=0), np.nanmean(variances, axis=0)  # [C] each
+    return bool((between <= within / 4).all())
 
 
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:

@@ -43,9 +43,8 @@ _BLOCK_CELLS = 1 << 22  # numbers of a block of windows: 32 MB in float64
 _FAR = 10.0  # spreads from which on a target weighs less, as the square of its distance
 _CG_STEPS = 12
 _CG_TOLERANCE = 1e-4  # of the right-hand side
-_JITTER = (
-    1e-9  # of the mean diagonal, added to it: centred rows sum to 0, so there is no inverse without
-)
+# Of the mean diagonal, added to it: centred rows sum to 0, so without any penalty there is no inverse.
+_JITTER = 1e-9
 _TINY = 1e-12
 
 Maps = Mapping[int, Sequence[Tensor]]
@@ -59,11 +58,12 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
     linear = network.experts.linear
     alphas = lead_alphas(plan.model, linear.horizon)
     # The longest span first: it settles how much the others are shrunk.
-    spans = sorted(plan.model.linear_spans or (None,), key=lambda steps: -(steps or 1 << 62))
+    spans = plan.model.linear_spans or (None,)
+    longest_first = sorted(spans, key=lambda span: -(span or 1 << 62))
     held_out: list[HeldOut] = []
     whole: list[Tensor] | None = None
     with torch.no_grad():
-        for span in spans:
+        for span in longest_first:
             windows = RidgeWindows(network, panel, plan, index, MOST_ROWS, span)
             equations = without_quarters(summed(windows), range(FOLDS), whole)
             whole = whole or [sums.whole for sums in equations[FOLDS]]
@@ -85,14 +85,14 @@ def _solved_maps(
     free = {
         fold: [solution(linear, sums, alphas) for sums in by_map] for fold, by_map in equations.items()
     }
-    # Not those without a quarter, which serve residuals alone: a refinement reads all windows 13 times.
+    # Not those without a quarter, which serve residuals alone: a refinement reads all windows up to 13 times.
     free[FOLDS] = _refined(windows, equations[FOLDS], free[FOLDS], alphas)
     maps = []
     for number, lookback in enumerate(linear.lookbacks):
-        by_fold = [
-            with_periodic(free[fold][number], equations[fold][number], alphas, lookback, linear.period)
-            for fold in range(FOLDS + 1)
-        ]
+        by_fold = []
+        for fold in range(FOLDS + 1):
+            sums = equations[fold][number]
+            by_fold.append(with_periodic(free[fold][number], sums, alphas, lookback, linear.period))
         maps.append(torch.stack(by_fold))
     return maps
 
@@ -147,14 +147,12 @@ class RidgeWindows:
         channels = 1 if index.channels == panel.n_channels else panel.n_channels
         self._numbers = even_draw(len(index), most_rows // channels)
         self._size = self._block_size(panel, channels)
-        used = index.count > 0
-        last = index.first[used] + (index.count[used] - 1) * index.stride
-        self.begin = int(panel.time[index.first[used]].min()) if used.any() else 0
-        """Time of the first cutoff."""
-        self._until = int(panel.time[last].max()) if used.any() else -1
-        self.quarter = max(1, -(-(self._until - self.begin + 1) // FOLDS))
+        self.begin, self._until = _time_span(panel, index)
+        """Time of the first cutoff, and of the last."""
+        duration = self._until - self.begin
+        self.quarter = max(1, -(-(duration + 1) // FOLDS))
         """Of the training time, in its units."""
-        self.steps = round((self._until - self.begin) / panel.calendar.step) + 1
+        self.steps = round(duration / panel.calendar.step) + 1
         """Of the time axis, from the first cutoff to the last."""
 
     def _block_size(self, panel: Panel, channels: int) -> int:
@@ -171,7 +169,8 @@ class RidgeWindows:
 
     def some(self, most: int) -> Iterator[RowBlock]:
         """Yields the rows of an even draw of at most `most` windows."""
-        return self.read(self._index, self._numbers[even_draw(len(self._numbers), most)])
+        drawn = even_draw(len(self._numbers), most)
+        return self.read(self._index, self._numbers[drawn])
 
     def read(self, index: WindowIndex, numbers: Int64) -> Iterator[RowBlock]:
         """Yields the rows of windows of any index of the panel."""
@@ -182,17 +181,19 @@ class RidgeWindows:
             inputs = batch.inputs
             scale = network.scale(inputs)
             units = linear.units(inputs, scale)
-            target = units.apply(batch.target).transpose(1, 2).flatten(0, 1)  # [B, H, C] → [R, H]
-            target = torch.where(target.isfinite(), target, torch.nan)
+            target = units.apply(batch.target)
+            target = target.transpose(1, 2).flatten(0, 1)  # [B, H, C] → [R, H]
+            target = torch.where(target.isfinite(), target, torch.nan)  # beyond float32
             # A target is far off in spreads of its context, however little a season differs.
-            distance = target.abs().nan_to_num(0.0).amax(dim=1).double()
+            distance = target.abs().nan_to_num(0.0).amax(dim=1).double()  # [R]
             if linear.unit_lag is not None:
                 distance = distance * unit_ratio(units, scale)
             time = torch.from_numpy(self._time[cutoff])
+            known = network.embedding.known_numbers(inputs)
             yield RowBlock(
                 batch=batch,
                 scale=units,
-                exogenous=linear.exogenous(inputs, network.embedding.known_numbers(inputs))[:, 0],
+                exogenous=linear.exogenous(inputs, known)[:, 0],
                 phase=linear.phase(inputs)[:, 0],
                 time=time.repeat_interleave(inputs.channel.shape[1]),
                 target=target,
@@ -213,7 +214,7 @@ class RidgeWindows:
         """
         for features, level in self.features(rows):
             target = rows.target - level[:, None]
-            finite = features.sum(dim=1).isfinite()[:, None]
+            finite = features.sum(dim=1).isfinite()[:, None]  # [R, 1]
             if not finite.all():
                 target = torch.where(finite, target, torch.nan)
                 features = torch.where(finite, features, 0.0)
@@ -221,8 +222,20 @@ class RidgeWindows:
 
     def fold(self, rows: RowBlock) -> Tensor:
         """Returns [R] the quarter of this span that a row falls into; `FOLDS` = none."""
+        # By time, not by row: series that lie side by side in time are left out together.
         fold = (rows.time - self.begin).div(self.quarter, rounding_mode="floor")
-        return torch.where((rows.time < self.begin) | (rows.time > self._until), FOLDS, fold)
+        outside = (rows.time < self.begin) | (rows.time > self._until)
+        return torch.where(outside, FOLDS, fold)
+
+
+def _time_span(panel: Panel, index: WindowIndex) -> tuple[int, int]:
+    """The times of the first and the last cutoff; 0 and −1 where there is no window."""
+    used = index.count > 0
+    if not used.any():
+        return 0, -1
+    first = index.first[used]
+    last = first + (index.count[used] - 1) * index.stride
+    return int(panel.time[first].min()), int(panel.time[last].max())
 
 
 def _recent(panel: Panel, index: WindowIndex, span: int) -> WindowIndex:
@@ -231,8 +244,9 @@ def _recent(panel: Panel, index: WindowIndex, span: int) -> WindowIndex:
     if not used.any():
         return index
     last = index.first + (index.count - 1) * index.stride
-    begin = panel.rows_until(int(panel.time[last[used]].max() - span * panel.calendar.step))
-    skipped = np.maximum(0, -(-(begin - index.first) // index.stride))
+    end = panel.time[last[used]].max()
+    begin = panel.rows_until(int(end - span * panel.calendar.step))
+    skipped = np.maximum(0, -(-(begin - index.first) // index.stride))  # windows, rounded up
     return index.between(index.first + skipped * index.stride, last)
 
 
@@ -267,13 +281,20 @@ class Equations(NamedTuple):
         """Returns the same for one map for all phases."""
         return Equations(*(part.sum(dim=0, keepdim=True) for part in self))
 
+    @property
+    def lacks_targets(self) -> bool:
+        """Whether targets of some rows are missing, beyond rounding."""
+        return not bool((self.seen >= self.weight[:, None] * (1 - 1e-9)).all())
+
     def unbiased(self, right: Tensor) -> Tensor:
         """[P, F, H] right-hand sides as if targets were missing at random: Σ w over Σ w of observed ones."""
-        return right * (self.weight[:, None] / self.seen.clamp(min=_TINY))[:, None]
+        ratio = self.weight[:, None] / self.seen.clamp(min=_TINY)  # [P, H]
+        return right * ratio[:, None]
 
     def penalty(self) -> Tensor:
         """[P, H] N of each lead: less where targets are missing, as the rest of its equation is."""
-        return self.whole[:, None] * (self.seen / self.weight.clamp(min=_TINY)[:, None])
+        share = self.seen / self.weight.clamp(min=_TINY)[:, None]
+        return self.whole[:, None] * share
 
 
 def summed(windows: RidgeWindows) -> list[list[Equations]]:
@@ -286,13 +307,14 @@ def summed(windows: RidgeWindows) -> list[list[Equations]]:
                 sums = by_fold[fold]
                 weight = rows.weight[members, None]
                 root = weight.sqrt()
-                x = features[members]
+                x = features[members]  # [R, F]
                 x = x * root if bool((weight < 1).any()) else x
-                y = target[members]
+                y = target[members]  # [R, H]
                 observed = ~y.isnan()
                 # NumPy computes half of a product of a matrix with itself; torch all of it.
                 sums.gram[phase] += torch.from_numpy(x.numpy().T @ x.numpy())
-                sums.cross[phase].addmm_(x.T, torch.where(observed, y, 0.0) * root)
+                y = torch.where(observed, y, 0.0) * root
+                sums.cross[phase].addmm_(x.T, y)
                 sums.seen[phase] += (observed * weight).sum(dim=0)
                 for total in (sums.weight, sums.whole):
                     total[phase] += weight.sum()
@@ -311,10 +333,10 @@ def without_quarters(
         total = [sums._replace(whole=weight) for sums, weight in zip(total, whole, strict=True)]
     equations = {FOLDS: total}
     for fold in folds:
-        others = [reduce(Equations.plus, [*by_fold[:fold], *by_fold[fold + 1 :]]) for by_fold in parts]
-        equations[fold] = [
-            sums._replace(whole=every.whole) for sums, every in zip(others, total, strict=True)
-        ]
+        equations[fold] = []
+        for by_fold, total_sums in zip(parts, total, strict=True):
+            rest = reduce(Equations.plus, [*by_fold[:fold], *by_fold[fold + 1 :]])
+            equations[fold].append(rest._replace(whole=total_sums.whole))
     return equations
 
 
@@ -330,16 +352,19 @@ def solution(
     right = sums.unbiased(sums.cross if right is None else right)
     maps = torch.zeros_like(right)
     identity = torch.eye(right.shape[1], dtype=torch.float64)
+    # Features of the horizon come last, so that a lead sees a beginning of them.
     always_seen = right.shape[1] - len(linear.allowed)
     for phase, gram in enumerate(sums.gram):
         jitter = _JITTER * gram.diagonal().mean() + _TINY
         for alpha in alphas.unique():
-            factor = torch.linalg.cholesky(gram + (alpha * sums.whole[phase] + jitter) * identity)
+            penalty = alpha * sums.whole[phase] + jitter
+            factor = torch.linalg.cholesky(gram + penalty * identity)  # L
             for block, horizon_features in linear.lead_blocks():
                 leads = torch.arange(block.start, block.stop)
                 leads = leads[alphas[leads] == alpha]
                 size = always_seen + horizon_features
-                solved = torch.cholesky_solve(right[phase, :size, leads], factor[:size, :size])
+                leading = factor[:size, :size]
+                solved = torch.cholesky_solve(right[phase, :size, leads], leading)
                 maps[phase, :size, leads] = solved
     return maps
 
@@ -358,9 +383,9 @@ def _refined(
         z = M⁻¹·r       ρ' = rᵀ·z       p ← z + ρ'/ρ·p
         x ← x + s·p     r ← r − s·A·p   with s = ρ' / pᵀ·A·p
     """
-    maps = list(maps)
-    if all(bool((part.seen >= part.weight[:, None] * (1 - 1e-9)).all()) for part in sums):
-        return maps  # no target is missing
+    maps = list(maps)  # x
+    if not any(part.lacks_targets for part in sums):
+        return maps
     linear = windows.linear
     right = [_visible(linear, part.cross) for part in sums]
     images = _applied(windows, sums, maps, alphas)
@@ -382,7 +407,7 @@ def _refined(
         images = _applied(windows, sums, directions, alphas)  # A·p
         for number, image in enumerate(images):
             curvature = _dot(directions[number], image)
-            step = energies[number] / curvature.clamp(min=_TINY)
+            step = energies[number] / curvature.clamp(min=_TINY)  # s
             maps[number] = maps[number] + step * directions[number]
             residuals[number] = residuals[number] - step * image
     return maps
@@ -410,16 +435,18 @@ def _applied(
                 missing = target[members].isnan()
                 image = (x @ direction[phase]) * rows.weight[members, None]  # [R, H]
                 product[phase].addmm_(x.T, image.masked_fill(missing, 0.0))
-    return [
-        _visible(windows.linear, product + direction * (alphas * part.penalty())[:, None])
-        for product, direction, part in zip(products, directions, sums, strict=True)
-    ]
+    images = []
+    for product, direction, part in zip(products, directions, sums, strict=True):
+        penalty = (alphas * part.penalty())[:, None]  # [P, 1, H]
+        images.append(_visible(windows.linear, product + direction * penalty))
+    return images
 
 
 def _visible(linear: LinearForecast, numbers: Tensor) -> Tensor:
     """[P, F, H] with 0 where a lead may not read a feature."""
     horizon_features = len(linear.allowed)
-    before, horizon = numbers.split([numbers.shape[1] - horizon_features, horizon_features], dim=1)
+    always_seen = numbers.shape[1] - horizon_features
+    before, horizon = numbers.split([always_seen, horizon_features], dim=1)
     return torch.cat([before, horizon * linear.allowed], dim=1)
 
 
@@ -434,9 +461,9 @@ def _groups(rows: RowBlock, fold: Tensor, phases: int) -> Iterator[tuple[int, in
         yield number // phases, number % phases, members
 
 
-def _dot(one: Tensor, other: Tensor) -> Tensor:
+def _dot(left: Tensor, right: Tensor) -> Tensor:
     """[P, 1, H] of [P, F, H]."""
-    return (one * other).sum(dim=1, keepdim=True)
+    return (left * right).sum(dim=1, keepdim=True)
 
 
 def with_periodic(
@@ -461,14 +488,16 @@ def with_periodic(
     for leads in torch.arange(right.shape[2]).split(period):
         phase = torch.arange(len(leads))
         features = oldest + phase[:, None] + period * torch.arange(cycles)  # [phase, cycle]
-        gram = sums.gram[:, features[:, :, None], features[:, None, :]].sum(dim=1)  # [P, cycle, cycle]
+        gram = sums.gram[:, features[:, :, None], features[:, None, :]]  # [P, phase, cycle, cycle]
+        gram = gram.sum(dim=1)  # [P, cycle, cycle]
         cross = right[:, features, leads[:, None]].sum(dim=1)  # [P, cycle]
         # The last cycle may be a part of one, and is shrunk in proportion.
         penalty = alphas[leads].mean() * sums.whole * len(leads) / period
         jitter = _JITTER * gram.diagonal(dim1=1, dim2=2).mean(dim=1) + _TINY
         identity = torch.eye(cycles, dtype=gram.dtype)
-        factor = torch.linalg.cholesky(gram + (penalty + jitter)[:, None, None] * identity)
-        weights = torch.cholesky_solve(cross[..., None], factor)[..., 0]
+        diagonal = (penalty + jitter)[:, None, None] * identity
+        factor = torch.linalg.cholesky(gram + diagonal)
+        weights = torch.cholesky_solve(cross[..., None], factor)[..., 0]  # θ: [P, cycle]
         periodic[:, features, leads[:, None]] = weights[:, None]
     return ((free + periodic) / 2).float()
 
