@@ -12,10 +12,9 @@ by itself. With ŷ the linear forecast, ȳ the level of the last n values and x�
     arx(h) = ŷ(h) + Σᵢ (yᵢ − ȳ)·M[i, h] + (ȳ − μ)·M[n, h] + M[n + 1, h] + Σⱼ xⱼ·M[n + 2 + j, h] + (ŷ(h) − ȳ)·v[h]
 
 A map of all columns at all lags would have thousands of rows; those that are read are chosen in `drivers.py`.
-
-Each channel has its own drivers and its own map; a channel
-without drivers has no such forecast. All numbers are in units of the window's spread, and drivers in those
-of the channel's training spread over it, so that a relation in data units is one number at all times.
+Each channel has its own drivers and its own map; a channel without drivers has no such forecast. All numbers
+are in units of the window's spread, and drivers in those of the channel's training spread over it, so that a
+relation in data units is one number at all times.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J cutoff · D step of a driver ·
 K driver column · F driver at a lag · N feature of a map · H horizon · L lead.

@@ -311,8 +311,9 @@ def _drift(windows: Windows, lead: Int[Tensor, " L"]) -> Float[Tensor, "R J L"]:
 
 
 def _mean_by_phase(windows: Windows, season: int) -> Float[Tensor, "R J S"]:
-    """Mean (FPP3, 5.2) of each phase over the memory; the values before the first observation, which
-    repeat the first season, count where a phase has no other.
+    """Mean (FPP3, 5.2) of each phase over the memory: ŷ(h) = mean of y at the phase of n + h.
+
+    Values before the first observation, which repeat the first season, count where a phase has no other.
     """
     whole = windows.values.shape[-1] // season * season
     count = _count_by_phase(windows.length.clamp(max=whole), season)
@@ -324,7 +325,10 @@ def _mean_by_phase(windows: Windows, season: int) -> Float[Tensor, "R J S"]:
 def _seasonal_mean(
     filled: Float[Tensor, "R T"], season: int, count: int, shifts: list[int], lead: Int[Tensor, " L"]
 ) -> Float[Tensor, "R J L"]:
-    """Seasonal naive, or the mean of `count` seasons, of a season longer than the memory."""
+    """Seasonal naive, or the mean of `count` seasons, of a season that may be longer than the memory:
+
+    ŷ(h) = Σᵢ y at (n + h − i·m) / count,   i = 1 … count, h counted within one season
+    """
     end = filled.shape[1]
     count = min(count, (end - max(shifts)) // season)
     back = torch.arange(1, count + 1, device=lead.device)[:, None] * season  # [N, 1]
@@ -442,7 +446,7 @@ def _detrended(blocks: Float[Tensor, "R J N S"]) -> Seasons:
 
 
 def _slope(windows: Windows, pattern: Float[Tensor, "R J S"]) -> Float[Tensor, "R J 1"]:
-    """Slope of least squares of the history less its pattern x, with t = 1 … n steps back:
+    """Slope of least squares of x, the history less its pattern, with t = 1 … n steps back:
 
         b = −Σ (t − (n + 1)/2)·x / (n·(n² − 1)/12)
 

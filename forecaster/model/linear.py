@@ -288,7 +288,7 @@ class LinearForecast(nn.Module):
                 count = min(lag, self.horizon) or self.horizon
                 starts = [end - oldest - lag for end in ends]
                 spans = [self._pool(steps[:, start : start + count]) for start in starts]
-                parts.append(torch.stack(spans, dim=1))
+                parts.append(torch.stack(spans, dim=1))  # [B, J, count · X]
         return torch.cat(parts, dim=2)
 
     def phase(self, inputs: Inputs, shifts: Sequence[int] = (0,)) -> Int[Tensor, "R J"]:
@@ -310,7 +310,7 @@ class LinearForecast(nn.Module):
         """Returns steps side by side, or their means over horizon patches."""
         if self._pooled > 1:
             steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
-            steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)
+            steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)  # [B, patch, X]
         return steps.flatten(1)
 
 
