@@ -2,12 +2,13 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+LOWEST_PYTHON ?= python3.11
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check stats peers format clean
+.PHONY: help demo test lowest slow check stats peers format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +18,9 @@ demo: $(STAMP) ## fit, forecast and score the demo data
 
 test: $(STAMP) ## run the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+lowest: .venv-lowest/.stamp ## run the fast tests on the oldest releases that pyproject.toml allows
+	.venv-lowest/bin/python -m pytest -q -n 2 --dist worksteal $(LOWEST_WARNINGS)
 
 slow: $(STAMP) ## run the slow proofs
 	$(BIN)/python -m pytest -q -m slow -n 2 --dist worksteal
@@ -46,6 +50,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV); the first time takes a minute or two."
 	@$(PYTHON) -m venv $(VENV) \
 		&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]" \
+		&& touch $@
+
+# The oldest torch has no build without CUDA in the index: some GB are downloaded.
+.venv-lowest/.stamp: pyproject.toml constraints-lowest.txt
+	@echo "Installing into .venv-lowest; the first time takes five to ten minutes."
+	@$(LOWEST_PYTHON) -m venv .venv-lowest \
+		&& .venv-lowest/bin/python -m pip install -q --disable-pip-version-check -c constraints-lowest.txt -e ".[dev]" \
 		&& touch $@
 
 .venv-peers/.stamp: benchmarks/peers.txt

@@ -15,20 +15,19 @@ from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
+from forecaster.arguments import Date, Label, Shard, typed
 from forecaster.config import (
     Config,
     DataConfig,
     TrackingConfig,
     config_from,
+    load_preset,
     parse_duration,
     required_horizon,
 )
 from forecaster.errors import ConfigError, DataError, check_count
 
 if TYPE_CHECKING:
-    from datetime import date
-
-    from numpy import datetime64
     from numpy.typing import NDArray
 
     from forecaster.evaluation.backtest import Backtest
@@ -49,9 +48,11 @@ if TYPE_CHECKING:
     from forecaster.runs.registry import Published
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.outcome import Outcome
+else:  # what options are checked against, without loading these modules
+    Progress = Engine = Callable[..., Any]
 
-    Settings = str | Path | Mapping[str, Any] | Config
-    Presets = Mapping[str, Settings] | str | Path | Sequence[str | Path]
+Settings = str | Path | Mapping[str, Any] | Config
+Presets = Mapping[str, Settings] | str | Path | Sequence[str | Path]
 
 _DEVICE = 'Literal["cpu", "cuda"] | None'
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -61,6 +62,7 @@ _COMMON = {
     "data": "CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.",
     "horizon": "Steps to forecast. None = as in the config.",
     "config": "YAML file of settings. Or a mapping, or a Config.",
+    "preset": "Settings below those of the config: best, long, smoke or vanilla.",
     "experts": "Closed-form experts of the forecast; one alone trains no network, none = the network alone. "
     "None = all that suit the table.",
     "future": "Table of the covariates known in advance, after the cutoff.",
@@ -109,8 +111,8 @@ def descriptions(function: Callable[..., Any]) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _described(function: Function) -> Function:
-    """Lists all options of a function of **data_options in its signature and its docstring.
+def _public(function: Function) -> Function:
+    """Lists all options of a function of **data_options in its signature and its docstring, and checks them.
 
     Those that the docstring leaves out are described by `_COMMON` and by the fields of `DataConfig`.
     """
@@ -126,7 +128,7 @@ def _described(function: Function) -> Function:
 
     section = r"Args:\n( +)(?s:.*?)data_options: .*\n"
     function.__doc__ = re.sub(section, listed, function.__doc__ or "")
-    return function
+    return typed(function)
 
 
 def _on_device(function: Function) -> Function:
@@ -158,16 +160,17 @@ def fit(
 def fit(data: object = None, *, label: str, **options: Any) -> Classifier: ...
 
 
-@_described
+@_public
 @_on_device
 def fit(
     data: object = None,
     horizon: int | None = None,
     *,
     config: Settings | None = None,
+    preset: str | None = None,
     future: object = None,
     covariates: object = None,
-    until: str | date | datetime64 | None = None,
+    until: Date | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     warm_start: Forecaster | str | Path | None = None,
@@ -224,7 +227,7 @@ def fit(
     from forecaster.forecast.model_folder import check_target
     from forecaster.panel.findings import check_paths
 
-    settings = config_from(config, horizon, data_options)
+    settings = config_from(config, horizon, data_options, preset)
     bounds = {"lower": lower, "upper": upper, "integer": integer or None}
     settings = settings.replaced(
         target={key: bound for key, bound in bounds.items() if bound is not None}
@@ -288,7 +291,7 @@ def fit(
         return _model_of(artifact, settings.tracking)
 
 
-@_described
+@_public
 @_on_device
 def tune(
     data: object,
@@ -297,6 +300,7 @@ def tune(
     *,
     space: str | Path | Mapping[str, Any] | None = None,
     config: Settings | None = None,
+    preset: str | None = None,
     study: str | None = None,
     storage: str | Path | None = None,
     workers: int = 1,
@@ -305,7 +309,7 @@ def tune(
     metrics: str | Sequence[str] | None = None,
     timeout: str | float | None = None,
     seed: int = 0,
-    until: str | date | datetime64 | None = None,
+    until: Date | None = None,
     future: object = None,
     covariates: object = None,
     out: str | Path | None = None,
@@ -358,7 +362,7 @@ def tune(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
-    settings = _tracked(config_from(config, horizon, data_options), tracking)
+    settings = _tracked(config_from(config, horizon, data_options, preset), tracking)
     if (label := settings.data.label) is None:
         required_horizon(settings)
     else:
@@ -384,7 +388,7 @@ def tune(
     return Study(outcome, panel.kind, artifact)
 
 
-@_described
+@_public
 def convert(
     data: object,
     store: str | Path,
@@ -412,8 +416,10 @@ def convert(
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
     from forecaster.panel.convert import convert_table
+    from forecaster.panel.findings import check_paths
     from forecaster.runs.console import Screen, progress_bar
 
+    check_paths(data, future, covariates)
     console, folder = Screen(quiet=quiet), Path(store)
     with progress_bar(console) as bar:
         task = bar.add_task("converting", total=None)
@@ -433,7 +439,7 @@ def convert(
     return panel
 
 
-@_described
+@_public
 @_on_device
 def backtest(
     data: object,
@@ -442,11 +448,12 @@ def backtest(
     refit: Literal["once", "each"] = "once",
     *,
     config: Settings | None = None,
+    preset: str | None = None,
     experts: str | Sequence[str] | None = None,
     presets: Presets | None = None,
     stride: int | None = None,
     covariates: object = None,
-    only: str | Sequence[str] | None = None,
+    only: Label | Sequence[Label] | None = None,
     quiet: bool = False,
     tracking: bool = True,
     name: str | None = None,
@@ -457,7 +464,8 @@ def backtest(
 
     Args:
         refit: Fit before the first cutoff (once), or before each.
-        presets: Further YAML files of settings, for a leaderboard. Or settings by name. None = no leaderboard.
+        presets: Further presets or YAML files of settings, for a leaderboard. Or settings by name. None = no
+            leaderboard.
         only: Labels of the series to score; fits read all. None = all.
         command: Command that is written into the report.
         data_options: fields of `DataConfig`.
@@ -471,7 +479,7 @@ def backtest(
     """
     from forecaster.panel.findings import check_paths
 
-    settings = _with_experts(config_from(config, horizon, data_options), experts)
+    settings = _with_experts(config_from(config, horizon, data_options, preset), experts)
     settings = _tracked(settings, tracking)
     if settings.data.label is not None:
         raise ConfigError(
@@ -488,7 +496,7 @@ def backtest(
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
-    more: dict[str, Any] = {"horizon": horizon, "config": config, "experts": experts}
+    more: dict[str, Any] = {"horizon": horizon, "config": config, "preset": preset, "experts": experts}
     more |= {"presets": presets, "covariates": covariates} | data_options
     command = command or _call("fc.backtest", data, options, **more)
     return run_backtest_pipeline(
@@ -506,11 +514,18 @@ def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
     alike = {name: getattr(settings, name) for name in ("data", "target", "horizon")}
     levels = {"quantile_levels": settings.model.quantile_levels}
     return {
-        f"preset {name}": config_from(given, None, {}).model_copy(update=alike).replaced(model=levels)
+        f"preset {name}": _preset(given).model_copy(update=alike).replaced(model=levels)
         for name, given in presets.items()
     }
 
 
+def _preset(given: Settings) -> Config:
+    """Returns the config of a preset: a bare word is a name, a file has a suffix or a folder."""
+    bare = isinstance(given, str) and given == Path(given).stem
+    return load_preset(str(given)) if bare else config_from(given, None, {})
+
+
+@typed
 def compare(
     data: object, horizon: int | None = None, *, presets: Presets = (), **options: Any
 ) -> Leaderboard:
@@ -519,7 +534,7 @@ def compare(
     Args:
         data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
         horizon: Steps to forecast. None = as in the config.
-        presets: Further YAML files of settings, a row each. Or settings by name.
+        presets: Further presets or YAML files of settings, a row each. Or settings by name.
         options: those of `backtest`, as windows=8 or config="my.yaml".
 
     Raises:
@@ -527,7 +542,7 @@ def compare(
         DataError: the table cannot be understood, or has too little history for so many windows.
 
     Example:
-        >>> compare("sales.csv", 28, presets=["configs/best.yaml"]).summary   # doctest: +SKIP
+        >>> compare("sales.csv", 28, presets=["best", "my.yaml"]).summary   # doctest: +SKIP
     """
     return cast("Leaderboard", backtest(data, horizon, presets=presets, **options))
 
@@ -544,7 +559,7 @@ def _call(function: str, data: object, options: BacktestOptions, **more: object)
     return f"{function}({', '.join([literal('data', data), *words])})"
 
 
-@_described
+@_public
 def check(
     data: object,
     horizon: int | None = None,
@@ -588,6 +603,7 @@ class TableCheck(list["Finding"]):
         return {column: role for column, role, *_ in self.panel.schema.rows()}
 
 
+@typed
 def load(path: str | Path) -> Forecaster | Classifier:
     """Returns the model saved in a folder, or registered in MLflow; runs no code from there.
 
@@ -716,6 +732,7 @@ class Model(Generic[Kind]):
     def _store(self, tracking: bool) -> TrackingConfig:
         return self.tracking.model_copy(update={"enabled": self.tracking.enabled and tracking})
 
+    @typed
     def save(self, path: str | Path) -> None:
         """Writes the model to a folder, whole or not at all.
 
@@ -724,13 +741,17 @@ class Model(Generic[Kind]):
         """
         self.artifact.save(path)
 
-    def export(self, name: str, tracking: TrackingConfig | None = None) -> Published:
+    @typed
+    def export(
+        self, name: str, tracking: TrackingConfig | None = None, champion: bool = False
+    ) -> Published:
         """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
 
         Args:
             name: Name of the registered model. A version with a lower WQL on its champion's validation
                 windows (log loss, of labels) becomes the champion.
             tracking: MLflow store. None = the one of the fit.
+            champion: Make it the champion in any case. Why its scores would not is printed first.
 
         Raises:
             ConfigError: the store is away, or refuses the name.
@@ -741,8 +762,9 @@ class Model(Generic[Kind]):
         """
         from forecaster.runs.registry import publish
 
-        return publish(self.artifact, name, tracking or self.tracking)
+        return publish(self.artifact, name, tracking or self.tracking, champion)
 
+    @typed
     def export_onnx(self, path: str | Path) -> str:
         """Writes the model as an ONNX file, for other languages; returns a summary of its content.
 
@@ -769,7 +791,7 @@ class Forecaster(Model["Ensemble"]):
         schema = self.artifact.schema
         return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
 
-    @_described
+    @_public
     def open(
         self, data: object, future: object = None, covariates: object = None, **data_options: Any
     ) -> Panel:
@@ -782,19 +804,19 @@ class Forecaster(Model["Ensemble"]):
 
         return Source(data, future, covariates, data_options).panel(self.artifact)
 
-    @_described
+    @_public
     @_on_device
     def predict(
         self,
         data: object,
         future: object = None,
         covariates: object = None,
-        cutoff: str | date | datetime64 = "own",
+        cutoff: Date = "own",
         horizon: int | None = None,
         progress: Progress | None = None,
         samples: int | None = None,
         seed: int = 0,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         **data_options: Any,
     ) -> Forecast:
         """Returns the forecast of every series in a table, or of some.
@@ -815,7 +837,7 @@ class Forecaster(Model["Ensemble"]):
         panel = self.open(data, future, covariates, **data_options)
         return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
 
-    @_described
+    @_public
     @_on_device
     def predict_to(
         self,
@@ -823,13 +845,13 @@ class Forecaster(Model["Ensemble"]):
         data: object,
         future: object = None,
         covariates: object = None,
-        cutoff: str | date | datetime64 = "own",
+        cutoff: Date = "own",
         horizon: int | None = None,
         samples: int | None = None,
         seed: int = 0,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         parts: bool = False,
-        shard: str | tuple[int, int] | None = None,
+        shard: Shard | None = None,
         devices: int | None = None,
         restart: bool = False,
         engine: Engine | None = None,
@@ -871,7 +893,7 @@ class Forecaster(Model["Ensemble"]):
         division = (parts, shard, devices, restart, engine)
         return predict_to(self.artifact, Path(path), source, window_of, *division, overwrite, progress)
 
-    @_described
+    @_public
     @_on_device
     def backtest(
         self,
@@ -882,7 +904,7 @@ class Forecaster(Model["Ensemble"]):
         covariates: object = None,
         quiet: bool = False,
         horizon: int | None = None,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         tracking: bool = True,
         name: str | None = None,
         command: str | None = None,
@@ -914,14 +936,14 @@ class Forecaster(Model["Ensemble"]):
         store = self._store(tracking)
         return run_backtest_pipeline(self.artifact, panel, options, store, source, quiet, name, command)
 
-    @_described
+    @_public
     @_on_device
     def detect(
         self,
         data: object,
         beyond: float = 1.0,
         covariates: object = None,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         progress: Progress | None = None,
         **data_options: Any,
     ) -> Labels:
@@ -943,13 +965,13 @@ class Forecaster(Model["Ensemble"]):
         panel = self.open(data, covariates=covariates, **data_options)
         return detect(self.artifact, panel.only(only), beyond, progress)
 
-    @_described
+    @_public
     def explain(
         self,
         data: object,
-        only: str | None = None,
+        only: Label | None = None,
         channel: str | None = None,
-        cutoff: str | date | datetime64 = "own",
+        cutoff: Date = "own",
         future: object = None,
         covariates: object = None,
         **data_options: Any,
@@ -974,13 +996,13 @@ class Forecaster(Model["Ensemble"]):
         panel = self.open(data, future, covariates, **data_options)
         return explain(self.artifact, panel, only, channel, start)
 
-    @_described
+    @_public
     def onnx_inputs(
         self,
         data: object,
         future: object = None,
         covariates: object = None,
-        cutoff: str | date | datetime64 = "own",
+        cutoff: Date = "own",
         **data_options: Any,
     ) -> tuple[list[str], dict[str, NDArray[Any]]]:
         """Returns what the file of `export_onnx` reads, from a table.
@@ -1015,14 +1037,14 @@ class Classifier(Model["LabelEnsemble"]):
         """The labels in words, in the order of the probabilities."""
         return self.artifact.classes
 
-    @_described
+    @_public
     @_on_device
     def predict(
         self,
         data: object,
         covariates: object = None,
         progress: Progress | None = None,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         **data_options: Any,
     ) -> Labelling:
         """Returns the label of every series in a table, or of every step, with probabilities.
@@ -1042,16 +1064,16 @@ class Classifier(Model["LabelEnsemble"]):
         found = tuple(audit_panel(panel, labels=True))
         return replace(Labeller(self.artifact).label(panel, progress), findings=found)
 
-    @_described
+    @_public
     @_on_device
     def predict_to(
         self,
         path: str | Path,
         data: object,
         covariates: object = None,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         parts: bool = False,
-        shard: str | tuple[int, int] | None = None,
+        shard: Shard | None = None,
         devices: int | None = None,
         restart: bool = False,
         engine: Engine | None = None,
@@ -1076,13 +1098,13 @@ class Classifier(Model["LabelEnsemble"]):
         how = (parts, shard, devices, restart, engine, overwrite, progress)
         return predict_to(self.artifact, Path(path), source, lambda panel: None, *how)
 
-    @_described
+    @_public
     @_on_device
     def backtest(
         self,
         data: object,
         covariates: object = None,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         tracking: bool = True,
         name: str | None = None,
         **data_options: Any,
@@ -1102,13 +1124,13 @@ class Classifier(Model["LabelEnsemble"]):
         panel = self._open(data, covariates, data_options, labels=True).only(only)
         return backtest_labels(self.artifact, panel, self._store(tracking), name)
 
-    @_described
+    @_public
     @_on_device
     def embed(
         self,
         data: object,
         covariates: object = None,
-        only: str | Sequence[str] | None = None,
+        only: Label | Sequence[Label] | None = None,
         **data_options: Any,
     ) -> Any:
         """Returns one vector per series, as the kind of frame of the input: keys, v_0, v_1, …
@@ -1131,9 +1153,9 @@ class Classifier(Model["LabelEnsemble"]):
         columns = {f"v_{place}": column for place, column in enumerate(vectors.T)}
         return to_kind(panel.series_frame(**columns), panel.kind)
 
-    @_described
+    @_public
     def explain(
-        self, data: object, only: str | None = None, covariates: object = None, **data_options: Any
+        self, data: object, only: Label | None = None, covariates: object = None, **data_options: Any
     ) -> LabelExplanation:
         """Returns how much each step of a series adds to the probability of its label.
 

@@ -7,21 +7,34 @@ or, where a field says so, "chosen from the data".
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
+from forecaster.arguments import kinds_in, typed
 from forecaster.errors import ConfigError, nearest
+from forecaster.files import shipped
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical", "relate")
 """Roles that several columns may share."""
+PRESETS = ("best", "long", "smoke", "vanilla")
+"""Files of configs/ that come with the package, for `--preset`."""
 _MOST_FAULTS = 30
 _LONGEST_MESSAGE = 600  # characters
 _MOST_BYTES = 1 << 20
@@ -63,6 +76,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        parts = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(part, bool) for part in parts):
+            kinds = [*kinds_in(cls.model_fields[str(info.field_name)].annotation)]
+            if bool not in kinds and (int in kinds or float in kinds):
+                raise ValueError(f"expected a number, found {json.dumps(value)}")
+        return value
 
 
 class DataConfig(Section):
@@ -257,6 +280,10 @@ class ModelConfig(Section):
                     f"quantile_levels {one!r} and {other!r} would both be the column q{one:g}: "
                     "keep one, or write at most six digits"
                 )
+        if f"{levels[-1]:g}" == "1":
+            raise ValueError(
+                f"quantile_levels {levels[-1]!r} would be the column q1: write at most six digits"
+            )
         if 0.5 not in levels:
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self
@@ -497,7 +524,8 @@ class Plan(Section):
         return self.model_copy(update={"fit": self.fit.model_copy(update=settled)})
 
 
-def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+@typed
+def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """Returns the config of a YAML file with `dotted.key=value` overrides on top.
 
     Args:
@@ -517,6 +545,15 @@ def load_config(path: str | Path | None = None, overrides: Iterable[str] = ()) -
             nested = {part: nested}
         settings = _merge(settings, nested)
     return parse_config(settings, source=str(path) if path is not None else "settings")
+
+
+def load_preset(name: str) -> Config:
+    """Returns the config of a preset; raises ConfigError where the package has none of that name."""
+    if name not in PRESETS:
+        near = nearest(name, PRESETS)
+        hint = f", did you mean '{near}'?" if near else ""
+        raise ConfigError(f"preset '{name}': expected {', '.join(PRESETS[:-1])} or {PRESETS[-1]}{hint}")
+    return load_config(shipped(f"{name}.yaml", "configs", "presets"))
 
 
 def parse_config(settings: Mapping[str, Any], source: str) -> Config:
@@ -584,13 +621,15 @@ def config_from(
     config: str | Path | Mapping[str, Any] | Config | None,
     horizon: int | None,
     roles: Mapping[str, Any],
+    preset: str | None = None,
 ) -> Config:
-    """Returns a config with a horizon and fields of `DataConfig` on top.
+    """Returns a config with a horizon and fields of `DataConfig` on top, and a preset below it.
 
     Args:
         config: a file, a mapping, a Config; None = the defaults.
         horizon: None = as in the config.
         roles: fields of `DataConfig`; one name may stand for a list of one.
+        preset: one of `PRESETS`; what the config leaves unset is as there.
 
     Raises:
         ConfigError: all faults at once.
@@ -599,6 +638,8 @@ def config_from(
         config = load_config(config)
     elif not isinstance(config, Config):
         config = parse_config(config, source="config")
+    if preset is not None:
+        config = load_preset(preset).replaced(**config.model_dump(mode="json", exclude_unset=True))
     declared = {
         name: [value] if isinstance(value, str) and name in COLUMN_LISTS else value
         for name, value in roles.items()

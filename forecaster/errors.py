@@ -22,6 +22,13 @@ class ForecasterError(Exception):
 
     reported_elsewhere: bool | None = None
     """Whether another process of the same run prints it; None = not settled yet."""
+    in_shell: str | None = None
+    """The message with options as the shell spells them, where a Python function has raised it."""
+
+    def spell_for_python(self) -> None:
+        """Spells the options in the message as Python does; the shell's message stays in `in_shell`."""
+        self.in_shell = self.in_shell or str(self)
+        self.args = (python_spelling(self.in_shell), *self.args[1:])
 
 
 class DataError(ForecasterError):
@@ -49,6 +56,30 @@ class FitError(ForecasterError):
 
 class OutputError(ForecasterError):
     """A result cannot be written."""
+
+
+_OPTION = re.compile(
+    r"(forecaster (?:fit|predict|backtest|tune|check|convert|export|ui|runs)\b[^;,)]*)"
+    r"|(?<![\w-])--([a-z][a-z-]*)( (?=[A-Z0-9'\"]|[^\s,]+:|[^;]+: expected))?"
+)
+_PYTHON_NAMES = {"from": "warm_start", "metric": "metrics", "set": "config", "mlflow": "export"}
+
+
+def python_spelling(message: str) -> str:
+    """Returns a message with options as Python spells them; commands of the shell stay.
+
+    >>> python_spelling("leave out --on-duplicates, or fit with --horizon 28")
+    'leave out `on_duplicates`, or fit with horizon=28'
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        command, option, has_value = found.groups()
+        if command:
+            return command
+        name = _PYTHON_NAMES.get(option, option.replace("-", "_"))
+        return f"{name}=" if has_value else f"`{name}`"
+
+    return _OPTION.sub(spelled, message)
 
 
 def is_count(value: Any, least: int = 1) -> bool:

@@ -6,16 +6,23 @@ leaves there is removed by the next that writes the same name.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import glob
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from filelock import BaseFileLock, FileLock, Timeout
+
 from forecaster.errors import OutputError
+
+_LOCK = ".lock"
+"""In a folder that is being written: held by its process."""
+_LOCK_SECONDS = 0.1  # a file that was removed while it was locked takes a second attempt
 
 
 @contextmanager
@@ -25,10 +32,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the folder cannot be written to, or the disk is full.
     """
-    with _partial(path := linked(path)) as partial, _locked(partial, os.O_CREAT | os.O_WRONLY):
-        yield partial
-        _flush(partial)
-        partial.replace(path)
+    with _partial(path := linked(path)) as partial:
+        partial.touch()
+        with _locked(partial):
+            yield partial
+            _flush(partial)
+            partial.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -55,11 +64,13 @@ def atomic_folder(
     check_replaceable(path, replaces, kind, holds)
     with _partial(path := linked(path)) as partial:
         partial.mkdir()
-        with _locked(partial, os.O_RDONLY):
+        with _locked(partial / _LOCK):
             yield partial
             for file in partial.iterdir():
                 _flush(file)
+            # Renamed with its lock, which no other process may find free in a partial folder.
             _rename(partial, path)
+            (path / _LOCK).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -71,10 +82,16 @@ def _partial(path: Path) -> Iterator[Path]:
         _remove_left(path)
         yield partial
     except OSError as error:
-        reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
-        raise OutputError(f"{path}: cannot be written: {reason}") from error
+        raise OutputError(f"{path}: cannot be written: {reason_of(error)}") from error
     finally:
         _remove(partial)
+
+
+def reason_of(error: OSError) -> str:
+    """Returns why a write failed and, where the disk is full, what to do about it."""
+    reason = re.sub(r" \(os error \d+\)$", "", str(error.strerror or error))  # of Rust's libraries
+    full = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
+    return f"{reason}; make room there, or choose another place" if reason in full else reason
 
 
 @contextmanager
@@ -89,31 +106,25 @@ def only_writer(out: Path, held: Path, work: str) -> Iterator[None]:
     Raises:
         OutputError: another process is writing the result, or the lock cannot be written.
     """
-    made = [folder for folder in held.parents if not folder.exists()]
+    new_folders = [folder for folder in held.parents if not folder.exists()]
     with ExitStack() as stack:
-        stack.callback(_remove_empty, made)
-        while True:
-            try:
-                held.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(held.open("a+"))
-                if not lock(file.fileno()):
-                    file.seek(0)
-                    raise OutputError(
-                        f"{out}: another {work} is writing it ({file.read() or 'just begun'}): "
-                        "wait for it, or choose another --out"
-                    )
-            except OSError as error:
-                raise OutputError(f"{held.parent}: cannot be written: {error.strerror}") from error
-            with suppress(FileNotFoundError):  # the process that held it has removed it just now
-                if os.path.samestat(held.stat(), os.fstat(file.fileno())):
-                    break
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {os.uname().nodename}")
-        file.flush()
+        stack.callback(_remove_empty, new_folders)
         try:
-            yield
-        finally:
-            held.unlink(missing_ok=True)
+            held.parent.mkdir(parents=True, exist_ok=True)
+            acquired = lock(held)
+            if acquired is None:
+                owner = held.read_text(encoding="utf-8") if held.exists() else ""
+                raise OutputError(
+                    f"{out}: another {work} is writing it ({owner or 'just begun'}): "
+                    "wait for it, or choose another --out"
+                )
+            stack.callback(acquired.release)
+            held.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{held.parent}: cannot be written: {reason_of(error)}") from error
+        # Before the release: whoever comes after it makes a file of its own.
+        stack.callback(held.unlink, missing_ok=True)
+        yield
 
 
 def check_writable(path: Path, *inputs: object, overwrite: bool = True) -> None:
@@ -147,7 +158,7 @@ def check_replaceable(
     inside = sorted(os.listdir(path)) if path.is_dir() else []
     if path.exists() and not (path / replaces).is_file() and (inside or not path.is_dir()):
         raise OutputError(f"{path}: exists and is not a {kind}; choose another name")
-    own = re.compile(rf"{holds}|\..+\.\d+\.partial")
+    own = re.compile(rf"{holds}|\..+\.\d+\.partial|{re.escape(_LOCK)}")
     others = [name for name in inside if not own.fullmatch(name)]
     if others:
         more = f" and {len(others) - 3:,} more" if len(others) > 3 else ""
@@ -205,24 +216,29 @@ def _rename(partial: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def lock(handle: int) -> bool:
-    """Locks an open file or folder until it is closed or its process dies; False: another has it."""
+def lock(path: Path) -> BaseFileLock | None:
+    """Locks a file until the lock is released or its process dies; None: another process has it.
+
+    A file that another process removed meanwhile is made and locked anew.
+    """
+    file_lock = FileLock(path, timeout=_LOCK_SECONDS)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        file_lock.acquire()
+    except Timeout:
+        return None
+    return file_lock
 
 
 @contextmanager
-def _locked(partial: Path, flags: int) -> Iterator[None]:
-    handle = os.open(partial, flags, 0o666)
+def _locked(path: Path) -> Iterator[None]:
+    acquired = None
+    with suppress(OSError):  # a file system without locks
+        acquired = lock(path)
     try:
-        with suppress(OSError):  # a file system without locks
-            lock(handle)
         yield
     finally:
-        os.close(handle)
+        if acquired is not None:
+            acquired.release()
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
@@ -246,12 +262,15 @@ def _remove_left(path: Path) -> None:
 
 def _is_left(left: Path) -> bool:
     """Whether no living process holds its lock; a process id says nothing across containers."""
+    folder = left.is_dir()
     try:
-        handle = os.open(left, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            return lock(handle)
-        finally:
-            os.close(handle)
+        acquired = lock(left / _LOCK if folder else left)
+        if acquired is None:
+            return False
+        if folder:
+            (left / _LOCK).unlink(missing_ok=True)
+        acquired.release()
+        return True
     except OSError:
         return False
 
@@ -264,5 +283,5 @@ def _flush(path: Path) -> None:
 def shipped(name: str, checkout: str, installed: str) -> Path:
     """Returns a file of this checkout, or of the installed package, by the folder it has in each."""
     package = Path(__file__).parent
-    file = package.parent / checkout / name
-    return file if file.is_file() else package / installed / name
+    file = package / installed / name  # first: site-packages may hold anybody's folder of that name
+    return file if file.is_file() else package.parent / checkout / name

@@ -171,7 +171,7 @@ def test_until_a_date_is_as_if_later_rows_did_not_exist():
     assert _weights(model) == _weights(expected)
     assert model.artifact.trained_until == expected.artifact.trained_until
     assert np.int64(model.artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-10")
-    with pytest.raises(fc.DataError, match="--until 2023-12-31: the table begins at 2024-01-01"):
+    with pytest.raises(fc.DataError, match="until=2023-12-31: the table begins at 2024-01-01"):
         fc.fit(tiny.plain(), horizon=7, until="2023-12-31", config=tiny.TINY, quiet=True)
 
 
@@ -211,5 +211,5 @@ def test_columns_called_otherwise_are_named_by_role():
     forecast = model.predict(other, future=future, **roles)
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
     assert forecast.frame.columns[:2] == ["branch", "cutoff"]
-    with pytest.raises(fc.ConfigError, match=r"--known cost,sold: expected 1 columns .* found 2"):
+    with pytest.raises(fc.ConfigError, match=r"known=cost,sold: expected 1 columns .* found 2"):
         model.predict(other, known=["cost", "sold"])

@@ -1,5 +1,6 @@
 """Every preset trains on the demo data, names its cost and holds only what it changes."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forecaster as fc
-from forecaster.config import Config, describe, load_config, parse_yaml, read_yaml
+from forecaster.config import (
+    PRESETS,
+    Config,
+    config_from,
+    describe,
+    load_config,
+    load_preset,
+    parse_yaml,
+    read_yaml,
+)
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "benchmarks").glob("*.yaml"))]
 
 DEFAULT = ROOT / "configs" / "default.yaml"
-PRESETS = [path for path in CONFIGS if path != DEFAULT]
+PRESET_FILES = [path for path in CONFIGS if path != DEFAULT]
 
 # Of this two steps take seconds; of the others, with their long contexts, up to a minute.
 QUICK = ("smoke",)
@@ -25,7 +35,7 @@ every_config = pytest.mark.parametrize(
         for path in CONFIGS
     ],
 )
-every_preset = pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+every_preset = pytest.mark.parametrize("path", PRESET_FILES, ids=lambda path: path.stem)
 
 
 def _header(path: Path) -> str:
@@ -69,9 +79,46 @@ def test_a_preset_opens_with_its_command_hardware_minutes_and_score(path):
     if path.parent.name == "benchmarks":
         assert f"python benchmarks/{path.stem}.py " in header
     else:
-        assert f"--config configs/{path.name} " in header
+        assert f"--preset {path.stem} " in header
     for word in ("Hardware:", "Minutes:", "Expected:"):
         assert word in header
+
+
+def test_the_presets_of_the_package_are_the_files_in_configs():
+    """The files are one: a checkout reads configs/, a wheel the copies that the build puts in it."""
+    assert {f"configs/{name}.yaml" for name in PRESETS} == {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "configs").glob("*.yaml")
+        if path != DEFAULT
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    copied = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert {f"configs/{name}.yaml": f"forecaster/presets/{name}.yaml" for name in PRESETS}.items() <= (
+        copied.items()
+    )
+    for name in PRESETS:
+        assert load_preset(name) == load_config(ROOT / "configs" / f"{name}.yaml")
+
+
+def test_what_comes_later_wins_of_defaults_preset_config_and_options(tmp_path):
+    smoke = load_config(ROOT / "configs" / "smoke.yaml")
+    assert (smoke.model.width, smoke.fit.steps, smoke.fit.batch_size) == (16, 30, 64)
+    (tmp_path / "own.yaml").write_text("horizon: 3\nmodel: {width: 24}\nfit: {steps: 40}")
+    config = load_config(tmp_path / "own.yaml", ["fit.steps=50"])
+    found = config_from(config, 7, {"known": ["price"]}, "smoke")
+    assert found == smoke.replaced(
+        horizon=7, data={"known": ["price"]}, model={"width": 24}, fit={"steps": 50}
+    )
+    # A default that is declared is no default that was left out.
+    assert config_from({"fit": {"batch_size": None}}, None, {}, "smoke").fit.batch_size is None
+    assert config_from(None, None, {}, "smoke") == config_from(Config(), None, {}, "smoke") == smoke
+
+
+@pytest.mark.parametrize("verb", [fc.fit, fc.backtest, fc.tune, fc.compare])
+def test_an_unknown_preset_is_refused_with_the_nearest_name_before_the_table_is_read(verb):
+    expected = r"preset 'smok': expected best, long, smoke or vanilla, did you mean 'smoke'\?$"
+    with pytest.raises(fc.ConfigError, match=expected):
+        verb("no such table.csv", 7, preset="smok")
 
 
 @every_config

@@ -112,7 +112,7 @@ def _fit(out, overwrite=True, **options):
 def test_a_second_fit_replaces_a_model_and_deletes_no_other_file(tmp_path):
     model = tmp_path / "model"
     _fit(model, overwrite=False)
-    with pytest.raises(fc.OutputError, match="model: exists; replace it with --overwrite"):
+    with pytest.raises(fc.OutputError, match="model: exists; replace it with `overwrite`"):
         _fit(model, overwrite=False)
     _fit(model)
     names = ["notes.txt", "notebook.ipynb", "photos", "thesis\x1b[31m.tex"]
@@ -136,7 +136,7 @@ def test_a_second_fit_replaces_a_model_and_deletes_no_other_file(tmp_path):
 def test_a_second_convert_deletes_no_other_file(tmp_path):
     store = tmp_path / "store"
     fc.convert(tiny.plain(), store, quiet=True)
-    with pytest.raises(fc.OutputError, match="store: exists; replace it with --overwrite"):
+    with pytest.raises(fc.OutputError, match="store: exists; replace it with `overwrite`"):
         fc.convert(tiny.plain(), store, quiet=True)
     fc.convert(tiny.plain(), store, overwrite=True, quiet=True)
     (store / "sales.csv").write_text("years")
@@ -282,7 +282,7 @@ def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
             lambda: model.predict(None),
             "expected a path or a pandas, polars or pyarrow frame, found None",
         ),
-        (lambda: model.predict(table, horizon="3"), "horizon '3': this model forecasts 1 to 7 steps$"),
+        (lambda: model.predict(table, horizon="3"), "horizon='3': expected a whole number, found str$"),
         (lambda: fc.fit(table, 7, config=tiny.config_with(quantile_levels=["a"])), "quantile_levels"),
         (lambda: model.backtest(table, stride=0), "stride 0: expected 1 or more"),
     ):

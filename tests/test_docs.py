@@ -70,4 +70,4 @@ def test_the_pages_stay_short():
     lines = sum(
         len(page.read_text(encoding="utf-8").splitlines()) for page in (ROOT / "docs").glob("*.md")
     )
-    assert lines <= 1580
+    assert lines <= 1600

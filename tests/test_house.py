@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
+import forecaster
 from forecaster.config import Config, Section
 
 ROOT = Path(__file__).parents[1]
@@ -95,24 +97,51 @@ def test_the_top_folders_are_the_ones_on_the_map():
     assert {name for name in folders if not name.startswith(".")} == FOLDERS
 
 
-def _pins() -> dict[str, str]:
+def _pins(file: str) -> dict[str, str]:
     pins = {}
-    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / file).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             found = re.fullmatch(r"([\w.-]+)==([\w.]+)", line)
-            assert found, f"constraints.txt: {line!r} is not name==version"
+            assert found, f"{file}: {line!r} is not name==version"
             pins[canonicalize_name(found[1])] = found[2]
     return pins
 
 
-def test_every_direct_dependency_is_pinned_within_its_bounds():
+def _direct() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].values()
-    direct = [Requirement(line) for group in (project["dependencies"], *extras) for line in group]
-    pins = _pins()
+    return [Requirement(line) for group in (project["dependencies"], *extras) for line in group]
+
+
+def test_every_direct_dependency_is_pinned_within_its_bounds():
+    direct, pins = _direct(), _pins("constraints.txt")
     assert set(pins) == {canonicalize_name(need.name) for need in direct}
     _assert_none(
         f"{need}: pinned to {pins[canonicalize_name(need.name)]}"
         for need in direct
         if not need.specifier.contains(pins[canonicalize_name(need.name)])
     )
+
+
+def test_the_lowest_pins_are_the_lower_bounds():
+    """`make lowest` tests what pyproject.toml promises: each direct dependency at its bound."""
+    bounds = {
+        canonicalize_name(need.name): bound.version
+        for need in _direct()
+        for bound in need.specifier
+        if bound.operator == ">="
+    }
+    pins = _pins("constraints-lowest.txt")
+    assert set(pins) == set(bounds)
+    _assert_none(
+        f"{name}: bound {bounds[name]}, pinned to {pin}"
+        for name, pin in pins.items()
+        if Version(pin) != Version(bounds[name])
+    )
+
+
+def test_what_code_and_wheel_say_of_the_version_is_one_string():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" in project["project"]["dynamic"] and "version" not in project["project"]
+    assert project["tool"]["hatch"]["version"] == {"path": "forecaster/__init__.py"}
+    assert Version(forecaster.__version__)

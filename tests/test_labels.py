@@ -351,7 +351,7 @@ def test_explain_says_which_steps_the_label_rests_on(step_classifier, classifier
     assert found.label == str(classifier.predict(table, only="s1").frame["label"][0])
     for name in ("steps.png", "steps.html"):
         found.write(tmp_path / name)
-    with pytest.raises(fc.DataError, match="24 series; name one, as --only 's0'"):
+    with pytest.raises(fc.DataError, match="24 series; name one, as only='s0'"):
         classifier.explain(table)
     assert step_classifier.explain(machines(1, 1)).frame["effect"].notna().all()
 
@@ -383,7 +383,7 @@ def _continuous(table):
     [
         (_same, "label 'kind': expected at least two classes, found 1"),
         (_two, "changes within 1 of 24 series .the first, 's2', has 1 and 2"),
-        (_continuous, "different numbers, which look continuous.*pass --target kind"),
+        (_continuous, "different numbers, which look continuous.*pass `target` kind"),
     ],
 )
 def test_labels_that_cannot_be_meant_are_refused(changed, message):
@@ -392,13 +392,13 @@ def test_labels_that_cannot_be_meant_are_refused(changed, message):
 
 
 def test_what_only_forecasts_have_is_refused(classifier):
-    with pytest.raises(fc.ConfigError, match="horizon 5: expected none with --label kind"):
+    with pytest.raises(fc.ConfigError, match="horizon 5: expected none with `label` kind"):
         fc.fit(waves(), 5, **ROLES, tracking=False, quiet=True)
     with pytest.raises(
-        fc.ConfigError, match=r"--budget: a fit to labels .--label kind. has no such option"
+        fc.ConfigError, match=r"`budget`: a fit to labels .`label` kind. has no such option"
     ):
         fc.fit(waves(), **ROLES, budget="5s", tracking=False, quiet=True)
-    with pytest.raises(fc.ConfigError, match="head binned, stride 2: expected none with --label kind"):
+    with pytest.raises(fc.ConfigError, match="head binned, stride 2: expected none with `label` kind"):
         config = {"model": {"head": "binned"}, "fit": {"stride": 2}}
         fc.fit(waves(), **ROLES, config=config, tracking=False, quiet=True)
     assert classifier.config.replaced(fit={"steps": 4}).model.head == "quantile"
@@ -470,10 +470,10 @@ def test_a_search_ranks_settings_by_held_out_labels(tmp_path):
         fc.ConfigError, match=r"model.decoder_layers: a fit to labels has no such setting"
     ):
         fc.tune(waves(), space={"model.decoder_layers": {"int": [1, 2]}}, **ROLES, **options)
-    with pytest.raises(fc.ConfigError, match="metric WQL: expected one of log_loss"):
+    with pytest.raises(fc.ConfigError, match="metrics=WQL: expected one of log_loss"):
         fc.tune(waves(), metrics="WQL", **ROLES, **options)
     with pytest.raises(
-        fc.ConfigError, match=r"--until: a search for labels .--label kind. has no such"
+        fc.ConfigError, match=r"`until`: a search for labels .`label` kind. has no such"
     ):
         fc.tune(waves(), until="20", **ROLES, **options)
 

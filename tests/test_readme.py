@@ -39,13 +39,13 @@ FEWER = {"--trials": "2", "--workers": "1"}
 """A search is cut as well: its workers would be processes that know nothing of a tiny network."""
 
 
-def _blocks(language: str) -> list[str]:
+def readme_blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 
 
-def _commands() -> list[list[str]]:
+def readme_commands() -> list[list[str]]:
     """Every command of the shell blocks, as words."""
-    lines = "\n".join(_blocks("sh")).replace("\\\n", " ").splitlines()
+    lines = "\n".join(readme_blocks("sh")).replace("\\\n", " ").splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]
     return [command for command in commands if command]
 
@@ -81,19 +81,19 @@ def _run(command: list[str], monkeypatch) -> None:
 
 
 def test_every_command_is_run_or_known_not_to_be():
-    assert {command[0] for command in _commands()} <= {"forecaster", "make", *NOT_RUN}
+    assert {command[0] for command in readme_commands()} <= {"forecaster", "make", *NOT_RUN}
 
 
 def test_every_make_target_exists():
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    shown = {word for command in _commands() if command[0] == "make" for word in command[1:]}
+    shown = {word for command in readme_commands() if command[0] == "make" for word in command[1:]}
     assert shown and shown <= targets
 
 
 @pytest.mark.slow
 @tracked
 def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch):
-    commands = [command for command in _commands() if command[0] == "forecaster"]
+    commands = [command for command in readme_commands() if command[0] == "forecaster"]
     commands.remove(["forecaster", "ui"])  # serves until it is stopped
     assert {"check", "fit", "predict", "backtest", "runs", "tune", "export"} <= {
         command[1] for command in commands
@@ -132,7 +132,7 @@ def test_the_demo_runs_and_leaves_what_the_readme_shows(in_a_fresh_folder, monke
 @tracked
 def test_the_python_quick_start_runs_as_it_stands(in_a_fresh_folder):
     scope: dict[str, object] = {}
-    for block in _blocks("python"):
+    for block in readme_blocks("python"):
         exec(compile(block, "README.md", "exec"), scope)
     assert Path("forecasts.parquet").exists()
     assert load_artifact("models/sales").plan.fit.steps == 2
@@ -143,5 +143,5 @@ def test_the_picture_of_the_demo_is_small():
 
 
 def _block_of(first_words: str) -> str:
-    (block,) = [block for block in _blocks("text") if block.startswith(first_words)]
+    (block,) = [block for block in readme_blocks("text") if block.startswith(first_words)]
     return block

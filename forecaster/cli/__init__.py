@@ -108,7 +108,7 @@ def _run(interrupt: Interrupt) -> int:
     except typer.Abort:
         return 130
     except ForecasterError as error:
-        message = "" if error.reported_elsewhere else str(error)
+        message = "" if error.reported_elsewhere else error.in_shell or str(error)
     except OSError as error:  # one that no verb foresaw: a full pipe, a folder that vanished
         parts = (error.filename, error.strerror or error)
         message = ": ".join(str(part) for part in parts if part)

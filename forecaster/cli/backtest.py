@@ -37,8 +37,9 @@ def backtest(
         typer.Option("--leaderboard", help="Rank each expert alone too; --plot draws the ranking."),
     ] = False,
     presets: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Further --config files for the leaderboard.")
+        str | None, typer.Option(metavar="A,B", help="Presets or --config files for the leaderboard.")
     ] = None,
+    preset: options.Preset = None,
     config: options.ConfigFile = None,
     sets: options.Sets = None,
     **given: Any,
@@ -46,7 +47,7 @@ def backtest(
     """Score a model at past cutoffs, beside baselines.
 
     By default its settings are fitted again to the rows before the first cutoff, so that no scored row
-    has been seen. Without a model the settings are the defaults, or those of --config.
+    has been seen. Without a model the settings are the defaults, or those of --preset and --config.
     """
     saved = model.startswith("models:/") or (Path(model) / CONTRACT).exists()
     further = presets.split(",") if presets else [] if leaderboard else None
@@ -54,13 +55,15 @@ def backtest(
         raise ConfigError(f"--leaderboard fits a table anew: leave out the model {model}")
     if saved and data is None:
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
-    if data is not None and (config or sets):
-        raise ConfigError("--config and --set: a model has its own; leave them out, or the model")
+    if data is not None and (preset or config or sets):
+        raise ConfigError(
+            "--preset, --config, --set: a model has its own; leave them out, or the model"
+        )
     table = model if data is None else data
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     results.check_files(outputs, (table, given["covariates"]), overwrite)
 
-    from forecaster.config import load_config
+    from forecaster.config import config_from, load_config
     from forecaster.runs.console import Screen
 
     command = shlex.join(["forecaster", *sys.argv[1:]])
@@ -73,7 +76,7 @@ def backtest(
         result = loaded.backtest(table, command=command, **given)
         Screen().print_summary(result)
     else:
-        settings = load_config(config, sets or ())
+        settings = config_from(load_config(config, sets or ()), None, {}, preset)
         result = api.backtest(table, config=settings, presets=further, command=command, **given)
         Screen().print_summary(result)
     results.put(result, out, plot, report)

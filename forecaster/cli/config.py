@@ -1,4 +1,4 @@
-"""`forecaster config`: all settings with their defaults, or as a file and `--set` change them."""
+"""`forecaster config`: all settings with their defaults, or as a preset, a file and `--set` change them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import typer
 from forecaster.cli import options
 
 
-def config(config: options.ConfigFile = None, sets: options.Sets = None) -> None:
+def config(
+    preset: options.Preset = None, config: options.ConfigFile = None, sets: options.Sets = None
+) -> None:
     """Print all settings with their values and descriptions, as YAML.
 
     Without options these are the defaults.
     """
-    from forecaster.config import describe, load_config
+    from forecaster.config import config_from, describe, load_config
 
-    typer.echo(describe(load_config(config, sets or ())), nl=False)
+    typer.echo(describe(config_from(load_config(config, sets or ()), None, {}, preset)), nl=False)

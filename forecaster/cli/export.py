@@ -20,6 +20,10 @@ def export(
     ] = None,
     uri: options.Store = None,
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
+    champion: Annotated[
+        bool,
+        typer.Option("--champion", help="Make the version the champion, whatever its scores."),
+    ] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Register a model in MLflow, or write it as an ONNX file.
@@ -33,12 +37,18 @@ def export(
 
     if mlflow is None and onnx is None:
         raise ConfigError("nothing to export to: give --mlflow NAME, --onnx FILE, or both")
+    if champion and mlflow is None:
+        raise ConfigError("--champion: expected --mlflow NAME, the name whose champion it becomes")
     if onnx is not None:
         check_onnx(onnx, overwrite)
     loaded = api.load(model)
     if onnx is not None:
+        typer.echo("translating the model to ONNX takes about half a minute")
         typer.echo(f"wrote {onnx}: {loaded.export_onnx(onnx)}")
     if mlflow is not None:
-        published = loaded.export(mlflow, TrackingConfig(uri=uri, experiment=experiment))
+        published = loaded.export(mlflow, TrackingConfig(uri=uri, experiment=experiment), champion)
         typer.echo(published.sentence)
-        typer.echo(f"forecast with it: forecaster predict {published.address} DATA --out FILE")
+        predict = f"forecaster predict {published.address} DATA --out FILE"
+        serve = f"mlflow models serve -m {published.address} --env-manager local --port 5001"
+        typer.echo(f"forecast with it: {published.in_store(predict)}")
+        typer.echo(f"serve it: {published.in_store(serve)}")

@@ -17,6 +17,9 @@ Model = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="Folder written by forecaster fit, or models:/NAME@champion."),
 ]
+Preset = Annotated[
+    str | None, typer.Option(help="Settings below those of --config: best, long, smoke or vanilla.")
+]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings.")]
 Sets = Annotated[
     list[str] | None,

@@ -31,14 +31,14 @@ def runs(
     if context.invoked_subcommand is not None:
         return
     from forecaster.config import TrackingConfig
-    from forecaster.runs.tracking import count_pending, list_runs
+    from forecaster.runs.tracking import list_runs, pending
 
     rows = list_runs(TrackingConfig(uri=uri), experiment, limit, trials)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
         return
     _show(rows)
-    if waiting := count_pending():
+    if waiting := len(pending()):
         typer.echo(
             f"{number_of(waiting, 'run')} in the local store only; copy with: forecaster runs sync"
         )

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import ConfigError, DataError
+from forecaster.arguments import typed
+from forecaster.errors import ConfigError, DataError, nearest
 from forecaster.evaluation.bootstrap import Skill, paired_skills
 from forecaster.evaluation.comparison import (
     BASELINES,
@@ -108,6 +109,7 @@ class Backtest(Result):
         columns = {name: [scores[name] for scores in self.scores.values()] for name in names}
         return {"model": list(self.scores), **columns}
 
+    @typed
     def by(self, axis: Axis) -> Any:
         """A row per (series, lead, cutoff or channel) and model with the metrics of its cells.
 
@@ -165,8 +167,17 @@ class Backtest(Result):
             keys = keys or {"series": np.array(panel.labels, dtype=object)[number]}
         return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
 
+    @typed
     def skill(self, model: str = MODEL, baseline: str = NAIVE) -> Skill:
-        """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`)."""
+        """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`).
+
+        Raises:
+            ConfigError: no such model was scored.
+        """
+        for name in (model, baseline):
+            if name not in self.tallies:
+                near = nearest(name, self.tallies) or ", ".join(self.tallies)
+                raise ConfigError(f"skill {name!r}: no such model was scored; did you mean {near}?")
         pair = {name: self.tallies[name] for name in (model, baseline)}
         return skills_over(baseline, self.forecasts, pair)[model]
 
@@ -179,6 +190,7 @@ class Backtest(Result):
             + compare_first_lead(self.tallies)
         )
 
+    @typed
     def report(self, path: str | Path) -> None:
         """Writes one self-contained HTML page: verdict, scores, pictures, settings.
 
@@ -189,6 +201,7 @@ class Backtest(Result):
 
         write_page(render_report(self), Path(path))
 
+    @typed
     def plot(self, only: Only = None) -> Any:
         """A figure of the last cutoff's forecast with the actuals.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.arguments import typed
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import LABEL_METRICS, confusion, label_scores, reliability
 from forecaster.evaluation.metrics import Scores
@@ -131,6 +132,7 @@ class LabelBacktest(Result):
         own = self.labellings[MODEL].probabilities[some]
         return plot_scores(self.classes, self.confusion, reliability(own, self.code[some]))
 
+    @typed
     def report(self, path: str | Path) -> None:
         """Writes a page with the scores, the confusion and the reliability.
 

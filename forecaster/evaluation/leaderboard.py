@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from forecaster.arguments import typed
 from forecaster.evaluation.backtest import Backtest, skills_over
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Only
@@ -38,6 +39,7 @@ class Leaderboard(Backtest):
         names = ("model", *metrics, "seconds", "excess", "low", "high")
         return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
+    @typed
     def plot(self, only: Only = None) -> Any:
         """A figure of the WQL of all models, with the intervals of their excess.
 
@@ -46,7 +48,7 @@ class Leaderboard(Backtest):
         """
         from forecaster.forecast.plots import plot_ranking
 
-        wql, some = self.scores[MODEL]["WQL"], [only] if isinstance(only, str) else only
+        wql, some = self.scores[MODEL]["WQL"], only if isinstance(only, list | tuple | None) else [only]
         rows = {
             name: (self.scores[name]["WQL"], wql * (1 + low), wql * (1 + high))
             for name, (_, low, high) in self.excess.items()

@@ -12,8 +12,10 @@ A folder may come from anybody: each file is checked before memory is taken for 
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import math
+import re
 import reprlib
 import stat
 from collections.abc import Iterable, Mapping
@@ -30,7 +32,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeIs, TypeVar
 
 from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
-from forecaster.errors import ArtifactError, ConfigError, DataError, number_of
+from forecaster.errors import ArtifactError, ConfigError, DataError, number_of, visible
 from forecaster.files import atomic_folder
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
 from forecaster.model.embedding import Shape
@@ -433,21 +435,21 @@ def model_card(artifact: Artifact[Any]) -> str:
     lines = [
         "# Forecast model",
         "",
-        f"Forecasts {', '.join(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
+        f"Forecasts {_names(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
         f"last {read} steps.",
         "",
-        f"- series: {', '.join(schema.as_read.series) or 'one'} · layout {schema.layout}"
-        + f" of each {', '.join(schema.relate)}" * bool(schema.relate),
-        f"- known covariates: {', '.join(schema.known) or 'none'}",
-        f"- past covariates: {', '.join(schema.past) or 'none'}",
-        f"- static covariates: {', '.join(schema.static) or 'none'}",
+        f"- series: {_names(schema.as_read.series) or 'one'} · layout {schema.layout}"
+        + f" of each {_names(schema.relate)}" * bool(schema.relate),
+        f"- known covariates: {_names(schema.known) or 'none'}",
+        f"- past covariates: {_names(schema.past) or 'none'}",
+        f"- static covariates: {_names(schema.static) or 'none'}",
         f"- decoder: {model.decoder}, mask {model.decoder_mask}"
         + " (a forecast sees the covariates of later leads)" * (model.decoder_mask == "full")
         + f" (the {patch} steps of a patch are drawn independently)" * (patch > 1),
         f"- head: {model.head}",
         f"- ensemble size: {len(artifact.ensemble.members)}",
         *([f"- {line}"] if (line := network_line(artifact)) else []),
-        f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
+        f"- data: {_names([artifact.data])}, fingerprint {artifact.fingerprint}",
         *_ancestors(artifact.parent),
         "",
         "## Validation",
@@ -465,17 +467,23 @@ def _label_card(artifact: Artifact[LabelEnsemble]) -> str:
     lines = [
         "# Model of labels",
         "",
-        f"Labels each {each} with {schema.label}: {', '.join(artifact.classes)}.",
+        f"Labels each {each} with {_names([schema.label or ''])}: {_names(artifact.classes)}.",
         "",
-        f"- reads {', '.join(schema.target)} over {model.context_length} steps of {schema.freq}",
+        f"- reads {_names(schema.target)} over {model.context_length} steps of {schema.freq}",
         f"- networks: {len(artifact.ensemble.networks)}, network weight "
         f"{100 * float(artifact.ensemble.network_weight):.0f} %, the rest random kernels",
-        f"- data: {artifact.data}, fingerprint {artifact.fingerprint}",
+        f"- data: {_names([artifact.data])}, fingerprint {artifact.fingerprint}",
         "",
         "## Held-out series",
         "",
     ]
     return "\n".join([*lines, *_score_lines(artifact)]) + "\n"
+
+
+def _names(names: Iterable[str]) -> str:
+    """Returns names of columns, files and classes as text of Markdown: no tags, links, cells or lines."""
+    shown = (html.escape(visible(re.sub(r"\s", " ", name)), quote=False) for name in names)
+    return ", ".join(re.sub(r"[\\`*|\[\]]", r"\\\g<0>", name) for name in shown)
 
 
 def _score_lines(artifact: Artifact[Any]) -> list[str]:
@@ -529,7 +537,7 @@ def _ancestors(parent: dict[str, Any] | None) -> list[str]:
     if parent is None:
         return []
     line = (
-        f"- started from weights fitted to {parent['data']} ({parent['freq']}) until "
+        f"- started from weights fitted to {_names([parent['data']])} ({parent['freq']}) until "
         f"{parent['until']}, fingerprint {parent['fingerprint']}"
     )
     return [line, *_ancestors(parent["parent"])]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.arguments import typed
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
@@ -103,6 +104,7 @@ class Labels(Result):
             line += f"; {count['']:,} without a label: {', '.join(without)}"
         return "; ".join(filter(None, (line, self.note)))
 
+    @typed
     def plot(self, only: Only = None) -> Figure:
         """Returns a figure of values, bands, and values outside; a panel per series and channel.
 

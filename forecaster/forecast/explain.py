@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from forecaster.arguments import Label, typed
 from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact, network_line
@@ -152,6 +153,7 @@ class Explanation:
 
         return plot_explanation(self)
 
+    @typed
     def write(self, path: str | Path) -> None:
         """Writes a page (.html) that needs no other file, or a picture, whole or not at all.
 
@@ -164,7 +166,7 @@ class Explanation:
 
 
 def explain(
-    artifact: Artifact, panel: Panel, only: str | None, channel: str | None, cutoff: str
+    artifact: Artifact, panel: Panel, only: Label | None, channel: str | None, cutoff: str
 ) -> Explanation:
     """Returns attention and importance behind one forecast; see `Forecaster.explain`.
 

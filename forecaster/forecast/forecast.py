@@ -8,6 +8,7 @@ Axes: N forecast (one series at one cutoff) · S sample path · H lead · C chan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import ConfigError
+from forecaster.arguments import typed
+from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import to_kind
@@ -125,7 +127,11 @@ class Forecast(Result):
         return outcome(self.panel, self.cutoff, n_series, rows, self.lost, self.findings)
 
     def wide(self) -> Any:
-        """Returns a row per time and a column per series and channel: the medians."""
+        """Returns a row per time and a column per series and channel: the medians.
+
+        Raises:
+            DataError: a series has the name of the time column, or of another series.
+        """
         times = [*self.panel.schema.time_parts] or [self.panel.schema.time or "time"]
         several = self.panel.n_channels > 1 and not self.panel.schema.pivots
         keys = [*self.panel.schema.key_columns, *(["channel"] if several else [])]
@@ -133,9 +139,19 @@ class Forecast(Result):
         medians = self.median[:, None]
         at = np.broadcast_to(self.time[:, None, :, None], medians.shape)
         rows = self._keyed({"forecast": medians, "\0at": at})
-        wide = rows.pivot(on=keys or ["channel"], index=["\0at", *times], values="forecast")
+        keys = keys or ["channel"]
+        # Several keys make one name without escapes, as {"a","b"}.
+        names = Counter(map('","'.join, rows.select(keys).unique().cast(str).rows()))
+        name, count = (names + Counter(times)).most_common(1)[0]
+        if count > 1:
+            raise DataError(
+                f"{self.panel.name}: wide() would have two columns '{name}': rename the "
+                + ("time column, or that series" if name in times else "keys of these series")
+            )
+        wide = rows.pivot(on=keys, index=["\0at", *times], values="forecast")
         return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind)
 
+    @typed
     def plot(self, only: Only = None) -> Figure:
         """Returns a figure of history, median and bands; a panel per series and channel, at most six.
 

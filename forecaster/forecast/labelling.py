@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from forecaster.arguments import Label, typed
 from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
@@ -286,6 +287,7 @@ class LabelExplanation(Result):
             f"steps from {first} to {last} matter most"
         )
 
+    @typed
     def write(self, path: str | Path) -> None:
         """Writes a page (.html) or a picture (.png, .svg, .pdf).
 
@@ -306,7 +308,7 @@ class LabelExplanation(Result):
         return plot_importance(self.panel, self.series, self.effect, title)
 
 
-def explain_label(artifact: LabelArtifact, panel: Panel, only: str | None) -> LabelExplanation:
+def explain_label(artifact: LabelArtifact, panel: Panel, only: Label | None) -> LabelExplanation:
     """Returns which steps of a series mattered; see `Classifier.explain`.
 
     Raises:

@@ -25,7 +25,7 @@ import torch
 
 from forecaster.config import DataConfig, config_from
 from forecaster.errors import ConfigError, OutputError
-from forecaster.files import atomic_file, write_text
+from forecaster.files import atomic_file, reason_of, write_text
 from forecaster.forecast.artifact import Artifact, load_artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.labelling import Labeller, Labelling
@@ -207,7 +207,7 @@ class Partitions:
             if merged != out:
                 merged.replace(out)
         except OSError as error:
-            raise OutputError(f"{out}: cannot be written: {error.strerror}") from error
+            raise OutputError(f"{out}: cannot be written: {reason_of(error)}") from error
         self.remove()
 
     def leave(self, terms: Mapping[str, Any], records: Iterable[PartRecord]) -> None:

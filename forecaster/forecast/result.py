@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from forecaster.arguments import typed
 from forecaster.forecast.writer import write_rows
 from forecaster.panel.frames import to_kind
 from forecaster.panel.panel import Panel
@@ -33,6 +34,7 @@ class Result:
         """The rows as the kind of frame of the input (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind)
 
+    @typed
     def write(self: HasRows, path: str | Path) -> None:
         """Writes the rows to a .csv or .parquet file, whole or not at all.
 

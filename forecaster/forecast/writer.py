@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.errors import OutputError
+from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file, write_text
 
 if TYPE_CHECKING:
@@ -17,16 +18,24 @@ if TYPE_CHECKING:
 ROWS = (".csv", ".parquet")
 PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html",)
+NEEDS_MATPLOTLIB = "pictures and pages need matplotlib: pip install matplotlib"
 
 _STYLE = Path(__file__).with_name("page.css")
 
 
+def can_draw() -> bool:
+    """Whether the extra `report` is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
-    """Raises `OutputError` unless `path` ends in one of some suffixes."""
+    """Raises `OutputError` unless `path` ends in one of some suffixes, `ConfigError` if it cannot be drawn."""
     if path.suffix.lower() not in suffixes:
         *first, last = suffixes
         expected = f"{', '.join(first)} or {last}" if first else last
         raise OutputError(f"{path}: expected a name ending in {expected}")
+    if path.suffix.lower() in PICTURES + PAGES and not can_draw():
+        raise ConfigError(f"{path}: {NEEDS_MATPLOTLIB}")
 
 
 def folder_of(out: Path) -> Path:

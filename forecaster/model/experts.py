@@ -66,7 +66,9 @@ GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
 def check_experts(config: ModelPlan) -> None:
     """Raises a ValueError for a stored plan whose experts have no season, or too short a history."""
     season, second = config.seasons
-    needed = max(config.memory, second) + CUTOFFS * config.cutoff_spacing
+    cutoff_span = CUTOFFS * config.cutoff_spacing
+    history = max(config.memory, second) + cutoff_span
+    context = max(config.lookbacks or (1,)) + cutoff_span
     longest_lag = max((0, *config.linear_lags))
     # A setting, whether it suits, and the experts that need it.
     requirements = [
@@ -77,7 +79,8 @@ def check_experts(config: ModelPlan) -> None:
         ("drivers", config.drivers, ["arx"]),
         ("lookbacks", config.lookbacks, ["linear", "arx"]),
         ("linear_lags", longest_lag <= config.context_length, ["linear", "arx"]),
-        ("history_length", config.history_length >= needed, config.experts),
+        ("history_length", config.history_length >= history, config.experts),
+        ("context_length", config.context_length >= context, ["linear", "arx"]),
     ]
     for setting, suits, experts in requirements:
         lacking = {*config.experts}.intersection(experts)

@@ -266,7 +266,16 @@ def _read(
     the sample's, all columns are read again as text and decided together.
     """
     options = _options(dialect)
-    own = pl.read_csv(content, n_rows=0, infer_schema=False, **options).columns
+
+    def check_rows() -> None:
+        _check_encoding(content, name, dialect.separator)
+        _check_even(content, name, dialect, short_too=False)
+
+    try:
+        own = pl.read_csv(content, n_rows=0, infer_schema=False, **options).columns
+    except pl.exceptions.ComputeError:  # polars 1 reads rows for it
+        check_rows()
+        raise
     names = _header_names(dialect, len(own), name)
     samples = dict(zip(names, dialect.sample, strict=False))
     padded = {column for column, sample in samples.items() if _may_be_padded(sample)}
@@ -288,8 +297,7 @@ def _read(
         frame.columns = names
     except pl.exceptions.ComputeError:
         # A faulty row or byte; or the first rows misled, as a whole number with a fraction far below.
-        _check_encoding(content, name, dialect.separator)
-        _check_even(content, name, dialect, short_too=False)
+        check_rows()
         frame = read_all()
     floats, mark = [column.name for column in frame if column.dtype.is_float()], ".,"[dialect.comma]
     if floats and decimals.all - {mark}:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from forecaster.arguments import Label
 from forecaster.errors import DataError, natural, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, resized
 from forecaster.panel.calendar import DAY, Calendar
@@ -36,7 +38,7 @@ MISSING = -1
 """The code of an empty cell of a category; a category unknown to the model has code 0."""
 
 
-Only = str | Sequence[str] | None
+Only = Label | Sequence[Label] | None
 """Series by their labels; None = all."""
 
 
@@ -118,7 +120,7 @@ class Panel:
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
         return self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
 
-    def one_series(self, label: str | None) -> int:
+    def one_series(self, label: Label | None) -> int:
         """Returns the number of the series of this label, or of the only one.
 
         Raises:
@@ -130,7 +132,7 @@ class Panel:
             )
         return 0 if label is None else self.series_named(label)
 
-    def series_named(self, label: str) -> int:
+    def series_named(self, label: Label) -> int:
         """Returns the number of the series of this label.
 
         Raises:
@@ -168,7 +170,7 @@ class Panel:
         Raises:
             DataError: there is no such series; names the nearest.
         """
-        given = [only] if isinstance(only, str | int | None) else [*only]
+        given = [only] if isinstance(only, str | int | float | date | None) else [*only]
         if given in ([], [""]):
             raise DataError(f"{self.name}: expected the labels of some series (--only), found none")
         labels, faults, found = self.labels, Faults(), set[int]()

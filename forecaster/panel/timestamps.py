@@ -77,7 +77,7 @@ def date_text(date: object, name: str) -> str:
     if isinstance(date, str | int | np.integer) and not isinstance(date, bool):
         return str(date)
     raise ConfigError(
-        f"{name} {date!r}: expected a date: text, a date, datetime, Timestamp or datetime64; found "
+        f"--{name} {date!r}: expected a date: text, a date, datetime, Timestamp or datetime64; found "
         f"{type(date).__name__}"
     )
 

@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from forecaster.errors import number_of, visible
+from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
 from forecaster.panel.findings import SEVERITIES, Finding, listing, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
@@ -83,6 +84,13 @@ class Screen(Console):
 
             self.print_notice(f"no {name}: {first_line(error)}; {kept}")
             return False
+
+    def draw(self, drawings: Mapping[str, Callable[[], object]], kept: str) -> bool:
+        """Attempts each drawing, by name; returns whether all went well. Without matplotlib: one line for all."""
+        if drawings and not can_draw():
+            self.print_notice(f"no {', '.join(drawings)}: {NEEDS_MATPLOTLIB}; {kept}")
+            return False
+        return all([self.attempt(name, draw, kept) for name, draw in drawings.items()])
 
     def print_roles(self, panel: Panel) -> None:
         """Prints which column is what, and why."""

@@ -17,7 +17,7 @@ from forecaster.forecast.labelling import Labeller, words_of
 from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.panel import Panel
-from forecaster.runs.tracking import open_run, score_points
+from forecaster.runs.tracking import NOTE, open_run, score_points
 from forecaster.windows.index import Int64
 
 
@@ -52,6 +52,7 @@ def backtest_labels(
             run.log_params(artifact.plan.model_dump(mode="json"))
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
+            run.log_tags({NOTE: backtest.verdict})
             run.log_figure(backtest.plot(), "backtest.png")
     return backtest
 

@@ -47,7 +47,7 @@ from forecaster.runs.labels import fit_labels, resolve_labels
 from forecaster.runs.pool import fit_experts
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
-from forecaster.runs.tracking import log_artifact, open_run, score_points
+from forecaster.runs.tracking import NOTE, log_artifact, open_run, score_points
 from forecaster.runs.train import NO_CONTEXT, TrainingContext
 from forecaster.runs.warm_start import requested
 
@@ -174,14 +174,13 @@ def run_fit(
                 backtest = replace(validated[-1], report_context=report_context)
                 drawings[REPORT] = partial(_draw_report, backtest, {page, report or page})
             with console.stage("drawing pictures and report"):
-                kept = "the model itself is complete"
-                drawn = [console.attempt(name, draw, kept) for name, draw in drawings.items()]
+                drawn = console.draw(drawings, "the model itself is complete")
             with console.stage("recording the run"):
                 if saves:
-                    log_artifact(run, artifact, folder)
+                    log_artifact(run, artifact, folder, _verdict(artifact, validated))
                 if page.exists():
                     run.log_text(page.read_text(encoding="utf-8"), REPORT)
-            if all(drawn):
+            if drawn:
                 console.print_report(report, bool(validated))
     if out is not None:
         console.print_line(f"saved {out}")
@@ -250,13 +249,13 @@ def run_backtest_pipeline(
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
+            run.log_tags({NOTE: f"{MODEL} {backtest.verdict}"})
             with console.stage("drawing picture and report"):
                 pictures: dict[str, Callable[[], None]] = {
                     "backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png"),
                     REPORT: lambda: run.log_text(render_report(backtest), REPORT),
                 }
-                for drawing, draw in pictures.items():
-                    console.attempt(drawing, draw, "the scores are complete")
+                console.draw(pictures, "the scores are complete")
     console.print_tracked(run)
     return backtest
 
@@ -412,6 +411,16 @@ def _coded(panel: Panel, model: Artifact) -> Panel:
     """Returns the panel with the categories and cycles of a model."""
     cycles = model.schema.season_length, model.schema.periods
     return recoded(panel, model.schema.categories).with_cycles(*cycles)
+
+
+def _verdict(artifact: Artifact[Any], validated: Sequence[Backtest]) -> str:
+    """Returns how a fit compares with seasonal naive, or how well it predicts labels, in one sentence."""
+    if validated:
+        return f"{MODEL} {validated[-1].verdict}"
+    scores = artifact.metrics.get("validation", {}).get("scores", {}).get(MODEL, {})
+    if "accuracy" in scores:
+        return f"held-out accuracy {scores['accuracy']:.4f}, log loss {scores['log_loss']:.4f}"
+    return "no rows were set aside for validation: no scores"
 
 
 def _draw_losses(artifact: Artifact[Any], path: Path) -> None:

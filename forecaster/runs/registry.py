@@ -6,11 +6,10 @@ fetches only the folder of the saved model in it: code is never read.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
 import math
 import re
+import shlex
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -21,10 +20,18 @@ from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError, ConfigError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.artifact import Artifact, is_forecaster, load_artifact, model_card
-from forecaster.forecast.parts import digest_of
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
-from forecaster.runs.tracking import experiment_id, first_line, opened_store, tracking_uri
+from forecaster.runs.console import Screen
+from forecaster.runs.tracking import (
+    DIGEST,
+    experiment_id,
+    first_line,
+    identity_of,
+    opened_store,
+    tracking_uri,
+    without_password,
+)
 from forecaster.runs.warm_start import ancestry, comparable
 
 if TYPE_CHECKING:
@@ -49,14 +56,22 @@ class Published:
     is_champion: bool
     sentence: str
     """Whether it became the champion, and why."""
+    store: str
+    """The MLflow store, as it may be shown."""
 
     @property
     def address(self) -> str:
         """What `load`, `forecaster predict` and `mlflow models serve` take."""
         return f"{SCHEME}{self.name}{f'@{CHAMPION}' if self.is_champion else f'/{self.version}'}"
 
+    def in_store(self, command: str) -> str:
+        """Returns a line of a shell whose command finds the store: others look in a database of their folder."""
+        return f"MLFLOW_TRACKING_URI={shlex.quote(self.store)} {command}"
 
-def publish(artifact: Artifact[Any], name: str, tracking: TrackingConfig) -> Published:
+
+def publish(
+    artifact: Artifact[Any], name: str, tracking: TrackingConfig, champion: bool = False
+) -> Published:
     """Registers a model, as the champion if there is none or if its WQL, or log loss of labels, is lower.
 
     It is that of the validation; it counts only if both were validated on the same windows.
@@ -65,12 +80,14 @@ def publish(artifact: Artifact[Any], name: str, tracking: TrackingConfig) -> Pub
         artifact: the model.
         name: of the registered model, created if missing.
         tracking: where the store is.
+        champion: make it the champion in any case; why it would not be is printed first.
 
     Raises:
         ConfigError: the store cannot be reached, or refuses the name.
     """
     if not name.strip() or set(name) & set("/:@"):
         raise ConfigError(f"--mlflow {name!r}: expected a name without / : and @, as sales")
+    store = without_password(tracking_uri(tracking))
     with opened_store(tracking, create=True) as client:
         tags = _tags(artifact)
         found = client.search_model_versions(f"name = '{name}' and tags.digest = '{tags['digest']}'")
@@ -78,16 +95,22 @@ def publish(artifact: Artifact[Any], name: str, tracking: TrackingConfig) -> Pub
         if version is None:
             experiment = experiment_id(client, tracking.experiment, tracking_uri(tracking))
             version = _register(client, artifact, name, experiment, tags)
-        champion = client.get_registered_model(name).aliases.get(CHAMPION)
-        if champion is not None and int(champion) == version:
-            return Published(name, version, True, f"{name} version {version} is the champion already")
-        wins, reason = _beats(client, artifact, name, champion)
+        current = client.get_registered_model(name).aliases.get(CHAMPION)
+        if current is not None and int(current) == version:
+            same = f"{name} version {version} is the champion already"
+            return Published(name, version, True, same, store)
+        wins, reason = _beats(client, artifact, name, current)
+        if champion and not wins:
+            # Before the alias moves: a log of a nightly job then says what the scores said.
+            Screen(stderr=True).print_notice(f"by its scores version {current} would stay: {reason}")
+            wins, reason = True, "as asked"
         if wins:
             client.set_registered_model_alias(name, CHAMPION, str(version))
             became = f"{name} version {version} is the champion"
         else:
-            became = f"{name} version {version} is registered, version {champion} stays the champion"
-        return Published(name, version, wins, f"{became}: {reason}")
+            became = f"{name} version {version} is registered, version {current} stays the champion"
+            reason += "; --champion (champion=True) moves it"
+        return Published(name, version, wins, f"{became}: {reason}", store)
 
 
 def load_registered(address: str, tracking: TrackingConfig) -> Artifact[Any]:
@@ -217,9 +240,8 @@ def example_of(artifact: Artifact[Any]) -> Any:
 
 def _tags(artifact: Artifact[Any]) -> dict[str, str]:
     """Returns what a list of versions shows of a model; `digest` identifies it and its scores."""
-    identity = digest_of(artifact) + json.dumps(artifact.metrics)
     tags: dict[str, Any] = {
-        "digest": hashlib.sha256(identity.encode()).hexdigest(),
+        "digest": identity_of(artifact),
         "fingerprint": artifact.fingerprint,
         "data": artifact.data,
         "target": ", ".join(artifact.schema.target),
@@ -236,9 +258,16 @@ def _tags(artifact: Artifact[Any]) -> dict[str, str]:
 def _register(
     client: MlflowClient, artifact: Artifact[Any], name: str, experiment: str, tags: dict[str, str]
 ) -> int:
+    from mlflow.entities import LoggedModelOutput
     from mlflow.exceptions import MlflowException
 
-    made = client.create_logged_model(experiment, tags=tags)
+    # Of the fit, so that its page shows the version; none is known of a model fitted without tracking.
+    every = [one.experiment_id for one in client.search_experiments()]
+    fits = client.search_runs(every, f"tags.`{DIGEST}` = '{tags['digest']}'", max_results=1)
+    run_id = fits[0].info.run_id if fits else None
+    made = client.create_logged_model(
+        fits[0].info.experiment_id if fits else experiment, tags=tags, source_run_id=run_id
+    )
     with tempfile.TemporaryDirectory() as scratch:
         try:
             package = write_package(artifact, Path(scratch) / "package", made.model_id)
@@ -247,6 +276,8 @@ def _register(
             client.finalize_logged_model(made.model_id, "FAILED")
             raise
     client.finalize_logged_model(made.model_id, "READY")
+    if run_id is not None:
+        client.log_outputs(run_id, [LoggedModelOutput(made.model_id, step=0)])
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -257,6 +288,7 @@ def _register(
     version = client.create_model_version(
         name,
         source=f"{SCHEME}{made.model_id}" if served else made.artifact_location,
+        run_id=run_id,
         tags=tags,
         description=model_card(artifact),
         model_id=made.model_id if served else None,
@@ -273,14 +305,14 @@ def _beats(
     try:
         old = _load_version(client, name, int(champion), f"{SCHEME}{name}/{champion}")
     except ArtifactError as error:
-        return False, f"it is no model that this version can read ({error}); set the alias by hand"
+        return False, f"it is no model that this version can read ({error})"
     return compare(new, old)
 
 
 def compare(new: Artifact[Any], champion: Artifact[Any]) -> tuple[bool, str]:
     """Returns whether a model has a lower validation score than the champion, and the reason."""
     if reason := _differs(new, champion):
-        return False, f"{reason}, so their scores cannot be compared; set the alias by hand"
+        return False, f"{reason}, so their scores cannot be compared"
     metric, name = ("WQL", "WQL") if is_forecaster(new) else ("log_loss", "log loss")
     ours, theirs = (model.metrics["validation"]["scores"][MODEL][metric] for model in (new, champion))
     where = f"the same {new.metrics['validation']['windows']:,} validation windows"

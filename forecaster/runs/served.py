@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mlflow.exceptions import MlflowException  # noqa: TID253
 from mlflow.models import set_model  # noqa: TID253
-from mlflow.pyfunc import PythonModel, pandas  # noqa: TID253
+from mlflow.pyfunc import PyFuncModel, PythonModel, pandas  # noqa: TID253
 
 from forecaster.errors import ForecasterError
 from forecaster.forecast.artifact import is_forecaster, load_artifact
@@ -57,4 +59,23 @@ class ServedForecaster(PythonModel):
             raise MlflowException.invalid_parameter_value(str(error)) from None
 
 
+def _checks_params(predict: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns MLflow's `predict`, which refuses unknown params of this model; else it would drop them unseen."""
+
+    @functools.wraps(predict)
+    def checked(model: PyFuncModel, data: Any, params: dict[str, Any] | None = None) -> Any:
+        inner = getattr(model._model_impl, "python_model", None)  # others of this process are not ours
+        if isinstance(inner, ServedForecaster):
+            schema = model.metadata.get_params_schema()
+            known = [] if schema is None else [param.name for param in schema.params]
+            if unknown := [name for name in params or {} if name not in known]:
+                raise MlflowException.invalid_parameter_value(
+                    f"params {', '.join(map(repr, unknown))}: this model takes {', '.join(known) or 'none'}"
+                )
+        return predict(model, data, params)
+
+    return checked
+
+
+PyFuncModel.predict = _checks_params(PyFuncModel.predict)
 set_model(ServedForecaster())

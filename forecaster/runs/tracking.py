@@ -17,19 +17,18 @@ import os
 import re
 import shutil
 import socket
-import sqlite3
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError
@@ -46,6 +45,10 @@ Point = tuple[str, float, int, int]
 """Name, value, milliseconds since 1970, step."""
 
 PARENT = "mlflow.parentRunId"
+NOTE = "mlflow.note.content"
+"""Tag whose text MLflow shows as the description of a run."""
+DIGEST = "forecaster.digest"
+"""Tag of a run: of the model that it fitted."""
 _KEY = "forecaster.key"  # finds the run of a study again
 _SYNC_TO = "forecaster.sync_to"  # the store that a local run was meant for
 _CONTINUES = "forecaster.continues"  # id of the run there that this one continues
@@ -53,9 +56,17 @@ _COPIED_TO = "forecaster.copied_to"  # id of the finished copy
 _COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
 _PROCESS = "forecaster.process"
 
-_NOTE = """Columns worth showing in the list of runs (Columns, then search):
+_HEADLINE = re.compile("WQL|skill|coverage_.*|log_loss|accuracy")
+FIRST = "1. "
+"""Begins the names of metrics that are to be the first columns: digits sort before all others."""
+_EXPERIMENT = f"""The + behind the last column of the list shows metrics. First come those of the model, on
+validation windows or in the backtest: `{FIRST}WQL` (lower is better), `{FIRST}coverage_80` (the share of actuals in
+the 80 % band), `{FIRST}skill` (against seasonal naive: 0 = as good, 1 = without error). The description of a run is
+its verdict.
 
-- metrics `validation/forecaster/WQL` and `validation/seasonal_naive/WQL`: lower is better
+More columns worth showing (Columns, then search):
+
+- metric `validation/seasonal_naive/WQL`
 - tags `kind` (fit, backtest, sweep, trial), `fingerprint` (of the table), `trials` and `best.trial` of a sweep
 - parameters `horizon`, `model.width`, `fit.steps`
 
@@ -126,8 +137,15 @@ def _remove_empty(uri: str) -> None:
         file.unlink()
 
 
+def in_memory(uri: str) -> bool:
+    """Returns whether an SQLite database ends with its process: no file is named."""
+    return re.fullmatch(r"sqlite(\+\w+)?://(/|/?:memory:)?(\?.*)?", uri) is not None
+
+
 def probe(uri: str) -> str | None:
-    """Returns why a tracking server does not answer; None if it does, or if the store is no server."""
+    """Returns why a store is of no use: a server that does not answer, a database in memory; else None."""
+    if in_memory(uri):
+        return "it is in memory and ends with this process; name a file, as sqlite:///mlflow.db"
     if not uri.startswith(("http://", "https://")):
         return None
     # MLflow itself retries for minutes.
@@ -166,7 +184,7 @@ def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
     file = database(uri)
     # MLflow's own default is relative to whatever directory a process happens to run in.
     location = None if file is None else str(file.parent / "mlartifacts")
-    tags = {"mlflow.note.content": _NOTE}
+    tags = {NOTE: _EXPERIMENT}
     return str(client.create_experiment(name, artifact_location=location, tags=tags))
 
 
@@ -400,12 +418,12 @@ def open_run(
     run.close()
 
 
-def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path) -> None:
-    """Logs config, dataset, versions, scores and the saved files of a fitted model."""
+def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path, verdict: str) -> None:
+    """Logs config, dataset, versions, scores, verdict and the saved files of a fitted model."""
     run.log_params(artifact.plan.model_dump(mode="json"))
     run.log_dataset(artifact.data, artifact.fingerprint, artifact.schema, "training")
     tags = {f"version.{name}": version for name, version in artifact.versions.items()}
-    tags["fingerprint"] = artifact.fingerprint
+    tags |= {"fingerprint": artifact.fingerprint, DIGEST: identity_of(artifact), NOTE: verdict}
     if artifact.parent is not None:
         tags |= {f"parent.{name}": artifact.parent[name] for name in ("fingerprint", "until")}
     if artifact.versions.get("git_commit"):
@@ -417,13 +435,21 @@ def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path) -> None
 
 
 def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:
-    """Returns scores by model as metric points: "validation/forecaster/WQL"."""
+    """Returns scores by model as metric points: "validation/forecaster/WQL", and again those to see first."""
+    mine = scores.get("forecaster", {})
+    named = {f"{FIRST}{name}": mine[name] for name in mine if _HEADLINE.fullmatch(name)}
+    for model, by_name in scores.items():
+        named |= {f"{stage}/{model.replace(' ', '_')}/{name}": by_name[name] for name in by_name}
     now = int(time.time() * 1000)
-    return [
-        (f"{stage}/{model.replace(' ', '_')}/{name}", value, now, 0)
-        for model, by_name in scores.items()
-        for name, value in by_name.items()
-    ]
+    return [(name, value, now, 0) for name, value in named.items()]
+
+
+def identity_of(artifact: Artifact[Any]) -> str:
+    """Returns a digest of a model and its scores, equal before and after it is saved."""
+    from forecaster.forecast.parts import digest_of
+
+    identity = digest_of(artifact) + json.dumps(artifact.metrics)
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 @dataclass
@@ -556,24 +582,6 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 # The runs of a store as rows of a table.
 
-_RUNS = """
-select run_uuid, runs.name, experiments.name, start_time, status,
-  (select datasets.name from inputs join datasets on dataset_uuid = source_id
-   where destination_id = run_uuid limit 1),
-  (select json_group_object(key, value) from tags where tags.run_uuid = runs.run_uuid),
-  (select json_group_object(key, value) from latest_metrics
-   where latest_metrics.run_uuid = runs.run_uuid and not is_nan)
-from runs join experiments using (experiment_id)
-where runs.lifecycle_stage = 'active' and experiments.lifecycle_stage = 'active'
-  and (:experiment is null or experiments.name = :experiment)
-  and (:trials or run_uuid in (select run_uuid from tags where key = 'kind' and value <> 'trial'))
-order by start_time desc, run_uuid limit :limit
-"""
-_PENDING = """
-select count(*) from tags join runs using (run_uuid) where lifecycle_stage = 'active' and key = :to
-  and run_uuid not in (select run_uuid from tags where key = :copied)
-"""
-
 
 @dataclass(frozen=True)
 class RunRow:
@@ -606,51 +614,15 @@ def list_runs(
     Raises:
         ConfigError: the store does not answer, or has no such experiment.
     """
-    uri = tracking_uri(config)
-    check_store(uri)
-    known = _read(uri, "select name from experiments where lifecycle_stage = 'active'")
-    if known is not None:
-        _check_experiment(experiment, [name for (name,) in known])
-        values = {"experiment": experiment, "trials": trials, "limit": limit}
-        return [
-            _row(row, json.loads(tags), json.loads(metrics))
-            for *row, tags, metrics in _read(uri, _RUNS, **values) or ()
-        ]
+    check_store(tracking_uri(config))
     with opened_store(config) as client:
         names = {found.experiment_id: found.name for found in client.search_experiments()}
         _check_experiment(experiment, names.values())
-        wanted = [key for key, name in names.items() if experiment in (None, name)]
-        chosen = "" if trials else "tags.kind != 'trial'"
+        experiments = [key for key, name in names.items() if experiment in (None, name)]
+        kinds = "" if trials else "tags.kind != 'trial'"
         order = ["attributes.start_time DESC"]
-        found = client.search_runs(wanted, chosen, max_results=min(limit, 50_000), order_by=order)
-        rows = []
-        for run in found:
-            info, used = run.info, run.inputs.dataset_inputs if run.inputs else []
-            data = used[0].dataset.name if used else None
-            own = (info.run_id, info.run_name, names[info.experiment_id], info.start_time, info.status)
-            rows.append(_row((*own, data), run.data.tags, run.data.metrics))
-        return rows
-
-
-def count_pending() -> int:
-    """Returns how many runs of the local store wait for another one."""
-    found = _read(local_store(), _PENDING, to=_SYNC_TO, copied=_COPIED_TO)
-    return len(pending()) if found is None else int(found[0][0])
-
-
-def _read(uri: str, query: str, **values: object) -> list[Any] | None:
-    """Returns rows of an SQLite store; None = of any other.
-
-    Read as a file, for MLflow takes seconds to import.
-    """
-    file = database(uri)
-    if file is None:
-        return None
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)) as store:
-            return store.execute(query, values).fetchall()
-    except sqlite3.Error:  # tables of another release of MLflow, or no store: it knows
-        return None
+        runs = client.search_runs(experiments, kinds, max_results=min(limit, 50_000), order_by=order)
+    return [_row(run, names[run.info.experiment_id]) for run in runs]
 
 
 def _check_experiment(wanted: str | None, known: Iterable[str]) -> None:
@@ -659,19 +631,20 @@ def _check_experiment(wanted: str | None, known: Iterable[str]) -> None:
         raise ConfigError(f"--experiment {wanted}: there is none; the store has {listed}")
 
 
-def _row(run: Sequence[Any], tags: Mapping[str, str], metrics: Mapping[str, float]) -> RunRow:
-    run_id, name, experiment, start, status, data = run
+def _row(run: Run, experiment: str) -> RunRow:
+    info, tags, metrics = run.info, run.data.tags, run.data.metrics
+    datasets = run.inputs.dataset_inputs if run.inputs else []
     kind = tags.get("kind", "fit")
     stage = "backtest" if kind == "backtest" else "validation"
     return RunRow(
-        run_id=run_id,
-        name=name,
+        run_id=info.run_id,
+        name=info.run_name,
         experiment=experiment,
-        data=data,
+        data=datasets[0].dataset.name if datasets else None,
         kind=kind,
         trials=int(tags["trials"]) if tags.get("trials", "").isdigit() else None,
         wql=metrics.get(f"{stage}/forecaster/WQL", metrics.get("best/WQL")),
         skill=metrics.get(f"{stage}/forecaster/skill"),
-        when=datetime.fromtimestamp(start / 1000, UTC).isoformat(timespec="seconds"),
-        state="pruned" if tags.get("state") == "pruned" else status.lower(),
+        when=datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(timespec="seconds"),
+        state="pruned" if tags.get("state") == "pruned" else info.status.lower(),
     )

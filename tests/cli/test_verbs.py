@@ -185,8 +185,10 @@ def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(fol
         (["plain.csv", "--horizon", 7, "--refit", "never"], "refit 'never': expected once or each"),
         (
             ["plain_model", "plain.csv", "--set", "model.width=8"],
-            "--config and --set: a model has its own",
+            "--preset, --config, --set: a model has its own",
         ),
+        (["plain_model", "plain.csv", "--preset", "best"], "--preset, --config, --set: a model has"),
+        (["plain.csv", "--horizon", 7, "--preset", "bets"], "preset 'bets': expected best, long"),
         (["none", "plain.csv"], "none: not a saved model: there is no such folder"),
         (["plain_model", "plain.csv", "--leaderboard"], "--leaderboard fits a table anew: leave out"),
         (["plain_model", "--presets", "tiny.yaml"], "leave out the model plain_model"),

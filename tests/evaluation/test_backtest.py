@@ -202,7 +202,7 @@ def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores(
 
 
 def test_a_history_too_short_to_refit_on_is_refused_with_the_cutoff():
-    expected = "refit before the cutoff 2024-01-02: .* horizon 7 is longer .*or use fewer --windows"
+    expected = "refit before the cutoff 2024-01-02: .* horizon 7 is longer .*or use fewer `windows`"
     with pytest.raises(fc.DataError, match=expected):
         tiny.plain_model().backtest(tiny.plain(), windows=14, quiet=True)
 

@@ -9,6 +9,7 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
+from forecaster.api import _presets
 from forecaster.config import config_from
 from forecaster.evaluation.comparison import BASELINES, MODEL, NAIVE
 from forecaster.evaluation.report import render_report
@@ -112,3 +113,15 @@ def test_a_leaderboard_fits_a_narrow_console_a_picture_and_a_page(undrawn):
 def test_presets_of_one_name_are_refused():
     with pytest.raises(fc.ConfigError, match=r"presets \['a/x.yaml', 'b/x.yaml'\]: expected a name"):
         fc.compare(_table(), 7, config=CONFIG, presets=["a/x.yaml", "b/x.yaml"], quiet=True)
+
+
+def test_a_bare_word_names_a_preset_and_all_else_a_file(tmp_path, monkeypatch):
+    tiny.write_tiny(tmp_path / "best.yaml")
+    (tmp_path / "bare").write_text("fit: {steps: 3}")
+    monkeypatch.chdir(tmp_path)
+    settings = config_from(CONFIG, 7, {})
+    for given, steps, size in (("best", None, 3), ("best.yaml", 5, 1), ("./bare", 3, 1)):
+        (found,) = _presets([given], settings).values()
+        assert (found.fit.steps, found.fit.ensemble_size, found.horizon) == (steps, size, 7)
+    with pytest.raises(fc.ConfigError, match=r"preset 'lnog': expected .*, did you mean 'long'\?"):
+        fc.compare(_table(), 7, config=CONFIG, presets=["lnog"], quiet=True)

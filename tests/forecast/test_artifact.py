@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from safetensors.torch import save
 
 import forecaster as fc
 from forecaster.config import Config
-from forecaster.forecast.artifact import FORMAT, load_artifact
+from forecaster.forecast.artifact import FORMAT, load_artifact, model_card
 
 
 class Bomb:
@@ -101,6 +102,30 @@ def test_the_card_says_what_is_unusual(tmp_path):
     card = (tmp_path / "model" / "card.md").read_text()
     assert "mask full (a forecast sees the covariates of later leads)" in card
     assert "No rows were set aside for validation" in card
+
+
+def test_names_of_columns_and_files_are_text_in_the_card(tmp_path):
+    """A viewer of Markdown renders HTML, links, cells and code; MLflow shows the card as a description."""
+    names = {
+        "sales": "<img src=x onerror=alert(1)>",
+        "price": "a|b & `c`\n# d",
+        "city": "[x](javascript:y)",
+    }
+    model = fc.fit(
+        tiny.shop().rename(names),
+        horizon=7,
+        target=names["sales"],
+        known=[names["price"]],
+        experts="naive",
+        tracking=False,
+        quiet=True,
+    )
+    card = model_card(replace(model.artifact, data="<b>shop</b>.csv"))
+    assert "Forecasts &lt;img src=x onerror=alert(1)&gt; for 7 steps" in card
+    assert "\n- known covariates: a\\|b &amp; \\`c\\` # d\n" in card
+    assert "- static covariates: \\[x\\](javascript:y)\n" in card
+    assert "- data: &lt;b&gt;shop&lt;/b&gt;.csv, fingerprint" in card
+    assert "<" not in card
 
 
 def test_unknown_keys_of_the_contract_are_passed_over(saved):

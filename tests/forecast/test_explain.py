@@ -238,7 +238,7 @@ def test_a_series_that_is_not_there_or_not_named_is_refused():
         model.explain(long, only="stor_b")
     with pytest.raises(fc.DataError, match="no series 'zzz' among 3; the first is 'a'"):
         model.explain(table, only="zzz")
-    with pytest.raises(fc.DataError, match="3 series; name one, as --only 'a'"):
+    with pytest.raises(fc.DataError, match="3 series; name one, as only='a'"):
         model.explain(table)
     alone = table.filter(pl.col("store") == "b")
     assert model.explain(alone).title == "b · sales"

@@ -88,7 +88,7 @@ def test_a_series_without_rows_has_its_status_and_an_unknown_one_is_refused():
     with pytest.raises(DataError, match="expected the series of the model, 1, 2, 10, found also 3; "):
         plain.predict(table.with_columns(store=pl.col("store").replace({2: 3})))
     with pytest.raises(
-        DataError, match=r"series '2' is a channel here \(layout wide\); leave out --only"
+        DataError, match=r"series '2' is a channel here \(layout wide\); leave out `only`"
     ):
         plain.predict(table, only="2")
 

@@ -42,7 +42,9 @@ def test_a_file_whose_writing_fails_is_not_there_and_the_old_one_is(tmp_path, fi
         raise fault
     assert tiny.tree(tmp_path) == before
     if isinstance(fault, OSError):
-        assert str(caught.value) == f"{file}: cannot be written: No space left on device"
+        assert str(caught.value) == (
+            f"{file}: cannot be written: No space left on device; make room there, or choose another place"
+        )
 
 
 def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path, file):

@@ -99,6 +99,18 @@ def test_a_layout_that_the_columns_contradict_is_refused(saved):
         fc.load(saved)
 
 
+def test_a_context_too_short_for_its_experts_is_refused(saved):
+    # 28 steps that the linear expert reads, at cutoffs up to 4 x 28 steps earlier.
+    for short in (28, 112, 139):
+        _put(saved, "plan.json", "model", "context_length", short)
+        with pytest.raises(
+            fc.ArtifactError, match=f"context_length {short} does not suit experts linear"
+        ):
+            fc.load(saved)
+    _put(saved, "plan.json", "model", "context_length", 140)
+    assert _tried(saved)
+
+
 BILLIONS = {
     "layers": ("encoder_layers", 10**9, "less than or equal to 1000 (got 1000000000)"),
     "width": ("width", 10**9, "less than or equal to 65536 (got 1000000000)"),

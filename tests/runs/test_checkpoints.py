@@ -250,8 +250,8 @@ def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, s
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     place = tmp_path / "step-00000002.checkpoint"
     assert said == [
-        f"no checkpoint: {place}: cannot be written: No space left on device; "
-        "the training goes on without"
+        f"no checkpoint: {place}: cannot be written: No space left on device; make room there, or choose "
+        "another place; the training goes on without"
     ]
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [4, 5]
     assert {path.suffix for path in tmp_path.iterdir()} == {".checkpoint"}

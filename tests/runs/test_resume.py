@@ -185,18 +185,16 @@ def test_whatever_is_told_otherwise_is_refused_with_both_values_at_once(place, s
         "horizon 9: the fit to resume has 7",
         "fit.steps 20: the fit to resume has 8",
         "DATA other.csv: the fit to resume has shop.csv",
-        "--future soon.csv: the fit to resume has none",
-        "--until 2024-03-01: the fit to resume has none",
-        "--precision bf16: the fit to resume has none",
-        "--compile: the fit to resume has none",
-        "--checkpoint-every 3: the fit to resume has 2",
-        "a resumed fit keeps what it was begun with: leave this out, or begin anew with --restart",
+        "future=soon.csv: the fit to resume has none",
+        "until=2024-03-01: the fit to resume has none",
+        "precision=bf16: the fit to resume has none",
+        "`compile`: the fit to resume has none",
+        "checkpoint_every=3: the fit to resume has 2",
+        "a resumed fit keeps what it was begun with: leave this out, or begin anew with `restart`",
     ]
-    with pytest.raises(
-        ConfigError, match="--out new: the fit to resume writes model; leave --out away"
-    ):
+    with pytest.raises(ConfigError, match="out=new: the fit to resume writes model; leave `out` away"):
         fc.fit(out="new", resume="model")
-    with pytest.raises(ConfigError, match="--resume goes on, --restart begins anew: give one of them"):
+    with pytest.raises(ConfigError, match="`resume` goes on, `restart` begins anew: give one of them"):
         fc.fit(out="model", resume="model", restart=True)
     record = json.loads(Path("model.run/run.json").read_text())
     Path("model.run/run.json").write_text(json.dumps(record | {"version": "0.0.9"}))
@@ -216,11 +214,11 @@ def test_whatever_is_told_otherwise_is_refused_with_both_values_at_once(place, s
 
 def test_there_is_something_to_resume_or_that_is_said(place):
     with pytest.raises(
-        ConfigError, match=r"--resume model: no fit was begun there: model\.run is missing"
+        ConfigError, match=r"resume=model: no fit was begun there: model\.run is missing"
     ):
         fc.fit(resume="model")
     _fit()
-    with pytest.raises(ConfigError, match="--resume model: this fit is finished, there is nothing to"):
+    with pytest.raises(ConfigError, match="resume=model: this fit is finished, there is nothing to"):
         fc.fit(resume="model")
     with pytest.raises(ConfigError, match="checkpoint_every and restart need out"):
         fc.fit("shop.csv", 7, checkpoint_every=3)
@@ -237,7 +235,7 @@ def test_a_new_fit_gives_nothing_up_unasked(place, stops):
         _fit()
     assert str(refused.value) == (
         "model.run: an unfinished fit, stopped after step 4: go on with forecaster fit --resume model, "
-        "or discard it with --restart"
+        "or discard it with `restart`"
     )
     assert tiny.tree(place) == before
     _fit(config=_config(steps=4), restart=True)
@@ -276,7 +274,7 @@ def test_a_fit_into_the_folder_of_another_is_refused_with_its_process(place):
                 _fit(**options)
             assert re.fullmatch(
                 rf"model: another fit is writing it \(process {other.pid} on here\): "
-                "wait for it, or choose another --out",
+                "wait for it, or choose another `out`",
                 str(refused.value),
             )
         other.kill()

@@ -57,19 +57,12 @@ def test_runs_are_a_table_newest_first(shell):
     assert lines[4] == ["experiment forecaster"] and len(lines) == 5
 
 
-def test_runs_can_be_chosen_and_read_by_programs_with_and_without_mlflow(shell, monkeypatch):
+def test_runs_can_be_chosen_and_read_by_programs(shell):
     _fit("sales")
     _fit("loads", experiment="energy")
     _sweep()
     with open_run(TrackingConfig(uri="http://127.0.0.1:1"), "x"):
         pass
-    listed = [("runs",), ("runs", "--json", "--trials"), ("runs", "--json", "--experiment", "energy")]
-    with monkeypatch.context() as patch:
-        patch.setattr("forecaster.runs.tracking.connect", None)  # MLflow is not asked
-        light = [shell(*words) for words in listed]
-    with monkeypatch.context() as patch:
-        patch.setattr("forecaster.runs.tracking._read", lambda *given, **values: None)
-        assert [shell(*words) for words in listed] == light
     assert "experiment" in shell("runs")[1].splitlines()[0]
     told = json.loads(shell("runs", "--experiment", "energy", "--json")[1])
     (row,) = told
@@ -96,6 +89,15 @@ def test_without_a_store_nothing_is_made_and_it_is_said(shell, place):
 def test_a_store_without_runs_is_said_to_have_none(shell):
     assert shell("runs") == (0, "no runs recorded\n", "")
     assert shell("runs", "--json") == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_store_in_memory_holds_no_run(uri, place, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with open_run(TrackingConfig(), "sales") as run:
+        pass
+    assert run.uri == f"sqlite:///{place}/mlflow.db"
+    assert run.lost == "it is in memory and ends with this process; name a file, as sqlite:///mlflow.db"
 
 
 def test_runs_that_are_only_local_are_counted(shell, place):

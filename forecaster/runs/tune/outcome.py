@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ from rich.table import Column, Table
 from forecaster.config import Config
 from forecaster.errors import FitError, number_of
 from forecaster.files import write_text
+from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
 from forecaster.runs.console import Screen, progress_bar, time_left
-from forecaster.runs.tracking import TrackedRun, without_password
+from forecaster.runs.tracking import FIRST, NOTE, TrackedRun, without_password
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted
 
@@ -192,19 +194,34 @@ def print_plan(console: Screen, evaluator: Evaluator) -> None:
 
 @contextmanager
 def search_bar(
-    console: Screen, plan: SweepPlan, study: Study
-) -> Iterator[Callable[[FrozenTrial], None]]:
-    """Yields what shows a trial that has ended: a bar or, without a terminal, a line now and then."""
+    console: Screen, plan: SweepPlan, study: Study, steps: int = 0
+) -> Iterator[tuple[Callable[[FrozenTrial], None], Callable[[int], None]]]:
+    """Yields what shows a trial that has ended, and what takes the steps that a running one has trained.
+
+    The first is a bar or, without a terminal, a line now and then; `steps` are those of a whole trial.
+    """
     outcome = Outcome.of(plan, study)
     before, begun = len(outcome.ended), time.monotonic()
-    printed = begun
+    printed, estimated = begun, False
     if before:
         console.print_line(f"continues: {_standing(outcome)}")
     trials = TextColumn("{task.completed}/{task.total} trials{task.fields[best]}")
     columns = (TextColumn("searching"), BarColumn(), trials, TimeElapsedColumn(), TimeRemainingColumn())
 
+    def estimate(step: int) -> None:
+        """Prints once how long all trials take, at the pace of the first one: it may run for minutes."""
+        nonlocal estimated
+        spent = time.monotonic() - begun
+        if not estimated and spent > _SILENCE_SECONDS and step <= steps:
+            estimated = True
+            trials = plan.trials - before
+            left = time_left(spent * steps / step * ceil(trials / plan.workers) - spent)
+            number = number_of(trials, "trial")
+            console.print_line(f"at most about {left} for {number}, at the pace of the first one")
+
     def show(trial: FrozenTrial) -> None:
-        nonlocal printed
+        nonlocal printed, estimated
+        estimated = True
         outcome, now = Outcome.of(plan, study), time.monotonic()
         done = len(outcome.ended)
         progress.update(task, completed=done, best=_best(outcome))
@@ -217,7 +234,7 @@ def search_bar(
 
     with progress_bar(console, *columns) as progress:
         task = progress.add_task("", total=plan.trials, best="")
-        yield show
+        yield show, estimate
 
 
 def print_results(console: Screen, outcome: Outcome) -> None:
@@ -265,7 +282,7 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     counts = Counter(trial.state.name for trial in ended)
     tags = {
         f"trials.{STATES[state]}": str(counts[state]) for state in ("COMPLETE", "PRUNED", "FAIL")
-    } | {"trials": str(len(ended)), "metrics": ", ".join(plan.metrics)}
+    } | {"trials": str(len(ended)), "metrics": ", ".join(plan.metrics), NOTE: _standing(outcome)}
     if complete and len(plan.metrics) == 1:
         best = outcome.best
         tags |= {f"best.{name}": str(value) for name, value in best.params.items()}
@@ -274,15 +291,25 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     now = int(max((trial.datetime_complete.timestamp() for trial in ended), default=0) * 1000)
     if complete:
         lowest = map(min, zip(*map(scores_of, complete), strict=True))
-        named = zip(plan.metrics, lowest, strict=True)
-        run.log_metrics([(f"best/{name}", value, now, len(ended)) for name, value in named])
+        named = [*zip(plan.metrics, lowest, strict=True)]
+        run.log_metrics(
+            [
+                (f"{at}{name}", value, now, len(ended))
+                for name, value in named
+                for at in (FIRST, "best/")
+            ]
+        )
+        if not can_draw():
+            console.print_notice(f"no pictures of the study: {NEEDS_MATPLOTLIB}")
+            return
         for name, figure in study_figures(study, plan.metrics):
             console.attempt(name, partial(run.log_figure, figure, name), "the trials are complete")
 
 
 def study_figures(study: Study, metrics: tuple[str, ...]) -> Iterator[tuple[str, Figure]]:
     """Yields Optuna's figures of a study by file name, those that it has enough trials for."""
-    import matplotlib.pyplot as plt
+    import forecaster.forecast.plain_figure  # noqa: F401  # first: it imports matplotlib with any backend
+    import matplotlib.pyplot as plt  # isort: skip
     import numpy as np
     from optuna.visualization import matplotlib as optuna_plots
 

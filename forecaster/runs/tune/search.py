@@ -104,8 +104,8 @@ def run_search(
         run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "tuning")
         shared = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
         try:
-            with search_bar(console, plan, study) as show:
-                run_trials(shared, study, run, show, evaluator)
+            with search_bar(console, plan, study, evaluator.steps) as (show, estimate):
+                run_trials(shared, study, run, show, evaluator, on_report=estimate)
         finally:
             outcome = Outcome.of(plan, study)
             log_study(run, study, outcome, console)
@@ -139,6 +139,7 @@ def run_trials(
     on_trial: Callable[[FrozenTrial], None] = lambda trial: None,
     evaluate: Evaluate | None = None,
     factory: str = EVALUATOR,
+    on_report: Callable[[int], None] = lambda step: None,
 ) -> None:
     """Runs trials until the study has as many as the plan wants, or its time is over.
 
@@ -149,12 +150,13 @@ def run_trials(
         on_trial: receives each trial of this process once it has ended.
         evaluate: evaluates trials in this process if the plan has one worker.
         factory: "module:function" that makes an evaluator of a plan, in each worker process.
+        on_report: receives the step of each validation of a running trial.
 
     Raises:
         ForecasterError: that ended a worker.
         FitError: consecutive trials failed alike, or workers keep dying.
     """
-    trials = _Trials(plan, study, run or TrackedRun(), on_trial)
+    trials = _Trials(plan, study, run or TrackedRun(), on_trial, on_report)
     try:
         if plan.workers > 1 or evaluate is None:
             _run_workers(plan, trials, factory)
@@ -175,6 +177,7 @@ class _Trials:
     study: Study
     run: TrackedRun
     on_trial: Callable[[FrozenTrial], None]
+    on_report: Callable[[int], None]
     running: dict[Trial, TrialRequest] = field(default_factory=dict)
     abandoned: set[int] = field(default_factory=set)
 
@@ -212,6 +215,7 @@ class _Trials:
         """Reports a validation loss; returns whether the trial is to stop."""
         from optuna.exceptions import UpdateFinishedTrialError
 
+        self.on_report(step)
         if self.plan.pruner == "none":  # Optuna takes no reports of several metrics
             return False
         try:

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from forecaster.config import FORECAST_SETTINGS, Config, parse_duration
 from forecaster.errors import ConfigError, is_count
-from forecaster.runs.tracking import database, first_line, local_store, tracking_uri, without_password
+from forecaster.runs.tracking import (
+    database,
+    first_line,
+    in_memory,
+    local_store,
+    tracking_uri,
+    without_password,
+)
 from forecaster.runs.tune.space import Space, load_space
 
 if TYPE_CHECKING:
@@ -261,6 +268,11 @@ def _check(plan: SweepPlan) -> None:
     if not _NAME.fullmatch(plan.study):  # it names files
         faults.append(
             f"--study {plan.study!r}: expected letters, digits, blanks and . _ + -, a letter or digit first"
+        )
+    if in_memory(plan.storage):
+        faults.append(
+            f"--storage {plan.storage}: it is in memory and ends with this process; name a file, as "
+            f"sqlite:///{plan.study}.db"
         )
     labels = plan.config.data.label is not None
     known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS[-1:] if labels else METRICS[:-1]}

@@ -76,6 +76,8 @@ class Evaluator:
             )
             panel = panel if plan.until is None else panel.until(panel.calendar.parse(plan.until))
         self.plan = plan
+        self.steps = 0
+        """Training steps of a trial of the config as it is, at most; 0 before `check`."""
         self._resolve: Callable[[Config], tuple[Plan, Any]]
         self._fit: Callable[[Plan, Any, TrainingContext], Artifact[Any]]
         self._scores: Callable[[Artifact[Any]], TrialScores]
@@ -98,7 +100,8 @@ class Evaluator:
 
     def check(self) -> None:
         """Raises ConfigError or DataError if the config does not fit the table."""
-        self._resolve(self.plan.config)
+        fit = self._resolve(self.plan.config)[0].fit
+        self.steps = fit.steps * fit.ensemble_size * (2 if fit.refit else 1)
 
     def __call__(self, request: TrialRequest, report: Report) -> TrialResult:
         """Fits and scores the settings of a trial; `report` receives its validation losses."""

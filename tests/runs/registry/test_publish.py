@@ -59,7 +59,7 @@ def test_a_better_model_of_the_same_windows_becomes_the_champion_and_a_worse_one
     assert lost.sentence == (
         f"shop version 2 is registered, version 1 stays the champion: its WQL {worse:.4g} is higher "
         f"than the champion's {better:.4g} ({100 * (worse / better - 1):.1f} %) on the same {windows} "
-        "validation windows"
+        "validation windows; --champion (champion=True) moves it"
     )
     assert int(_client(place).get_model_version_by_alias("shop", "champion").version) == 1
 
@@ -88,6 +88,47 @@ def test_scores_of_other_data_windows_levels_or_nan_are_not_compared():
     ):
         wins, why = compare(one, champion)
         assert not wins and why.startswith(reason)
+
+
+def test_a_model_of_other_data_becomes_the_champion_only_as_asked(place, capsys):
+    """Each month has more rows, so the rule never moves the alias."""
+    fitted(5).export("shop", LOCAL)
+    march = fitted(5, days=99)
+    kept = march.export("shop", LOCAL)
+    reason = "the two were fitted to different data, so their scores cannot be compared"
+    assert not kept.is_champion
+    assert kept.sentence == (
+        f"shop version 2 is registered, version 1 stays the champion: {reason}; --champion "
+        "(champion=True) moves it"
+    )
+    assert capsys.readouterr() == ("", "")
+    moved = march.export("shop", LOCAL, champion=True)
+    assert (moved.version, moved.is_champion) == (2, True)
+    assert moved.sentence == "shop version 2 is the champion: as asked"
+    assert capsys.readouterr() == ("", f"by its scores version 1 would stay: {reason}\n")
+    assert int(_client(place).get_model_version_by_alias("shop", "champion").version) == 2
+
+
+def test_the_run_of_a_fit_shows_the_version_that_was_registered_of_it(place):
+    config = tiny.TINY | {"tracking": {"enabled": True, "experiment": "shops"}}
+    model = fc.fit(tiny.plain(), horizon=tiny.HORIZON, config=config, out="model", quiet=True)
+    fc.load("model").export("shop", LOCAL)  # another experiment than that of the fit
+    client = _client(place)
+    experiment = client.get_experiment_by_name("shops").experiment_id
+    (run,) = client.search_runs([experiment])
+    assert client.get_model_version("shop", "1").run_id == run.info.run_id
+    (output,) = run.outputs.model_outputs
+    logged = client.get_logged_model(output.model_id)
+    assert (logged.source_run_id, logged.experiment_id) == (run.info.run_id, experiment)
+    assert run.data.tags["mlflow.note.content"].startswith("forecaster ")
+    assert "seasonal naive" in run.data.tags["mlflow.note.content"]
+    scores = model.metrics["validation"]["scores"]["forecaster"]
+    first = sorted(run.data.metrics)[:3]
+    assert first == ["1. WQL", "1. coverage_80", "1. skill"]
+    assert sorted(run.data.metrics, key=str.lower)[:3] == ["1. coverage_80", "1. skill", "1. WQL"]
+    for name in first:
+        assert run.data.metrics[name] == pytest.approx(scores[name.removeprefix("1. ")])
+        assert f"`{name}`" in client.get_experiment(experiment).tags["mlflow.note.content"]
 
 
 def test_a_champion_that_is_no_model_of_ours_stays_until_a_person_decides(place, poor):

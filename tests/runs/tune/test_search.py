@@ -19,8 +19,17 @@ from sweeps import make_plan
 import forecaster as fc
 from forecaster.config import parse_duration
 from forecaster.errors import ConfigError
+from forecaster.panel.build import open_panel
 from forecaster.runs.console import Screen
-from forecaster.runs.tune.outcome import ALONE, Outcome, print_results, study_figures
+from forecaster.runs.tune.outcome import (
+    ALONE,
+    Outcome,
+    print_results,
+    search_bar,
+    study_figures,
+)
+from forecaster.runs.tune.study import open_study
+from forecaster.runs.tune.trial import Evaluator
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -97,6 +106,15 @@ def test_the_file_of_the_best_settings_is_a_config_that_says_where_it_is_from(se
     assert command == "forecaster fit 'a b.csv' --future f.csv --config /x.yaml --out MODEL"
 
 
+def test_the_steps_of_a_trial_are_those_of_all_members_and_of_the_refit(folder):
+    asked = {"steps": 5, "ensemble_size": 3, "refit": True}
+    config = fc.load_config("tiny.yaml").replaced(horizon=tiny.HORIZON, fit=asked)
+    panel = open_panel(tiny.plain(), config.data)
+    evaluator = Evaluator(make_plan(folder, config=config), panel)
+    evaluator.check()
+    assert evaluator.steps == 5 * 3 * 2
+
+
 def test_results_are_printed_with_the_preset_beside_them(searched):
     study, _ = searched
     console = Screen(width=200, record=True, file=StringIO())
@@ -104,6 +122,22 @@ def test_results_are_printed_with_the_preset_beside_them(searched):
     printed = console.export_text()
     assert f"0  {study.preset_value:.5g}  the preset" in printed
     assert "4 trials: 4 finished, 0 pruned, 0 failed · WQL " in printed
+
+
+@pytest.mark.parametrize(("workers", "left"), [(1, "4 min left"), (2, "2 min left")])
+def test_the_first_trial_says_how_long_all_take(tmp_path, monkeypatch, workers, left):
+    """100 of 400 steps in 20 s: 80 s a trial, three one after another 240 s, two at a time 160 s."""
+    plan = make_plan(tmp_path, trials=3, workers=workers)
+    now, text = [1000.0], StringIO()
+    monkeypatch.setattr("forecaster.runs.tune.outcome.time.monotonic", lambda: now[0])
+    with search_bar(Screen(width=200, file=text), plan, open_study(plan), 400) as (_, estimate):
+        now[0] += 5
+        estimate(25)
+        assert text.getvalue() == ""  # a search of seconds needs no estimate
+        now[0] += 15
+        estimate(100)
+        estimate(200)
+    assert text.getvalue() == f"at most about {left} for 3 trials, at the pace of the first one\n"
 
 
 def test_the_same_call_goes_on_and_repeats_nothing(folder):

@@ -106,6 +106,29 @@ def test_a_journal_where_none_can_be_is_refused(tmp_path):
         open_storage(str(tmp_path / "file" / "shop.journal"))
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite+pysqlite:///:memory:",
+        "sqlite:///?timeout=9",
+    ],
+)
+def test_a_storage_in_memory_is_refused_with_what_to_give(address, make_panel, make_config):
+    """Each worker, and each call, would have a study of its own."""
+    request = FitRequest(make_config(7))
+    with pytest.raises(ConfigError) as refused:
+        plan_search(
+            make_panel(), request.config, request, SPACE, "shop", address, None, None, None, trials=0
+        )
+    assert str(refused.value).splitlines() == [
+        f"--storage {address}: it is in memory and ends with this process; name a file, as sqlite:///shop.db",
+        "--trials 0: expected 1 or more",
+    ]
+
+
 def test_an_interrupted_search_proposes_what_an_uninterrupted_one_does(tmp_path):
     (tmp_path / "two").mkdir()
     whole, parts = make_plan(tmp_path, trials=12), make_plan(tmp_path / "two", trials=5)

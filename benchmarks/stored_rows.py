@@ -1,0 +1,60 @@
+"""Rows of a benchmark, each in a file of its own, so that a run that was stopped continues where it was."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from forecaster.files import atomic_file
+
+ROOT = Path(__file__).resolve().parents[1]
+
+Row = dict[str, Any]
+
+
+def commit() -> str:
+    """Returns the commit of this tree; `-dirty` with changes that are not committed."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def stored(out: Path, name: str, make: Callable[[], Row]) -> Row:
+    """Returns the row of a name: from OUT.parts where this commit has written it, else made and written.
+
+    Args:
+        out: file of all rows; the parts lie beside it.
+        name: of the row, such as table and seed.
+        make: makes the row; `commit` is added to it.
+    """
+    version = commit()
+    file = out.with_name(f"{out.name}.parts") / f"{name.replace('/', '-')}.json"
+    if file.exists():
+        row: Row = json.loads(file.read_text(encoding="utf-8"))
+        if row["commit"] == version and not version.endswith("-dirty"):
+            return row
+    row = make() | {"commit": version}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write(file, row)
+    return row
+
+
+def write(file: Path, content: Any) -> None:
+    """Writes JSON, whole or not at all."""
+    with atomic_file(file) as path:
+        path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def geometric(values: Iterable[float]) -> float:
+    """Returns the geometric mean of positive values; NaN of nothing."""
+    logarithms = [math.log(value) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else math.nan
+
+
+def whole_numbers(text: str) -> Sequence[int]:
+    """Returns the numbers of 0,1,2."""
+    return [int(number) for number in text.split(",")]
